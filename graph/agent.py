@@ -1,9 +1,9 @@
 """What `langgraph.json` names: the machine without a checkpointer, because the server brings its own.
 
-Its runs may do what the server's operator allows: see `graph.configuration.client_context`.
+Its runs may do what the server's operator allows: see `mendgraph.graph.configuration.client_context`.
 """
 
-from graph.build import build_machine
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.graph.machine.build import build_machine
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 
 graph, _ = build_machine(None, model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES, served=True)

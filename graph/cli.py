@@ -14,24 +14,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from graph.kept_run import KeptRun
-from graph.terminal import (
-    batch_command,
-    cassette_commands,
-    config_commands,
-    doctor_command,
-    model_commands,
-    options as opt,
-    process_end,
-    run_commands,
-    usage_command,
-)
-from graph.terminal.options import TaskGroup
-from graph.terminal.process_end import ExitCode, exit_code_table
-from nodes.language.display import one_line
+from mendgraph.graph.runs.kept_run import KeptRun
+from mendgraph.graph.terminal import batch_command
+from mendgraph.graph.terminal import cassette_commands
+from mendgraph.graph.terminal import config_commands
+from mendgraph.graph.terminal import doctor_command
+from mendgraph.graph.terminal import model_commands
+from mendgraph.graph.terminal import options as opt
+from mendgraph.graph.terminal import process_end
+from mendgraph.graph.terminal import run_commands
+from mendgraph.graph.terminal import usage_command
+from mendgraph.graph.terminal.options import TaskGroup
+from mendgraph.graph.terminal.process_end import ExitCode, exit_code_table
+from mendgraph.nodes.language.display import one_line
 
 if TYPE_CHECKING:
-    from graph.terminal.turns import Setup
+    from mendgraph.graph.terminal.turns import Setup
 
 HELP = """A coding agent that repairs the project in the current folder, inside a budget and inside that folder.
 
@@ -116,7 +114,7 @@ def run(context: typer.Context, task: opt.Task = None) -> int:
     _check_folder(context)
 
     def work(setup: "Setup") -> int:
-        from graph.terminal.turns import run_once
+        from mendgraph.graph.terminal.turns import run_once
 
         return run_once(setup, request)
 
@@ -134,7 +132,7 @@ def chat(context: typer.Context, run: opt.RunToTalkOf = None) -> int:
     _check_folder(context)
 
     def work(setup: "Setup") -> int:
-        from graph.terminal.chat import chat as talk, prompt_for
+        from mendgraph.graph.terminal.chat import chat as talk, prompt_for
 
         return talk(setup, prompt_for(setup, sys.stdin, sys.stdout))
 
@@ -152,7 +150,7 @@ def resume(context: typer.Context, run: opt.NewestRun = "") -> int:
     chosen = run_commands.options_without_a_task(context)
 
     def work(setup: "Setup") -> int:
-        from graph.terminal.turns import resume_once
+        from mendgraph.graph.terminal.turns import resume_once
 
         return resume_once(setup)
 
@@ -194,9 +192,9 @@ def serve(
     chosen = run_commands.options_without_a_task(context)
     if new_token:
         return _print_token()
-    from graph.serving.engine import CONFIGURATION, run_server
-    from graph.serving.opening import CannotServeError
-    from nodes.records import ToolError, ToolErrorCode
+    from mendgraph.graph.fleet.serving.engine import CONFIGURATION, run_server
+    from mendgraph.graph.fleet.serving.opening import CannotServeError
+    from mendgraph.nodes.records import ToolError, ToolErrorCode
 
     if configuration:
         typer.echo(CONFIGURATION)
@@ -210,7 +208,7 @@ def serve(
 def _print_token() -> int:
     import secrets
 
-    from graph.serving.tenants import token_hash
+    from mendgraph.graph.fleet.serving.tenants import token_hash
 
     token = f"mg_{secrets.token_urlsafe(32)}"
     typer.echo(f"token, for the user alone:   {token}")
@@ -225,7 +223,7 @@ def schema(
     """Print the JSON Schema of what --json or --json-lines write."""
     import json
 
-    from graph.terminal.output_schema import line_schema, object_schema
+    from mendgraph.graph.terminal.output_schema import line_schema, object_schema
 
     typer.echo(json.dumps(object_schema() if form == "json" else line_schema(), indent=2, sort_keys=True))
     return ExitCode.FINISHED
@@ -279,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: bool) -> int:
-    from graph.telemetry.exporting import exporting, note
+    from mendgraph.graph.telemetry.exporting import exporting, note
 
     try:
         with exporting(os.environ, note):
@@ -295,8 +293,8 @@ def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: boo
 
 def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, even_finished: bool = True) -> int:
     """Work on a run that is known, with its own context; options that are given take the place of what is in it."""
-    from graph.runs import RunState, get_run
-    from nodes.records import ToolError
+    from mendgraph.graph.runs.runs import RunState, get_run
+    from mendgraph.nodes.records import ToolError
 
     found = get_run(run, str(chosen.root))
     if isinstance(found, ToolError):
@@ -318,11 +316,11 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
 def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
     from rich.console import Console
 
-    from graph.context import AgentContext
-    from graph.terminal.screen import Display, Screen
-    from graph.terminal.status_line import is_live, live_line
-    from graph.terminal.turns import Setup
-    from nodes.execute_tools.environment.deadline import monotonic_s
+    from mendgraph.graph.configuration.context import AgentContext
+    from mendgraph.graph.terminal.screen import Display, Screen
+    from mendgraph.graph.terminal.status_line import is_live, live_line
+    from mendgraph.graph.terminal.turns import Setup
+    from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 
     out, err = Console(), Console(stderr=True)
     live = None if chosen.as_json else live_line(out, err, monotonic_s)
@@ -352,8 +350,8 @@ def _is_of_new_runs(context: typer.Context, name: str) -> bool:
 
 def _find_log(thread_id: str) -> str | None:
     """The path of this thread's log, if one was written."""
-    from nodes.execute_tools.environment.audit_log import FILE_NAME
-    from nodes.execute_tools.environment.run_folder import run_folder_path
+    from mendgraph.nodes.execute_tools.store.audit_log import FILE_NAME
+    from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path
 
     path = os.path.join(run_folder_path(thread_id), FILE_NAME)
     return path if os.path.isfile(path) else None
@@ -361,8 +359,8 @@ def _find_log(thread_id: str) -> str | None:
 
 def _find_run(root: Path, thread_id: str) -> KeptRun | None:
     """The run, if it was written down."""
-    from graph.runs import get_run
-    from nodes.records import ToolError
+    from mendgraph.graph.runs.runs import get_run
+    from mendgraph.nodes.records import ToolError
 
     found = get_run(thread_id, str(root))
     return None if isinstance(found, ToolError) else KeptRun(found.run_id, found.resumable, str(root))

@@ -20,7 +20,7 @@ def main() -> int:
     """Run the command `mendgraph`, and return its exit code; 130 for a Ctrl-C that nobody else has heard."""
     try:
         with ended_when_stuck():
-            from graph import cli
+            from mendgraph.graph import cli
 
             return cli.main()
     except KeyboardInterrupt:

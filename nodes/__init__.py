@@ -1,1 +1,1 @@
-"""One room for each node of the machine; rooms share only `nodes.records` and `nodes.language`."""
+"""One room for each node of the machine; rooms share only `mendgraph.nodes.records` and `mendgraph.nodes.language`."""

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from nodes.execute_tools.environment.database import FILE_NAME
-from nodes.execute_tools.environment.postgres_url import STORE_URL_VARIABLE
+from mendgraph.nodes.execute_tools.store.database import FILE_NAME
+from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
 
 NOWHERE: Final = "postgresql://somebody@127.0.0.1:1/nowhere"
 
@@ -28,7 +28,7 @@ def make_unusable(folder: str, patch: pytest.MonkeyPatch, damage: str = "torn") 
         path = Path(folder, FILE_NAME)
         _FILES[damage](path)
         return str(path)
-    from nodes.execute_tools.environment.postgres_database import close_postgres
+    from mendgraph.nodes.execute_tools.store.postgres_database import close_postgres
 
     close_postgres()
     if damage == "torn":

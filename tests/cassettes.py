@@ -8,7 +8,7 @@ Replaying is the rule: nothing is reached, not even loopback, each recorded exch
 and a request that was not recorded fails the test. With `MENDGRAPH_RECORD=1` the same test speaks to its `live`
 endpoint instead and writes the cassette, if the block ends well. `make record` does so for all of them.
 
-The plugin of `graph.cassettes` names a cassette after its test and records from a model; ours are named after their
+The plugin of `mendgraph.graph.cassettes` names a cassette after its test and records from a model; ours are named after their
 scenario, and most of them are recorded from a script.
 """
 
@@ -20,9 +20,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from graph.cassettes.cassette_file import CassetteFile, read, scrubbed, write
-from graph.cassettes.player import Player, Tape, recorded, replayed
-from nodes.records import ToolError, ToolErrorCode
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, read, scrubbed, write
+from mendgraph.graph.cassettes.player import Player, Tape, recorded, replayed
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests import network
 from tests.doubles.scripted_server import Reply, ScriptedServer
 

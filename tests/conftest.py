@@ -10,7 +10,8 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import network, workspace_watch
+from tests import network
+from tests import workspace_watch
 from tests.machine import tally
 from tests.memory_folder import memory_folder
 from tests.postgres import (
@@ -71,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in config.getoption("--without"):
         module, attribute, value = LACKS[name]
-        setattr(import_module(f"nodes.execute_tools.environment.{module}"), attribute, value)
+        setattr(import_module(f"mendgraph.nodes.execute_tools.environment.{module}"), attribute, value)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -138,7 +139,7 @@ def empty_store(postgres: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
 
 
 def _kept_in(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    from nodes.execute_tools.environment.postgres_database import close_postgres
+    from mendgraph.nodes.execute_tools.store.postgres_database import close_postgres
 
     monkeypatch.setenv("MENDGRAPH_STORE_URL", url)
     try:
@@ -165,7 +166,7 @@ def only_loopback() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def nothing_learned() -> None:
     """What an endpoint refused in one test is tried anew in the next, as it may listen at the same port."""
-    from graph.langchain.learned import LESSONS
+    from mendgraph.graph.langchain.learned import LESSONS
 
     LESSONS.forget()
 

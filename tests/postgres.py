@@ -22,7 +22,7 @@ from uuid import uuid4
 
 import psycopg
 
-from nodes.execute_tools.environment.deadline import monotonic_s, pause
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 
 SERVER_VARIABLE = "MENDGRAPH_TEST_POSTGRES"
 """URL of a server that is there already, whose user may create databases; without it one is started where needed."""
@@ -133,12 +133,12 @@ def fresh_database(server: str, like: str = "template1") -> Iterator[str]:
 @contextmanager
 def database_with_tables(server: str) -> Iterator[str]:
     """The name of a database of this server with all our tables, to be copied: that takes a third of making them."""
-    from graph.postgres_saver import CHECKPOINTS
-    from graph.spending_database import SPENDING_TABLES
-    from nodes.execute_tools.environment.database_schema import STORE_TABLES
-    from nodes.execute_tools.environment.postgres_connections import Connections
-    from nodes.execute_tools.environment.postgres_database import _prepare
-    from nodes.execute_tools.environment.postgres_url import read_url
+    from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS
+    from mendgraph.graph.spending.database import SPENDING_TABLES
+    from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
+    from mendgraph.nodes.execute_tools.store.postgres_connections import Connections
+    from mendgraph.nodes.execute_tools.store.postgres_database import _prepare
+    from mendgraph.nodes.execute_tools.store.postgres_url import read_url
 
     with fresh_database(server) as url:
         connections = Connections(read_url(url))

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import yaml
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.architecture.house import text_of
 from tests.doubles.replies import Message, Say
 

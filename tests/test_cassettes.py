@@ -5,7 +5,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from graph.cassettes.player import REPLAY_URL, CassetteMissError
+from mendgraph.graph.cassettes.player import REPLAY_URL, CassetteMissError
 from tests import cassettes
 from tests.cassettes import Live, Origin, Tape, cassette, cassette_path, scripted
 from tests.doubles.scripted_server import Chunked, Say, ScriptedServer, Status

@@ -18,10 +18,10 @@ from typing import Any, Final
 import pytest
 import typer
 
-from graph.cli import app
-from graph.context import AgentContext
-from graph.serving.tenants import Tenants, parse_tenants
-from graph.terminal.options import NESTED
+from mendgraph.graph.cli import app
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.serving.tenants import Tenants, parse_tenants
+from mendgraph.graph.terminal.options import NESTED
 from tests import readme
 from tests.architecture.house import ROOT, text_of
 from tests.doubles.scripted_server import ScriptedServer
@@ -105,7 +105,7 @@ def run_as_program(group: list[Block], monkeypatch: pytest.MonkeyPatch) -> None:
 def run_as_tests(block: Block, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """Record the tests of the block, then replay them, each in a session of pytest inside of this one."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    options = ("-p", "graph.cassettes.plugin", "-p", "no:cacheprovider", "--import-mode=importlib")
+    options = ("-p", "mendgraph.graph.cassettes.plugin", "-p", "no:cacheprovider", "--import-mode=importlib")
     pytester.makepyfile(test_readme_block=block.text)
     for more in (["--mendgraph-record"], []):
         done = pytester.runpytest_inprocess(*options, *more)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from nodes.execute_tools.environment.handles import open_root
-from nodes.execute_tools.environment.workspace import Workspace
+from mendgraph.nodes.execute_tools.files.handles import open_root
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from tests.architecture.house import EFFECT_ROOM
-from tests.nodes.execute_tools.environment.layout import allow
+from tests.nodes.execute_tools.files.layout import allow
 from tests.workspace_watch import ROOT, Sighting, Watch, installed, watched
 
 HOUSE, ENVIRONMENT = "nodes/guard/made_up.py", f"{EFFECT_ROOM}made_up.py"

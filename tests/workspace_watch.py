@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 import pytest
 
-from nodes.execute_tools.environment.workspace import Workspace
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from tests.architecture.house import EFFECT_ROOM, PACKAGES
 
 ROOT: Final = os.path.realpath(Path(__file__).parent.parent)

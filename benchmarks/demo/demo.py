@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from graph.terminal.process_end import ExitCode
+from mendgraph.graph.terminal.process_end import ExitCode
 
 SAMPLE = Path(__file__).parent / "sample"
 TASK = (

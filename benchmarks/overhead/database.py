@@ -10,9 +10,9 @@ from typing import Any
 
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from graph.state import serializer
-from graph.store import Store
-from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
+from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.persistence.store import Store
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from tests.runs.growth import Growth, edit, talk, with_add_messages
 
 EDITS = 100

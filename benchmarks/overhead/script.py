@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Calls, Message, Say, completion_document, stream_documents
 
 LINES: Final = 90

@@ -6,7 +6,7 @@ from rich.table import Table
 
 from benchmarks.overhead.figures import Row, rows
 from benchmarks.overhead.scenarios import Figures
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.runs.growth import Growth
 
 

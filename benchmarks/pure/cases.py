@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from nodes.execute_tools.secrets.redact import Redactor
-from nodes.execute_tools.secrets.shown_parts import RedactedStream, masked_blocks
-from nodes.execute_tools.tools.definitions import replace_definitions
-from nodes.execute_tools.tools.exact_edits import nearest_regions, replace_text
-from nodes.execute_tools.tools.patches import UpdatedFile, apply_hunks, parse_patch
-from nodes.language.blocks import read_blocks
-from nodes.language.dialects import looks_like_call
-from nodes.language.json_arguments import read_native_calls
-from nodes.language.requests import claims_a_change, is_question
-from nodes.language.text_protocol import extract_in_order
-from nodes.loop_check.signature import action_signature
-from nodes.parse.cutting import cut_invented
-from nodes.records import RawCall
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.secrets.shown_parts import RedactedStream, masked_blocks
+from mendgraph.nodes.execute_tools.edits.definitions import replace_definitions
+from mendgraph.nodes.execute_tools.edits.exact_edits import nearest_regions, replace_text
+from mendgraph.nodes.execute_tools.edits.patches import UpdatedFile, apply_hunks, parse_patch
+from mendgraph.nodes.language.blocks import read_blocks
+from mendgraph.nodes.language.dialects import looks_like_call
+from mendgraph.nodes.language.json_arguments import read_native_calls
+from mendgraph.nodes.language.requests import claims_a_change, is_question
+from mendgraph.nodes.language.text_protocol import extract_in_order
+from mendgraph.nodes.loop_check.signature import action_signature
+from mendgraph.nodes.parse.cutting import cut_invented
+from mendgraph.nodes.records import RawCall
 from tests.architecture.backtracking import ENDS, Counter, hostile_units
 from tests.architecture.patterns import patterns
 
@@ -201,7 +201,7 @@ def _patterns() -> Iterator[Case]:
             for text in (f"{_of(size, unit)}{end}" for unit in units[:8] for end in ENDS)
         ]
 
-    for package in ("graph.", "nodes.language.", "nodes.execute_tools.", "nodes.call_model."):
+    for package in ("graph.", "mendgraph.nodes.language.", "mendgraph.nodes.execute_tools.", "mendgraph.nodes.call_model."):
         yield Case(f"patterns: {package}", partial(searching, package))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.real_model.checking import LEFT_BEHIND
 from benchmarks.real_model.record import FAILED, LIMIT_TIME, RunEnd
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 
 FOREIGN_SETTINGS = (
     "OPENAI_",

@@ -18,27 +18,27 @@ from pydantic import Field
 
 from benchmarks.real_model.measured_run import Limits
 from benchmarks.real_model.record import RunEnd
-from graph.context import AgentContext
-from graph.events import Alerted, Asked, Ended, Event, Text, Traced
-from graph.langchain import chat_models
-from graph.run import Session
-from nodes.execute_tools.tools.request import Request as ReadRequest
-from nodes.records import JsonMap, Record
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Alerted, Asked, Ended, Event, Text, Traced
+from mendgraph.graph.langchain import chat_models
+from mendgraph.graph.runs.run import Session
+from mendgraph.nodes.execute_tools.edits.request import Request as ReadRequest
+from mendgraph.nodes.records import JsonMap, Record
 
 NAME = "mendgraph"
 SEED = 1
 """The same in every run, so that requests repeat and the reply cache finds them."""
 
 WITHOUT: dict[str, tuple[tuple[str, Any], ...]] = {
-    "rescue": (("nodes.parse.reading.recognised", lambda *_: None),),
-    "claims": (("nodes.parse.reading.unfounded", lambda *_: None),),
-    "sampling": (("nodes.call_model.block_prompt.RETRY_TEMPERATURE", 0.0),),
-    "other_view": (("nodes.call_model.block_prompt.without_body", lambda *_: None),),
-    "last_line": (("nodes.call_model.block_prompt._how_to_answer", lambda *_: ""),),
-    "examples": (("nodes.call_model.block_prompt.EXAMPLES", ()),),
-    "echoes": (("nodes.parse.reading.echoes", lambda *_: False),),
-    "asked_changes": (("nodes.execute_tools.tools.definitions.read_request", lambda *_: ReadRequest()),),
-    "expectations": (("nodes.execute_tools.tools.run_checks.unmet", lambda *_: []),),
+    "rescue": (("mendgraph.nodes.parse.reading.recognised", lambda *_: None),),
+    "claims": (("mendgraph.nodes.parse.reading.unfounded", lambda *_: None),),
+    "sampling": (("mendgraph.nodes.call_model.prompts.block_prompt.RETRY_TEMPERATURE", 0.0),),
+    "other_view": (("mendgraph.nodes.call_model.prompts.block_prompt.without_body", lambda *_: None),),
+    "last_line": (("mendgraph.nodes.call_model.prompts.block_prompt._how_to_answer", lambda *_: ""),),
+    "examples": (("mendgraph.nodes.call_model.prompts.block_prompt.EXAMPLES", ()),),
+    "echoes": (("mendgraph.nodes.parse.reading.echoes", lambda *_: False),),
+    "asked_changes": (("mendgraph.nodes.execute_tools.edits.definitions.read_request", lambda *_: ReadRequest()),),
+    "expectations": (("mendgraph.nodes.execute_tools.tools.run_checks.unmet", lambda *_: []),),
 }
 """Means that no field of `AgentContext` turns off, and what takes the place of what in the code without them."""
 

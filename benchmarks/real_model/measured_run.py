@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from benchmarks.real_model.record import LIMIT_CALLS, LIMIT_TIME, CallRecord
-from nodes.records import JsonMap, Record
+from mendgraph.nodes.records import JsonMap, Record
 
 
 class Limits(Record):

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.real_model.record import default_label
 from benchmarks.real_model.rivals.environments import RIVALS
 from benchmarks.real_model.task import Task
-from nodes.records import Record
+from mendgraph.nodes.records import Record
 
 HERE = Path(__file__).parent
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from nodes.records import Record
+from mendgraph.nodes.records import Record
 
 LIMIT_CALLS = "limit_calls"
 """How a run ended whose harness wanted more model calls than a task may have."""

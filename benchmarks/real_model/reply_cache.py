@@ -12,7 +12,7 @@ from base64 import b64decode, b64encode
 from contextlib import suppress
 from pathlib import Path
 
-from nodes.records import JsonMap, Record
+from mendgraph.nodes.records import JsonMap, Record
 
 
 class StoredReply(Record):

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from nodes.records import JsonMap, Record
+from mendgraph.nodes.records import JsonMap, Record
 
 END_OF_STREAM = b"data: [DONE]"
 

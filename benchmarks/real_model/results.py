@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from benchmarks.real_model.record import RunRecord, line_of, read_records
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 
 Place = tuple[str, str, str]
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from benchmarks.real_model.record import RunRecord
-from nodes.records import Record
+from mendgraph.nodes.records import Record
 
 HALVES = ("dev", "held_out")
 

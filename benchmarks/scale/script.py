@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from benchmarks.overhead.script import count_results
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Calls, Message, Say, stream_documents
 
 CALLS: Final = 5

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from benchmarks.scale.figures import Line, Point, bending, falling, line
 from benchmarks.scale.script import CALLS
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 
 _MOST_ALIKE: Final = 2
 """Points through which no line says anything."""

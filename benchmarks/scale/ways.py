@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from benchmarks.scale.script import task
-from nodes.records import ToolError
+from mendgraph.nodes.records import ToolError
 
 if TYPE_CHECKING:  # what a run needs is loaded in the processes that make runs
-    from graph import AgentContext, RunResult
-    from graph.batch.orders import TaskResult
+    from mendgraph import AgentContext, RunResult
+    from mendgraph.graph.fleet.batch.orders import TaskResult
 
 THREADS: Final = "threads"
 LOOP: Final = "event loop"
@@ -45,7 +45,7 @@ class Place:
 
 def in_threads(place: Place, names: Sequence[str]) -> dict[str, End]:
     """A thread for each run."""
-    from graph import run_task
+    from mendgraph import run_task
 
     ended: dict[str, End] = {}
 
@@ -65,7 +65,7 @@ def in_threads(place: Place, names: Sequence[str]) -> dict[str, End]:
 
 def in_a_loop(place: Place, names: Sequence[str]) -> dict[str, End]:
     """All in one event loop."""
-    from graph import arun_task
+    from mendgraph import arun_task
 
     async def work(name: str) -> End:
         return _end(place, name, await arun_task(task(name), _context(place, name), thread_id=name))
@@ -78,8 +78,8 @@ def in_a_loop(place: Place, names: Sequence[str]) -> dict[str, End]:
 
 def in_a_batch(place: Place, names: Sequence[str], processes: int = 1) -> dict[str, End]:
     """As `run_batch` makes them, each on a copy of its workspace; without its patch a run has not done its work."""
-    from graph.batch.run_batch import run_batch
-    from graph.batch.tasks import BatchTask
+    from mendgraph.graph.fleet.batch.run_batch import run_batch
+    from mendgraph.graph.fleet.batch.tasks import BatchTask
 
     results: list[TaskResult] = []
     batch = run_batch(
@@ -109,7 +109,7 @@ WAYS: Final[Mapping[str, Callable[[Place, Sequence[str]], dict[str, End]]]] = {
 
 
 def _context(place: Place, name: str) -> "AgentContext":
-    from graph import AgentContext
+    from mendgraph import AgentContext
 
     return AgentContext(
         workspace=place.workspace(name),

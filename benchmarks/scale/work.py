@@ -16,7 +16,7 @@ from benchmarks.real_model.child import FOREIGN_SETTINGS, PROXIES
 from benchmarks.scale import process
 from benchmarks.scale.script import files, problems
 from benchmarks.scale.ways import BATCH_PROCESSES, WAYS, End, Place
-from nodes.records import ToolError
+from mendgraph.nodes.records import ToolError
 
 BOOKED: Final = "booked"
 """Asks how many calls and tokens are in the spending book."""
@@ -111,7 +111,7 @@ def _wrong(name: str, end: End | None) -> list[str]:
 
 def _booked() -> tuple[int, int, int] | str:
     """Calls, input tokens and output tokens in the spending book, or why it cannot be read."""
-    from graph.spending_report import spent_by_day
+    from mendgraph.graph.spending.report import spent_by_day
 
     days = spent_by_day(2)
     if isinstance(days, ToolError):

@@ -17,7 +17,7 @@ from pathlib import Path
 from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any, Final
 
-from nodes.execute_tools.secrets.redact import MARK, Redactor
+from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
 from tests.nodes.execute_tools.secrets.ways import HARMLESS, WAYS
 
 SAMPLES: Final = 3

@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from graph.cassettes.naming import SUFFIX
-from nodes.execute_tools.environment.user_files import open_regular, read_bytes
-from nodes.execute_tools.secrets.known_secrets import forms_of, known_values
-from nodes.execute_tools.secrets.redact import Redactor, without_spans
-from nodes.language.documents import DocumentProblem, read_yaml
-from nodes.records import JsonMap, Record, ToolError, ToolErrorCode
+from mendgraph.graph.cassettes.naming import SUFFIX
+from mendgraph.nodes.execute_tools.store.user_files import open_regular, read_bytes
+from mendgraph.nodes.execute_tools.secrets.known_secrets import forms_of, known_values
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor, without_spans
+from mendgraph.nodes.language.documents import DocumentProblem, read_yaml
+from mendgraph.nodes.records import JsonMap, Record, ToolError, ToolErrorCode
 
 HOST: Final = "http://llm.test"
 """What stands in a cassette for the endpoint's own host. Source: RFC 2606, section 2: `.test` is nobody's."""
@@ -237,7 +237,7 @@ class _Document(BaseModel):
 
 def _cassette_of(document: Any) -> CassetteFile | str:
     """The cassette, or in words what is wrong with the document, and where."""
-    from graph.cassettes.source import pinned_problem
+    from mendgraph.graph.cassettes.source import pinned_problem
 
     try:
         found = _Document.model_validate(document)

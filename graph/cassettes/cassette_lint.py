@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 
 from langchain_core.messages import HumanMessage
 
-from graph.cassettes.cassette_file import (
+from mendgraph.graph.cassettes.cassette_file import (
     MOST_BYTES,
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
@@ -20,26 +20,26 @@ from graph.cassettes.cassette_file import (
     parse,
     secrets_in,
 )
-from graph.cassettes.difference import difference, parsed
-from graph.cassettes.naming import SUFFIX, orphans
-from graph.cassettes.player import REPLAY_URL
-from graph.cassettes.replayed_run import anything_goes
-from graph.context import AgentContext
-from graph.langchain.chat_model import ChatModel
-from graph.langchain.chat_models import endpoint_chat
-from graph.langchain.failures import Provider
-from graph.langchain.learned import Learned
-from nodes.call_model.endpoint import PLAIN, Endpoint
-from nodes.call_model.model import Call
-from nodes.call_model.model_loop import MODEL_LOOP
-from nodes.call_model.offered_tools import offered_tools
-from nodes.call_model.prompt import Prompt, build_prompt
-from nodes.execute_tools.environment.failures import quoted
-from nodes.execute_tools.environment.workspace import FileContent, Workspace
-from nodes.execute_tools.registry import ActionRegistry
-from nodes.execute_tools.secrets.known_secrets import known_values
-from nodes.execute_tools.tools import default_tools
-from nodes.records import EditForm, JsonMap, Profile, Protocol, ToolError, ToolErrorCode, ToolSpec
+from mendgraph.graph.cassettes.difference import difference, parsed
+from mendgraph.graph.cassettes.naming import SUFFIX, orphans
+from mendgraph.graph.cassettes.player import REPLAY_URL
+from mendgraph.graph.cassettes.replayed_run import anything_goes
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.langchain.chat_model import ChatModel
+from mendgraph.graph.langchain.chat_models import endpoint_chat
+from mendgraph.graph.langchain.failures import Provider
+from mendgraph.graph.langchain.learned import Learned
+from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
+from mendgraph.nodes.call_model.prompts.offered_tools import offered_tools
+from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
+from mendgraph.nodes.execute_tools.files.failures import quoted
+from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
+from mendgraph.nodes.execute_tools.registry import ActionRegistry
+from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import EditForm, JsonMap, Profile, Protocol, ToolError, ToolErrorCode, ToolSpec
 
 RECORD_AGAIN: Final = "record it again with `pytest --mendgraph-record`"
 MOST_MODULES: Final = 5_000

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 
 MOST_LINES: Final = 12
 """Lines of one difference: what follows from the first few is seldom of use."""

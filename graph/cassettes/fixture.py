@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from graph.cassettes.cassette_file import (
+from mendgraph.graph.cassettes.cassette_file import (
     CassetteFile,
     Finding,
     parse,
@@ -22,15 +22,15 @@ from graph.cassettes.cassette_file import (
     secrets_in,
     write,
 )
-from graph.cassettes.difference import parsed
-from graph.cassettes.player import REPLAY_URL, Player, Tape, recorded, replayed
-from graph.cassettes.servers import LoopbackServer, RecordingServer, ReplayServer
-from graph.cassettes.source import Source, context_on, provider_problem, version
-from graph.context import AgentContext
-from graph.langchain.learned import LESSONS
-from nodes.call_model.endpoint import NO_KEY
-from nodes.execute_tools.secrets.known_secrets import is_findable_key
-from nodes.records import JsonMap, ToolError, ToolErrorCode
+from mendgraph.graph.cassettes.difference import parsed
+from mendgraph.graph.cassettes.player import REPLAY_URL, Player, Tape, recorded, replayed
+from mendgraph.graph.cassettes.servers import LoopbackServer, RecordingServer, ReplayServer
+from mendgraph.graph.cassettes.source import Source, context_on, provider_problem, version
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.langchain.learned import LESSONS
+from mendgraph.nodes.call_model.endpoint import NO_KEY
+from mendgraph.nodes.execute_tools.secrets.known_secrets import is_findable_key
+from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 
 _USE: Final = "give the agent `mendgraph_cassette.context(workspace)`, or its client `mendgraph_cassette.base_url`"
 _NOT_BOTH: Final = "a cassette is used by `base_url` and `context` in this process, or by `serve`, not by both"

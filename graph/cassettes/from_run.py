@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from graph.cassettes.cassette_file import CassetteFile, Exchange, render, scrubbed
-from graph.cassettes.naming import cassette_name
-from graph.cassettes.player import REPLAY_URL
-from graph.cassettes.replayed_run import (
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange, render, scrubbed
+from mendgraph.graph.cassettes.naming import cassette_name
+from mendgraph.graph.cassettes.player import REPLAY_URL
+from mendgraph.graph.cassettes.replayed_run import (
     Reciter,
     Replayer,
     anything_goes,
@@ -25,7 +25,7 @@ from graph.cassettes.replayed_run import (
     playground,
     write_files,
 )
-from graph.cassettes.run_course import (
+from mendgraph.graph.cassettes.run_course import (
     KEEPS_TESTS_OUT,
     MOST_FILES,
     Files,
@@ -36,20 +36,20 @@ from graph.cassettes.run_course import (
     read_course,
     secret_in,
 )
-from graph.cassettes.source import context_on, settings_of
-from graph.context import AgentContext
-from graph.runs import with_store
-from graph.store import Store
-from nodes.call_model.endpoint import EMBEDDED_MODEL, split_provider
-from nodes.call_model.local_model import CONTEXT_TOKENS
-from nodes.call_model.weights import embedded_weights
-from nodes.execute_tools.environment.failures import quoted
-from nodes.execute_tools.environment.sandbox import check_workspace
-from nodes.execute_tools.environment.workspace import DeleteFile, FileContent, Workspace, WriteFile
-from nodes.execute_tools.secrets.known_secrets import known_values
-from nodes.execute_tools.secrets.redact import MARK, Redactor
-from nodes.language.documents import DocumentProblem, read_toml
-from nodes.records import JsonMap, Outcome, Profile, StopReason, ToolError, ToolErrorCode
+from mendgraph.graph.cassettes.source import context_on, settings_of
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.runs import with_store
+from mendgraph.graph.persistence.store import Store
+from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, split_provider
+from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS
+from mendgraph.nodes.call_model.embedded.weights import embedded_weights
+from mendgraph.nodes.execute_tools.files.failures import quoted
+from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, FileContent, Workspace, WriteFile
+from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
+from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
+from mendgraph.nodes.language.documents import DocumentProblem, read_toml
+from mendgraph.nodes.records import JsonMap, Outcome, Profile, StopReason, ToolError, ToolErrorCode
 
 FOLDER: Final = "tests"
 """Where the test goes where nobody says so."""
@@ -247,7 +247,7 @@ def _profile(context: AgentContext) -> Profile:
 
 
 def _settings(context: AgentContext) -> dict[str, str]:
-    """What the cassette keeps of them; see `graph.cassettes.fixture`."""
+    """What the cassette keeps of them; see `mendgraph.graph.cassettes.fixture`."""
     window = {} if context.window_tokens is None else {"window_tokens": str(context.window_tokens)}
     return settings_of(context, context.model or "", embedded=False, **window)
 
@@ -363,7 +363,7 @@ def render_test(run: TestedRun) -> str:
         *([""] if run.has_files or run.left else []),
         "import pytest",
         "",
-        "from graph import Session",
+        "from mendgraph import Session",
         "",
         "",
         f'@pytest.mark.mendgraph_cassette("{run.name}")',

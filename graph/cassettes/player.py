@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from graph.cassettes.cassette_file import (
+from mendgraph.graph.cassettes.cassette_file import (
     HOST,
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
@@ -21,10 +21,10 @@ from graph.cassettes.cassette_file import (
     only_headers,
     scrubbed,
 )
-from graph.cassettes.difference import CONVERSATIONS, canonical, conversation, difference, parsed, text_of
-from nodes.execute_tools.secrets.keys import is_secret_key
-from nodes.execute_tools.secrets.known_secrets import is_findable_key
-from nodes.records import JsonMap
+from mendgraph.graph.cassettes.difference import CONVERSATIONS, canonical, conversation, difference, parsed, text_of
+from mendgraph.nodes.execute_tools.secrets.keys import is_secret_key
+from mendgraph.nodes.execute_tools.secrets.known_secrets import is_findable_key
+from mendgraph.nodes.records import JsonMap
 
 Scrub = Callable[[bytes], bytes]
 LAST_WORDS: Final = 80

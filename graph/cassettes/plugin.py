@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pytest
 
-from graph.cassettes.naming import cassette_name, is_name, unused
+from mendgraph.graph.cassettes.naming import cassette_name, is_name, unused
 
 if TYPE_CHECKING:
-    from graph.cassettes.fixture import Cassette
+    from mendgraph.graph.cassettes.fixture import Cassette
 
 
 FIXTURE: Final = "mendgraph_cassette"
@@ -61,7 +61,8 @@ class CassetteSession:
 
     def open(self, item: pytest.Item) -> "Cassette":
         """The cassette of a test; the test fails here where there is none, or none that can be used."""
-        from graph.cassettes import fixture, source
+        from mendgraph.graph.cassettes import fixture
+        from mendgraph.graph.cassettes import source
 
         arguments = self._arguments(item)
         hosts = arguments.pop("allow_hosts", ())
@@ -105,7 +106,7 @@ class CassetteSession:
         """What fails the session: cassettes that nobody uses, that hold secrets, or that an expected failure hides."""
         if not os.path.isdir(self.folder):
             return self.problems
-        from graph.cassettes.cassette_file import cassettes_below, is_ours
+        from mendgraph.graph.cassettes.cassette_file import cassettes_below, is_ours
 
         ours = [name for name in cassettes_below(self.folder) if is_ours(os.path.join(self.folder, name))]
         for name in unused(ours, self.named, self.whole):
@@ -115,8 +116,8 @@ class CassetteSession:
         return self.problems
 
     def _secrets(self, name: str) -> list[str]:
-        from graph.cassettes.cassette_file import read_text, secrets_in
-        from graph.cassettes.fixture import told_of_secrets
+        from mendgraph.graph.cassettes.cassette_file import read_text, secrets_in
+        from mendgraph.graph.cassettes.fixture import told_of_secrets
 
         text = read_text(os.path.join(self.folder, name))
         found = secrets_in(text) if isinstance(text, str) else []

@@ -13,21 +13,21 @@ from typing import Any, Final, NamedTuple
 from httpx2 import MockTransport, Request, Response
 from langgraph.checkpoint.memory import InMemorySaver
 
-from graph.cassettes.cassette_file import CassetteFile, Exchange
-from graph.cassettes.player import Player
-from graph.cassettes.run_course import Files, RunCourse, TurnSaid, read_course
-from graph.cassettes.servers import MISSED, refusal
-from graph.context import AgentContext
-from graph.langchain.chat_models import EndpointModel, endpoint_chat
-from graph.langchain.learned import LESSONS
-from graph.run import Session
-from graph.state import serializer
-from nodes.call_model.effects import Connect
-from nodes.call_model.exchange import WRAP_UP_SYSTEM
-from nodes.execute_tools.environment.change_plan import MOST_CHANGES
-from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
-from nodes.execute_tools.environment.workspace import Change, FileContent, Workspace, WriteFile
-from nodes.records import (
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange
+from mendgraph.graph.cassettes.player import Player
+from mendgraph.graph.cassettes.run_course import Files, RunCourse, TurnSaid, read_course
+from mendgraph.graph.cassettes.servers import MISSED, refusal
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_chat
+from mendgraph.graph.langchain.learned import LESSONS
+from mendgraph.graph.runs.run import Session
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.call_model.effects import Connect
+from mendgraph.nodes.call_model.exchange import WRAP_UP_SYSTEM
+from mendgraph.nodes.execute_tools.files.change_plan import MOST_CHANGES
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.execute_tools.files.workspace import Change, FileContent, Workspace, WriteFile
+from mendgraph.nodes.records import (
     FinishReason,
     JsonMap,
     ModelReply,

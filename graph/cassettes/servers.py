@@ -18,7 +18,7 @@ from typing import Any, Final, Self, cast
 
 import httpx2
 
-from graph.cassettes.cassette_file import (
+from mendgraph.graph.cassettes.cassette_file import (
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
     CassetteFile,
@@ -26,8 +26,8 @@ from graph.cassettes.cassette_file import (
     only_headers,
     scrubbed,
 )
-from graph.cassettes.player import ROOT, Player, Scrub
-from graph.langchain.failures import NOT_RECORDED
+from mendgraph.graph.cassettes.player import ROOT, Player, Scrub
+from mendgraph.graph.langchain.failures import NOT_RECORDED
 
 MISSED: Final = 422
 """The status of a request that was not recorded: no client takes it for a failure that passes, as 409 or 5xx."""

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr, ValidationError
 
-from graph.context import AgentContext
-from graph.langchain.chat_models import endpoint_model, served_models
-from nodes.call_model.endpoint import (
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.langchain.chat_models import endpoint_model, served_models
+from mendgraph.nodes.call_model.endpoint import (
     NO_KEY,
     PLAIN,
     USUAL_URL,
@@ -19,8 +19,8 @@ from nodes.call_model.endpoint import (
     find_endpoint,
     split_provider,
 )
-from nodes.call_model.local_model import CONTEXT_TOKENS, shared_local_server
-from nodes.records import JsonMap, ProviderFailure, Record
+from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS, shared_local_server
+from mendgraph.nodes.records import JsonMap, ProviderFailure, Record
 
 ARGUMENTS: Final = frozenset({"base_url", "model", "protocol", "edit_form"})
 """What a marker may say of the source, with the names and meanings of `AgentContext`."""
@@ -103,7 +103,7 @@ def _served_model(endpoint: Endpoint) -> str | ProviderFailure:
 
 
 def settings_of(context: AgentContext, model: str, *, embedded: bool, **more: str) -> dict[str, str]:
-    """What a cassette of this run says of itself; see `graph.cassettes.pinned`."""
+    """What a cassette of this run says of itself; see `mendgraph.graph.cassettes.pinned`."""
     profile = context.profile(embedded, model)
     pinned = {"protocol": profile.protocol.value, "edit_form": profile.edit_form.value}
     return {"model": model, **pinned, **more, "mendgraph": version()}

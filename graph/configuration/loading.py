@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from graph.configuration.settings_file import Problem, Settings, parse_settings
-from graph.configuration.trust import widening
-from graph.context import AgentContext
-from graph.price_files import FILE_NAME as PRICES
-from nodes.call_model.prices import PRICES_VARIABLE
-from nodes.execute_tools.environment.failures import quoted
-from nodes.execute_tools.environment.user_files import (
+from mendgraph.graph.configuration.settings_file import Problem, Settings, parse_settings
+from mendgraph.graph.configuration.trust import widening
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.price_files import FILE_NAME as PRICES
+from mendgraph.nodes.call_model.prices import PRICES_VARIABLE
+from mendgraph.nodes.execute_tools.files.failures import quoted
+from mendgraph.nodes.execute_tools.store.user_files import (
     SETTINGS_FILE,
     absolute_name,
     configuration_file,
@@ -29,9 +29,9 @@ from nodes.execute_tools.environment.user_files import (
     read_user_file,
     trusted_hash,
 )
-from nodes.guard.file_rules import FileGuardrailRule
-from nodes.guard.paths import folded_parts
-from nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.guard.file_rules import FileGuardrailRule
+from mendgraph.nodes.guard.paths import folded_parts
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 CONFIG_VARIABLE: Final = "MENDGRAPH_CONFIG"
 """Names the user's file instead of the usual one, which then has to be there; empty: there is none."""

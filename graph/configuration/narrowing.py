@@ -7,13 +7,13 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from graph.configuration.loading import CONFIG_VARIABLE, FILE_NAME, load_context
-from graph.configuration.trust import widening
-from graph.context import SETTINGS, AgentContext
-from nodes.call_model.endpoint import split_provider
-from nodes.execute_tools.environment.failures import quoted
-from nodes.execute_tools.environment.user_files import configuration_file
-from nodes.records import StopCause, StopReason, ToolError
+from mendgraph.graph.configuration.loading import CONFIG_VARIABLE, FILE_NAME, load_context
+from mendgraph.graph.configuration.trust import widening
+from mendgraph.graph.configuration.context import SETTINGS, AgentContext
+from mendgraph.nodes.call_model.endpoint import split_provider
+from mendgraph.nodes.execute_tools.files.failures import quoted
+from mendgraph.nodes.execute_tools.store.user_files import configuration_file
+from mendgraph.nodes.records import StopCause, StopReason, ToolError
 
 _SMALLER: Final = frozenset(name for name, setting in SETTINGS.items() if setting.trust == "less")
 """Limits: of what is asked and what is allowed, the smaller one holds, None being no limit."""

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from graph.context import AgentContext
-from nodes.execute_tools.environment.url_rules import NetworkRules, rule_problems
-from nodes.language.documents import DocumentProblem, read_toml
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, rule_problems
+from mendgraph.nodes.language.documents import DocumentProblem, read_toml
 
 _ONE_PROGRAM = re.compile(r"(?!-)[^\s*?\"'`$&;|<>()~]*[^\s*?\"'`$&;|<>()~/]")
 """A name or a path alone: without arguments, and without what only a shell understands."""
@@ -201,7 +201,7 @@ def _name_problem(name: str, value: Any, *, of_user: bool) -> str:
         return ""
     if _SECRET_NAME.search(name):
         return f"{_shown(name)} would be a secret in a file: {_KEY_REMEDY}"
-    from nodes.language.names import closest_names
+    from mendgraph.nodes.language.names import closest_names
 
     known = [*AgentContext.model_fields.keys() - ELSEWHERE.keys(), *((TRUSTED,) if of_user else ())]
     meant = closest_names(name, known, 2) if len(name) >= _SHORTEST else ()
@@ -220,7 +220,7 @@ def _trusted_problem(value: Any) -> str:
 
 def _secret_problem(name: str, value: Any) -> str:
     """A file is copied and committed; what stands in one is no secret any more."""
-    from nodes.execute_tools.secrets.redact import Redactor
+    from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 
     said = json.dumps(value, default=str, ensure_ascii=False)
     if Redactor().text(said) == said:

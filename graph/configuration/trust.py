@@ -7,7 +7,7 @@ user trusts the folder; a field of `AgentContext` whose setting names no rule co
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from graph.context import REPLY_TOKENS, SETTINGS, AgentContext
+from mendgraph.graph.configuration.context import REPLY_TOKENS, SETTINGS, AgentContext
 
 
 def _shorter(new: Any, old: Any) -> bool:

@@ -19,18 +19,18 @@ from typing import Any, Final
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from graph.context import AgentContext
-from graph.doctor.examination import Finding, report
-from graph.run_records import RunRecord
-from graph.runs import RunStep, steps_of, thread_config, with_store
-from graph.store import Store
-from nodes.execute_tools.environment.audit_log import FILE_NAME
-from nodes.execute_tools.environment.failures import os_failure, quoted
-from nodes.execute_tools.environment.run_folder import run_folder_path
-from nodes.execute_tools.environment.user_files import lines_of, open_regular
-from nodes.execute_tools.secrets.known_secrets import known_values
-from nodes.execute_tools.secrets.redact import Redactor
-from nodes.records import ToolCall, ToolError, ToolErrorCode
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.doctor.examination import Finding, report
+from mendgraph.graph.machine.run_records import RunRecord
+from mendgraph.graph.runs.runs import RunStep, steps_of, thread_config, with_store
+from mendgraph.graph.persistence.store import Store
+from mendgraph.nodes.execute_tools.store.audit_log import FILE_NAME
+from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
+from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path
+from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular
+from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.records import ToolCall, ToolError, ToolErrorCode
 
 _EARLIEST: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every file inside. Source: the ZIP format knows none before."""
@@ -246,7 +246,7 @@ def _of_run(root: str, run: str, *, include_messages: bool) -> tuple[str, dict[s
 
 def _said(store: Store, record: RunRecord) -> list[dict[str, Any]]:
     """The conversation as the newest checkpoint has it."""
-    from graph.build import build_graph
+    from mendgraph.graph.machine.build import build_graph
 
     values = build_graph(store.saver).get_state(thread_config(record.run_id)).values
     return [{"type": each.type, "text": each.text} for each in values.get("messages", ())]

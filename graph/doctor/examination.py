@@ -14,9 +14,9 @@ from importlib import import_module
 from time import monotonic
 from typing import Any, Final
 
-from nodes.execute_tools.environment.deadline import Worker
-from nodes.execute_tools.secrets.known_secrets import known_values
-from nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.files.deadline import Worker
+from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 
 PATIENCE_S: Final = 20.0
 """How long all checks together may take; they are made at the same time."""
@@ -130,7 +130,7 @@ def examine(
     }
     if offline:
         checks["endpoint"] = lambda: off("not asked (--offline)")
-    for module in ("graph.doctor.machine", "graph.doctor.model", "graph.doctor.store"):
+    for module in ("mendgraph.graph.doctor.machine", "mendgraph.graph.doctor.model", "mendgraph.graph.doctor.store"):
         with suppress(Exception):  # once, before several threads want it; who needs it says what is wrong
             import_module(module)
     found = made(checks, patience_s or (DEEP_S if deep else PATIENCE_S))
@@ -157,7 +157,7 @@ def _with_configuration(
 ) -> tuple[Mapping[str, Any], Finding]:
     """The settings of a run, with those of files below them; and what is to be said of these files."""
     try:
-        from graph.configuration.loading import load_configuration
+        from mendgraph.graph.configuration.loading import load_configuration
 
         read = load_configuration(root, workspace_file=workspace_file)
     except Exception as error:  # noqa: BLE001 - see above
@@ -170,10 +170,10 @@ def _with_configuration(
 
 
 def _later(module: str, check: str, *given: Any, **options: Any) -> Check:
-    """A check of `graph.doctor`, whose module is loaded when it is made: what that needs may be what is broken."""
+    """A check of `mendgraph.graph.doctor`, whose module is loaded when it is made: what that needs may be what is broken."""
 
     def make() -> Finding:
-        found: Finding = getattr(import_module(f"graph.doctor.{module}"), check)(*given, **options)
+        found: Finding = getattr(import_module(f"mendgraph.graph.doctor.{module}"), check)(*given, **options)
         return found
 
     return make

@@ -8,11 +8,11 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 from importlib.util import find_spec
 from typing import TextIO
 
-from graph.doctor.examination import Finding, Status, fine, off, problem, warning
-from nodes.execute_tools.environment import openat2
-from nodes.execute_tools.environment.bubblewrap import bubblewrap_path, sandbox_problem
-from nodes.execute_tools.environment.processes import ProcessResult, ripgrep_path, run_process
-from nodes.execute_tools.environment.resource_limits import group_parent
+from mendgraph.graph.doctor.examination import Finding, Status, fine, off, problem, warning
+from mendgraph.nodes.execute_tools.files import openat2
+from mendgraph.nodes.execute_tools.processes.bubblewrap import bubblewrap_path, sandbox_problem
+from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, ripgrep_path, run_process
+from mendgraph.nodes.execute_tools.processes.resource_limits import group_parent
 
 PROGRAM_S = 5.0
 """How long a program may take to tell its version."""

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from graph.context import AgentContext
-from graph.doctor.examination import Finding, Status, fine, off, problem, warning
-from nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, ModelOptions, find_endpoint
-from nodes.call_model.weights import WeightsSpec, embedded_weights, file_sha256, weights_path
-from nodes.records import ProviderErrorKind, ProviderFailure
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.doctor.examination import Finding, Status, fine, off, problem, warning
+from mendgraph.nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, ModelOptions, find_endpoint
+from mendgraph.nodes.call_model.embedded.weights import WeightsSpec, embedded_weights, file_sha256, weights_path
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
 ENOUGH_BYTES = 3_000_000_000
 """Of memory, for the embedded model and its context. Source: measured, 2.1 GB resident at the full window."""
@@ -102,7 +102,7 @@ def _why(settings: Mapping[str, Any], environment: Mapping[str, str]) -> str:
 
 def _of_a_provider(found: Endpoint, options: ModelOptions, why: str) -> Finding:
     """Whether the provider's package is there and can be set up as the run does it, its key included."""
-    from graph.langchain.chat_models import provider_model
+    from mendgraph.graph.langchain.chat_models import provider_model
 
     made = provider_model(found, options)
     if isinstance(made, ProviderFailure):
@@ -115,7 +115,7 @@ def _of_a_provider(found: Endpoint, options: ModelOptions, why: str) -> Finding:
 
 
 def _served(endpoint: Endpoint, options: ModelOptions) -> list[str] | ProviderFailure:
-    from graph.langchain.chat_models import endpoint_model, served_models
+    from mendgraph.graph.langchain.chat_models import endpoint_model, served_models
 
     model = endpoint_model(endpoint, options)
     if isinstance(model, ProviderFailure):

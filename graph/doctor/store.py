@@ -6,14 +6,14 @@ import sqlite3
 from contextlib import closing
 from urllib.parse import quote
 
-from graph.doctor.examination import Finding, fine, off, problem, warning
-from nodes.execute_tools.environment.database import APPLICATION_ID, FILE_NAME, StoreError, check_file
-from nodes.execute_tools.environment.database_schema import FORMAT
-from nodes.execute_tools.environment.postgres_url import known_workspace_name, postgres_url, uses_postgres
-from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
-from nodes.execute_tools.environment.run_lock import lock_holder
-from nodes.execute_tools.environment.sandbox import check_workspace
-from nodes.records import ToolError
+from mendgraph.graph.doctor.examination import Finding, fine, off, problem, warning
+from mendgraph.nodes.execute_tools.store.database import APPLICATION_ID, FILE_NAME, StoreError, check_file
+from mendgraph.nodes.execute_tools.store.database_schema import FORMAT
+from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name, postgres_url, uses_postgres
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_lock import lock_holder
+from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+from mendgraph.nodes.records import ToolError
 
 LEAST_BYTES, SOME_BYTES = 100_000_000, 1_000_000_000
 """Free bytes below which runs cannot be kept for long, and below which it is worth a word."""
@@ -91,7 +91,7 @@ def _shared(folder: str) -> Finding:
     try:
         url = postgres_url()
         assert url is not None  # noqa: S101 - who calls has asked
-        from nodes.execute_tools.environment.postgres_database import look_at
+        from mendgraph.nodes.execute_tools.store.postgres_database import look_at
 
         found = look_at(url, known_workspace_name(folder))
     except StoreError as error:

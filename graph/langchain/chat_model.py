@@ -21,7 +21,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, SystemMessage
 from langchain_openai.chat_models.base import BaseChatOpenAI
 
-from graph.langchain.failures import (
+from mendgraph.graph.langchain.failures import (
     CallFailedError,
     Provider,
     ReplyTimeoutError,
@@ -29,15 +29,15 @@ from graph.langchain.failures import (
     describe_failure,
     read_refusal,
 )
-from graph.langchain.learned import LIMIT, STREAM, TOOLS, Learned
-from graph.langchain.openai_chat import KeepsExtras
-from graph.langchain.replies import HeardReply, ReplyAssembly, is_listened_to
-from nodes.call_model.model import Call, Model
-from nodes.call_model.model_loop import MODEL_LOOP
-from nodes.call_model.prompt import Prompt
-from nodes.language.content_blocks import media_of
-from nodes.language.documents import storable
-from nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
+from mendgraph.graph.langchain.learned import LIMIT, STREAM, TOOLS, Learned
+from mendgraph.graph.langchain.openai_chat import KeepsExtras
+from mendgraph.graph.langchain.replies import HeardReply, ReplyAssembly, is_listened_to
+from mendgraph.nodes.call_model.model import Call, Model
+from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.language.content_blocks import media_of
+from mendgraph.nodes.language.documents import storable
+from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 
 LAST_WORDS_S: Final = 0.5
 """How long a call that is dropped may take to close its connection; after that it is left to the event loop."""

@@ -26,17 +26,17 @@ from langchain_openai import ChatOpenAI
 from langchain_openai.chat_models.base import BaseChatOpenAI
 from pydantic import SecretStr, ValidationError
 
-from graph.langchain.chat_model import ChatModel, plain_copy, with_settings
-from graph.langchain.failures import (
+from mendgraph.graph.langchain.chat_model import ChatModel, plain_copy, with_settings
+from mendgraph.graph.langchain.failures import (
     SETUP_ERRORS,
     Provider,
     describe_failure,
     setup_fault,
 )
-from graph.langchain.learned import LESSONS, NEW_LIMIT, OLD_LIMIT, Learned
-from graph.langchain.openai_chat import EndpointChat, KeepsExtras, PlainCompletions, keeping_extras
-from nodes.call_model.effects import Connect
-from nodes.call_model.endpoint import (
+from mendgraph.graph.langchain.learned import LESSONS, NEW_LIMIT, OLD_LIMIT, Learned
+from mendgraph.graph.langchain.openai_chat import EndpointChat, KeepsExtras, PlainCompletions, keeping_extras
+from mendgraph.nodes.call_model.effects import Connect
+from mendgraph.nodes.call_model.endpoint import (
     LOOPBACK_HOSTS,
     NO_KEY,
     USUAL_KEY,
@@ -46,9 +46,9 @@ from nodes.call_model.endpoint import (
     choose_served_model,
     find_endpoint,
 )
-from nodes.call_model.local_model import shared_local_server
-from nodes.call_model.model_loop import MODEL_LOOP
-from nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.call_model.embedded.local_model import shared_local_server
+from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
+from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 
 CONNECT_TIMEOUT_S: Final = 10.0
 POOL: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=100)

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 import httpx2
 from langchain_core import exceptions as langchain
 
-from nodes.call_model.retry import retry_after_s
-from nodes.records import ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.call_model.retry import retry_after_s
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
 _OVERFLOW = re.compile(
     r"context.{0,20}(length|size|window|limit)|maximum (context|prompt length|model length)|max_model_len"

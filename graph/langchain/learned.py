@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from threading import Lock
 from typing import Final
 
-from graph.langchain.failures import NOT_RECORDED, Refusal
+from mendgraph.graph.langchain.failures import NOT_RECORDED, Refusal
 
 TOOLS, STREAM, LIMIT = "tools", "stream", "max_tokens"
 """Names of what a request carries that is more than a parameter: see `Learned`."""

@@ -18,12 +18,12 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai.chat_models.base import BaseChatOpenAI, ChatOpenAI
 from openai._types import RequestOptions
 
-from graph.langchain.learned import NEW_LIMIT, OLD_LIMIT
-from nodes.call_model.estimates import countable
-from nodes.call_model.prompt import Prompt
-from nodes.call_model.shown_messages import json_bytes
-from nodes.language.content_blocks import REASONING, REASONING_DETAILS, TOOL_CALL_EXTRAS
-from nodes.records import JsonMap
+from mendgraph.graph.langchain.learned import NEW_LIMIT, OLD_LIMIT
+from mendgraph.nodes.call_model.prompts.estimates import countable
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.call_model.prompts.shown_messages import json_bytes
+from mendgraph.nodes.language.content_blocks import REASONING, REASONING_DETAILS, TOOL_CALL_EXTRAS
+from mendgraph.nodes.records import JsonMap
 
 _CALL_FIELDS: Final = frozenset({"id", "type", "function", "index"})
 """Fields of a tool call that LangChain knows; all others go back as they came."""

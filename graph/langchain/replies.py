@@ -20,12 +20,12 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config
 from pydantic import PrivateAttr
 
-from nodes.call_model.estimates import countable
-from nodes.call_model.model import Stream
-from nodes.call_model.prices import cache_parts
-from nodes.language.content_blocks import REASONING_DETAILS, joined_details, state_of, thoughts_of
-from nodes.language.documents import storable
-from nodes.records import FinishReason, JsonMap, ModelReply, RawCall
+from mendgraph.nodes.call_model.prompts.estimates import countable
+from mendgraph.nodes.call_model.model import Stream
+from mendgraph.nodes.call_model.prices import cache_parts
+from mendgraph.nodes.language.content_blocks import REASONING_DETAILS, joined_details, state_of, thoughts_of
+from mendgraph.nodes.language.documents import storable
+from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, RawCall
 
 _FINISH: Final = {
     **dict.fromkeys(("stop", "end_turn", "eos", "eos_token", "stop_sequence", "complete"), FinishReason.STOP),

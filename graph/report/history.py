@@ -12,13 +12,13 @@ from langchain_core.messages import AIMessage, AnyMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.types import StateSnapshot
 
-from graph import routes
-from graph.build import build_graph
-from graph.runs import small_history, thread_config
-from nodes.call_model.ledger import Spending
-from nodes.call_model.window import Window
-from nodes.language.history import is_request
-from nodes.records import CallError, CallResult, LoopRecord, ModelReply, Outcome, ToolCall, Verdict, VerdictKind
+from mendgraph.graph.machine import routes
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.runs.runs import small_history, thread_config
+from mendgraph.nodes.call_model.ledger import Spending
+from mendgraph.nodes.call_model.window import Window
+from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.records import CallError, CallResult, LoopRecord, ModelReply, Outcome, ToolCall, Verdict, VerdictKind
 
 START: Final = routes.TRANSITIONS[0].source
 END: Final = routes.TRANSITIONS[-1].target

@@ -9,13 +9,13 @@ from hashlib import sha256
 from importlib import metadata, resources
 from typing import Any, Final, NamedTuple
 
-from graph.context import AgentContext
-from graph.kept_run import command_line, short_id
-from graph.redaction import CurrentRedactor
-from graph.report.history import Course, History, Turn, course_of, read_history
-from graph.report.picture import draw
-from graph.report.step_view import Scale, step_view
-from graph.report.texts import (
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.kept_run import command_line, short_id
+from mendgraph.graph.machine.redaction import CurrentRedactor
+from mendgraph.graph.report.history import Course, History, Turn, course_of, read_history
+from mendgraph.graph.report.picture import draw
+from mendgraph.graph.report.step_view import Scale, step_view
+from mendgraph.graph.report.texts import (
     LEVELS,
     Bar,
     DayUse,
@@ -28,13 +28,13 @@ from graph.report.texts import (
     turn_bars,
     visible,
 )
-from graph.routes import TRANSITIONS
-from graph.runs import ListedRun, RunState, get_run, list_runs, with_store
-from graph.spending_report import AccountSpent, account_spent, spent_by_day
-from graph.store import Store
-from nodes.call_model.ledger import Spending
-from nodes.execute_tools.secrets.redact import Redactor
-from nodes.records import JsonMap, Outcome, Plan, ToolError, ToolErrorCode
+from mendgraph.graph.machine.routes import TRANSITIONS
+from mendgraph.graph.runs.runs import ListedRun, RunState, get_run, list_runs, with_store
+from mendgraph.graph.spending.report import AccountSpent, account_spent, spent_by_day
+from mendgraph.graph.persistence.store import Store
+from mendgraph.nodes.call_model.ledger import Spending
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.records import JsonMap, Outcome, Plan, ToolError, ToolErrorCode
 
 MOST_BYTES: Final = 4_500_000
 """Of a page: a browser and a mail take that."""
@@ -167,7 +167,7 @@ def _rendered(view: JsonMap, redactor: Redactor) -> str:
     def finalize(value: Any) -> Any:
         return visible(redactor.text(value)) if type(value) is str else value
 
-    folder = resources.files("graph.report")
+    folder = resources.files("mendgraph.graph.report")
     style = folder.joinpath("report.css").read_text(encoding="utf-8")
     template = Environment(
         autoescape=True, finalize=finalize, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True

@@ -6,13 +6,13 @@ Each view is a map of what `report.html` prints.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from graph.report.history import Judged, Step
-from graph.report.texts import Field, Texts, cost_words, seconds_words, time_words
-from nodes.call_model.window import Window
-from nodes.heal.corrective_prompt import HealingAttempt
-from nodes.language.call_summary import result_words, target_of
-from nodes.language.display import count_of, output_words
-from nodes.records import CallError, JsonMap, LoopVerdict, StopCause, ToolCall, ToolErrorCode, Verdict, VerdictKind
+from mendgraph.graph.report.history import Judged, Step
+from mendgraph.graph.report.texts import Field, Texts, cost_words, seconds_words, time_words
+from mendgraph.nodes.call_model.window import Window
+from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
+from mendgraph.nodes.language.call_summary import result_words, target_of
+from mendgraph.nodes.language.display import count_of, output_words
+from mendgraph.nodes.records import CallError, JsonMap, LoopVerdict, StopCause, ToolCall, ToolErrorCode, Verdict, VerdictKind
 
 _LOOP_WORDS: Final = {
     LoopVerdict.OVERRIDE: "The same action came too often: it was refused from here on.",

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from graph.context import AgentContext
-from graph.spending_report import AccountSpent
-from nodes.call_model.ledger import Spending
-from nodes.execute_tools.secrets.redact import Redactor
-from nodes.language.display import count_of, one_line, plain, usd
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.spending.report import AccountSpent
+from mendgraph.nodes.call_model.ledger import Spending
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.language.display import count_of, one_line, plain, usd
 
 _LINE: Final = 200
 """Characters of what stands on one line."""

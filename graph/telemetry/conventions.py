@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from nodes.call_model.endpoint import Endpoint
-from nodes.records import FinishReason, JsonMap, ModelReply
+from mendgraph.nodes.call_model.endpoint import Endpoint
+from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply
 
 AGENT_NAME: Final = "mendgraph"
 OPERATION, PROVIDER, ERROR_TYPE = "gen_ai.operation.name", "gen_ai.provider.name", "error.type"

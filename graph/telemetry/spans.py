@@ -1,6 +1,6 @@
 """One run as OpenTelemetry sees it: a span `invoke_agent mendgraph`, with a child for each model call and each tool.
 
-The machine says what happens (`graph.observing`), and it becomes spans, events and metrics here. Nothing that goes
+The machine says what happens (`mendgraph.graph.telemetry.observing`), and it becomes spans, events and metrics here. Nothing that goes
 wrong with that may reach the run: a span processor of the user's own may fail in any way. Imported only where the
 process has OpenTelemetry.
 """
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from opentelemetry import context, trace
 
-from graph.telemetry import conventions as names
-from graph.telemetry.exporting import meter, own_version, tracer
-from nodes.call_model.effects import Connect
-from nodes.call_model.endpoint import Endpoint, find_endpoint
-from nodes.call_model.model import Call, Model
-from nodes.execute_tools.tool_run import ToolRun
-from nodes.records import LoopVerdict, ModelReply, OutcomeKind, ProviderFailure, ToolCall, VerdictKind
+from mendgraph.graph.telemetry import conventions as names
+from mendgraph.graph.telemetry.exporting import meter, own_version, tracer
+from mendgraph.nodes.call_model.effects import Connect
+from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
+from mendgraph.nodes.call_model.model import Call, Model
+from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.records import LoopVerdict, ModelReply, OutcomeKind, ProviderFailure, ToolCall, VerdictKind
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -78,7 +78,7 @@ class Span:
 class RunSpan(Span):
     """The span of one run: from the moment it is streamed until that stream has ended, for whatever reason.
 
-    A run that is taken up again has another one, of the same conversation. It observes the run: see `graph.observing`.
+    A run that is taken up again has another one, of the same conversation. It observes the run: see `mendgraph.graph.telemetry.observing`.
     """
 
     def __init__(self, tracer: "Tracer", run_id: str, scrub: Callable[[str], str]) -> None:

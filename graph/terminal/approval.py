@@ -19,11 +19,11 @@ from typing import Any, Final
 
 from rich.cells import chop_cells
 
-from graph.terminal.output_lines import Line, diff_lines
-from graph.terminal.screen import Screen
-from nodes.guard.approvals import ApprovalAnswer, AskedCall, CallDecision
-from nodes.language.call_summary import target_of
-from nodes.language.display import one_line, plain
+from mendgraph.graph.terminal.output_lines import Line, diff_lines
+from mendgraph.graph.terminal.screen import Screen
+from mendgraph.nodes.guard.approvals import ApprovalAnswer, AskedCall, CallDecision
+from mendgraph.nodes.language.call_summary import target_of
+from mendgraph.nodes.language.display import one_line, plain
 
 ReadLine = Callable[[str], str]
 """Asks with a prompt and returns the line; raises EOFError at the end of the input."""
@@ -203,7 +203,7 @@ def in_editor(environment: Mapping[str, str], text: str) -> str | None:
 
     The editor gets the terminal as it is. The file is readable for nobody else, and is removed.
     """
-    from nodes.execute_tools.environment.postgres_url import STORE_URL_VARIABLE
+    from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
 
     command = environment.get("VISUAL") or environment.get("EDITOR") or ""
     try:

@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
-from graph.terminal import options as opt, process_end
-from graph.terminal.process_end import LONGEST_LINE, ExitCode, settings_refused
-from graph.terminal.run_commands import options_without_events, refused
-from nodes.language.display import one_line
-from nodes.records import ToolError
+from mendgraph.graph.terminal import options as opt
+from mendgraph.graph.terminal import process_end
+from mendgraph.graph.terminal.process_end import LONGEST_LINE, ExitCode, settings_refused
+from mendgraph.graph.terminal.run_commands import options_without_events, refused
+from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.records import ToolError
 
 if TYPE_CHECKING:
-    from graph.batch.batch import Batch, Terms
-    from graph.batch.batch_result import BatchResult
-    from graph.batch.orders import TaskResult
-    from graph.batch.preparing import Crew, Ready
-    from graph.configuration.settings_file import Problem
-    from graph.terminal.batch_progress import BatchProgress
+    from mendgraph.graph.fleet.batch.batch import Batch, Terms
+    from mendgraph.graph.fleet.batch.batch_result import BatchResult
+    from mendgraph.graph.fleet.batch.orders import TaskResult
+    from mendgraph.graph.fleet.batch.preparing import Crew, Ready
+    from mendgraph.graph.configuration.settings_file import Problem
+    from mendgraph.graph.terminal.batch_progress import BatchProgress
 
 _NAMES: Final = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 _CODES: Final = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED}
@@ -82,7 +83,7 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
     if address is not None and on is None:
         context.fail("--address is that of a cluster: give --on ray as well")
     try:
-        from graph.batch.preparing import Crew
+        from mendgraph.graph.fleet.batch.preparing import Crew
 
         crew = Crew(workers, processes, on, address)
         return _run(context, chosen, file, crew, out, work_folder, remove_copies, max_cost, max_tokens)
@@ -102,7 +103,7 @@ def _run(  # noqa: PLR0913, PLR0917 - what the command was given
     max_cost: float | None,
     max_tokens: int | None,
 ) -> int:
-    from graph.batch.preparing import prepare, terms_problem
+    from mendgraph.graph.fleet.batch.preparing import prepare, terms_problem
 
     terms = _terms(chosen, max_cost, max_tokens)
     if isinstance(terms, tuple):
@@ -121,10 +122,10 @@ def _run(  # noqa: PLR0913, PLR0917 - what the command was given
 
 def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) -> "Terms | tuple[Problem, ...]":
     """What the tasks may do: the user's file below the options; a workspace's own file comes between them."""
-    from graph.batch.batch import Terms
-    from graph.batch.settings import trusted_settings
-    from graph.configuration.loading import load_configuration
-    from graph.context import AgentContext
+    from mendgraph.graph.fleet.batch.batch import Terms
+    from mendgraph.graph.fleet.batch.settings import trusted_settings
+    from mendgraph.graph.configuration.loading import load_configuration
+    from mendgraph.graph.configuration.context import AgentContext
 
     found = load_configuration(str(chosen.root), workspace_file=False)
     if isinstance(found, tuple):
@@ -143,9 +144,9 @@ def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) 
 def _worked(chosen: opt.Options, ready: "Ready") -> int:
     from rich.console import Console
 
-    from graph.telemetry.exporting import exporting, note
-    from graph.terminal.batch_progress import BatchProgress
-    from nodes.execute_tools.environment.deadline import monotonic_s
+    from mendgraph.graph.telemetry.exporting import exporting, note
+    from mendgraph.graph.terminal.batch_progress import BatchProgress
+    from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 
     for sentence in ready.notes:
         typer.echo(f"mendgraph: {one_line(sentence, LONGEST_LINE)}", err=True)
@@ -161,7 +162,7 @@ def _worked(chosen: opt.Options, ready: "Ready") -> int:
 
 def exit_code_of_batch(result: "BatchResult", signal_heard: int | None = None) -> ExitCode:
     """The code of a batch: whether all tasks have FINISHED, and otherwise what ended it."""
-    from graph.batch.batch_result import BatchEnd
+    from mendgraph.graph.fleet.batch.batch_result import BatchEnd
 
     if result.end is BatchEnd.COMPLETE:
         return ExitCode.FINISHED if result.ok else ExitCode.FINDINGS
@@ -206,8 +207,8 @@ def batch_object(result: "BatchResult") -> dict[str, Any]:
 
 
 def _tell(chosen: opt.Options, result: "BatchResult") -> None:
-    from graph.batch.batch_result import counted
-    from nodes.language.display import count_of, usd
+    from mendgraph.graph.fleet.batch.batch_result import counted
+    from mendgraph.nodes.language.display import count_of, usd
 
     if chosen.as_json:
         _write_object(batch_object(result))
@@ -251,7 +252,7 @@ def _signals(batch: "Batch", shown: Shown) -> Iterator[Callable[[], int | None]]
 
 
 def _write_object(value: dict[str, Any]) -> None:
-    from graph.terminal.output_lines import as_json
+    from mendgraph.graph.terminal.output_lines import as_json
 
     sys.stdout.write(as_json(value) + "\n")
     sys.stdout.flush()

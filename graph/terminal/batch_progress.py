@@ -13,11 +13,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from graph.batch.batch_result import Tally
-from graph.batch.orders import TaskResult
-from graph.terminal.output_lines import OUTCOME_STYLES
-from nodes.language.display import count_of, one_line, usd
-from nodes.records import OutcomeKind
+from mendgraph.graph.fleet.batch.batch_result import Tally
+from mendgraph.graph.fleet.batch.orders import TaskResult
+from mendgraph.graph.terminal.output_lines import OUTCOME_STYLES
+from mendgraph.nodes.language.display import count_of, one_line, usd
+from mendgraph.nodes.records import OutcomeKind
 
 _NARROWEST_BAR: Final = 8
 _WIDEST_BAR: Final = 30

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from graph.kept_run import short_id
-from graph.terminal import options as opt
-from graph.terminal.process_end import ExitCode
-from graph.terminal.run_commands import options_without_a_task, refused, tell, tell_object
-from nodes.language.display import one_line
-from nodes.records import ToolError
+from mendgraph.graph.runs.kept_run import short_id
+from mendgraph.graph.terminal import options as opt
+from mendgraph.graph.terminal.process_end import ExitCode
+from mendgraph.graph.terminal.run_commands import options_without_a_task, refused, tell, tell_object
+from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.records import ToolError
 
 if TYPE_CHECKING:
-    from graph.cassettes.servers import ReplayServer
+    from mendgraph.graph.cassettes.servers import ReplayServer
 
 OPENAI_PATHS = ("/v1/chat/completions", "/v1/responses")
 """Whoever asks for these hears of `OPENAI_BASE_URL`."""
@@ -36,9 +36,9 @@ def from_run(
 
     The run is played in a copy of this folder. Where it does not go the same way again, nothing is written.
     """
-    from graph.cassettes.from_run import cassette_from_run
-    from graph.terminal.output_lines import Line
-    from nodes.language.display import count_of
+    from mendgraph.graph.cassettes.from_run import cassette_from_run
+    from mendgraph.graph.terminal.output_lines import Line
+    from mendgraph.nodes.language.display import count_of
 
     chosen = options_without_a_task(context)
     folder = None if output is None else str(output)
@@ -65,9 +65,9 @@ def lint(context: typer.Context, folder: opt.CassetteFolder = "cassettes") -> in
     Secrets, machine paths, orphans and drift; exit code 1 where there is any. Drift: this version would not send what
     was recorded.
     """
-    from graph.cassettes.cassette_lint import lint_cassettes
-    from graph.terminal.output_lines import Line
-    from nodes.language.display import count_of
+    from mendgraph.graph.cassettes.cassette_lint import lint_cassettes
+    from mendgraph.graph.terminal.output_lines import Line
+    from mendgraph.nodes.language.display import count_of
 
     chosen = options_without_a_task(context)
     found = lint_cassettes(folder, str(chosen.root))
@@ -88,8 +88,8 @@ def serve(context: typer.Context, file: opt.CassettePath, port: opt.Port = 0) ->
 
     At the end it says what was not played and what was refused; exit code 1 where anything was refused.
     """
-    from graph.cassettes.cassette_file import read
-    from graph.cassettes.servers import ReplayServer
+    from mendgraph.graph.cassettes.cassette_file import read
+    from mendgraph.graph.cassettes.servers import ReplayServer
 
     chosen = options_without_a_task(context)
     cassette = read(str(chosen.root / file), str(file))
@@ -122,8 +122,8 @@ def _until_stopped(announce: Callable[[], None]) -> None:
 
 
 def _ended(server: "ReplayServer", *, as_json: bool) -> int:
-    from graph.terminal.output_lines import Line
-    from nodes.language.display import count_of
+    from mendgraph.graph.terminal.output_lines import Line
+    from mendgraph.nodes.language.display import count_of
 
     if as_json:
         tell_object({"misses": list(server.misses), "unplayed": server.unplayed})

@@ -8,23 +8,23 @@ from itertools import islice
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from graph.context import AgentContext
-from graph.judged_workspace import judged_workspace
-from graph.runs import RunDiff, RunStep, run_diffs, run_plan, steps_of, undo_run
-from graph.terminal.approval import ReadLine
-from graph.terminal.options import fallback_problem
-from graph.terminal.output_lines import Line, diff_lines
-from graph.terminal.process_end import ExitCode
-from graph.terminal.run_commands import NOTHING_TO_UNDO, refusal_words, restored_lines, restored_object, terminal_width
-from graph.terminal.screen import Display
-from graph.terminal.turns import Setup, Turns
-from nodes.call_model.endpoint import Endpoint, find_endpoint, split_provider
-from nodes.call_model.weights import WeightsState, embedded_weights, weights_status
-from nodes.execute_tools.environment.request_history import RequestHistory
-from nodes.execute_tools.environment.restoring import Restored
-from nodes.language.display import one_line
-from nodes.language.names import closest_names
-from nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.judged_workspace import judged_workspace
+from mendgraph.graph.runs.runs import RunDiff, RunStep, run_diffs, run_plan, steps_of, undo_run
+from mendgraph.graph.terminal.approval import ReadLine
+from mendgraph.graph.terminal.options import fallback_problem
+from mendgraph.graph.terminal.output_lines import Line, diff_lines
+from mendgraph.graph.terminal.process_end import ExitCode
+from mendgraph.graph.terminal.run_commands import NOTHING_TO_UNDO, refusal_words, restored_lines, restored_object, terminal_width
+from mendgraph.graph.terminal.screen import Display
+from mendgraph.graph.terminal.turns import Setup, Turns
+from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint, split_provider
+from mendgraph.nodes.call_model.embedded.weights import WeightsState, embedded_weights, weights_status
+from mendgraph.nodes.execute_tools.store.request_history import RequestHistory
+from mendgraph.nodes.execute_tools.journal.restoring import Restored
+from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.language.names import closest_names
+from mendgraph.nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode
 
 SLASH: Final = "/"
 SKIP_CHANGED: Final = "--skip-changed"
@@ -248,7 +248,7 @@ KEYS: Final = (
     "Up and Down bring back earlier requests; Ctrl-R searches them.",
     "Ctrl-C clears the line; pressed again, or Ctrl-D, it leaves. During a turn it stops the turn.",
 )
-"""What `graph.terminal.prompt_input` does with keys."""
+"""What `mendgraph.graph.terminal.prompt_input` does with keys."""
 
 AS_IT_IS: Final = "A request that begins with / needs another / before it."
 
@@ -301,7 +301,7 @@ def prompt_for(setup: Setup, *streams: Stream) -> OpenPrompt | None:
 
 def terminal_prompt(turns: Turns, display: Display) -> ReadLine:
     """A prompt with the history of the workspace's chats; where none can be kept, that is said once."""
-    from graph.terminal.prompt_input import ChatCompleter, PromptInput
+    from mendgraph.graph.terminal.prompt_input import ChatCompleter, PromptInput
 
     root, colours = turns.context.workspace, not turns.environment.get("NO_COLOR")
     history = RequestHistory(root)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from graph.terminal import options as opt
-from graph.terminal.process_end import LONGEST_LINE, ExitCode, settings_refused
-from graph.terminal.run_commands import options_without_events, refused, tell, tell_object
-from nodes.language.display import one_line
-from nodes.records import ToolError, ToolErrorCode
+from mendgraph.graph.terminal import options as opt
+from mendgraph.graph.terminal.process_end import LONGEST_LINE, ExitCode, settings_refused
+from mendgraph.graph.terminal.run_commands import options_without_events, refused, tell, tell_object
+from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
-    from graph.configuration.loading import Origin
-    from graph.configuration.settings_file import Problem, Settings
+    from mendgraph.graph.configuration.loading import Origin
+    from mendgraph.graph.configuration.settings_file import Problem, Settings
 
 app = typer.Typer(
     help="Show settings and who set them; `check` or `trust` a file.",
@@ -28,7 +28,7 @@ _LONGEST_VALUE = 60
 
 def configure(context: typer.Context) -> None:
     """Put what files set below the options that were given; where a file is wrong, say all of it and end here."""
-    from graph.configuration.loading import load_configuration
+    from mendgraph.graph.configuration.loading import load_configuration
 
     chosen: opt.Options = context.obj
     found = load_configuration(str(chosen.root), workspace_file=chosen.workspace_file)
@@ -50,9 +50,9 @@ def config(context: typer.Context) -> int:
 @app.command()
 def show(context: typer.Context) -> int:
     """Show all settings of a run here, and who set them."""
-    from graph.configuration.loading import CALLER, DEFAULT, Origin, load_configuration
-    from graph.context import AgentContext
-    from graph.terminal.output_lines import Line
+    from mendgraph.graph.configuration.loading import CALLER, DEFAULT, Origin, load_configuration
+    from mendgraph.graph.configuration.context import AgentContext
+    from mendgraph.graph.terminal.output_lines import Line
 
     chosen = options_without_events(context)
     found = load_configuration(str(chosen.root), workspace_file=chosen.workspace_file)
@@ -82,10 +82,10 @@ def check(context: typer.Context, file: opt.SettingsFile = None) -> int:
 
     Every problem is named with file, line and field.
     """
-    from graph.configuration import loading
-    from graph.configuration.settings_file import Settings, parse_settings
-    from graph.terminal.output_lines import Line
-    from nodes.execute_tools.environment.user_files import SETTINGS_FILE, read_user_file
+    from mendgraph.graph.configuration import loading
+    from mendgraph.graph.configuration.settings_file import Settings, parse_settings
+    from mendgraph.graph.terminal.output_lines import Line
+    from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE, read_user_file
 
     chosen = options_without_events(context)
     found: list[Settings | tuple[Problem, ...]]
@@ -112,9 +112,9 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
 
     It may then allow more than you do, so read it first. A file that is changed later has to be trusted again.
     """
-    from graph.configuration.loading import read_workspace_settings
-    from graph.terminal.output_lines import Line
-    from nodes.execute_tools.environment import user_files
+    from mendgraph.graph.configuration.loading import read_workspace_settings
+    from mendgraph.graph.terminal.output_lines import Line
+    from mendgraph.nodes.execute_tools.store import user_files
 
     chosen = options_without_events(context)
     own = read_workspace_settings(str(chosen.root))
@@ -137,14 +137,14 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
 
 def _of_environment(variable: str) -> str:
     """What a variable says, without a login."""
-    from nodes.execute_tools.secrets.redact import Redactor
+    from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 
     return Redactor().text(os.environ[variable])
 
 
 def one_line_kept(text: str) -> str:
     """A row of the table on one line; its columns stay."""
-    from nodes.language.display import plain
+    from mendgraph.nodes.language.display import plain
 
     return plain(text.replace("\n", " ")).rstrip()
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graph.terminal import options as opt
-from graph.terminal.process_end import ExitCode
-from graph.terminal.run_commands import options_without_events, refused, tell, tell_object, terminal_width
-from nodes.language.display import one_line
-from nodes.records import ToolError
+from mendgraph.graph.terminal import options as opt
+from mendgraph.graph.terminal.process_end import ExitCode
+from mendgraph.graph.terminal.run_commands import options_without_events, refused, tell, tell_object, terminal_width
+from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.records import ToolError
 
 if TYPE_CHECKING:
-    from graph.doctor.bundle import Written
-    from graph.doctor.examination import Finding
-    from graph.terminal.output_lines import Line
+    from mendgraph.graph.doctor.bundle import Written
+    from mendgraph.graph.doctor.examination import Finding
+    from mendgraph.graph.terminal.output_lines import Line
 
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red", "off": "dim"}
 _LONGEST = 600
@@ -57,14 +57,14 @@ def doctor(
         context.fail("FILE.zip, --run, --include-messages and --force belong to --bundle")
     if include_messages and not run:
         context.fail("--include-messages needs --run RUN")
-    from graph.doctor.examination import examine, is_fine, report
+    from mendgraph.graph.doctor.examination import examine, is_fine, report
 
     chosen = options_without_events(context)
     root = str(chosen.root)
     found = examine(root, chosen.settings, offline=offline, deep=deep, workspace_file=chosen.workspace_file)
     code = ExitCode.FINISHED if is_fine(found) else ExitCode.FINDINGS
     if bundle:
-        from graph.doctor.bundle import write_bundle
+        from mendgraph.graph.doctor.bundle import write_bundle
 
         path = str(file or f"mendgraph-{re.sub(r'[^A-Za-z0-9]', '-', run[:8]) or 'doctor'}.zip")
         made = write_bundle(path, found, root, run, include_messages=include_messages, force=force)
@@ -80,8 +80,8 @@ def doctor(
 
 def finding_lines(found: "tuple[Finding, ...]", columns: int | None = None) -> "list[Line]":
     """A line for each finding, and one for what to do about it; wrapped where a terminal has so many columns."""
-    from graph.doctor.examination import summary
-    from graph.terminal.output_lines import Line
+    from mendgraph.graph.doctor.examination import summary
+    from mendgraph.graph.terminal.output_lines import Line
 
     width = max((len(each.name) for each in found), default=0)
     lines = []
@@ -109,7 +109,7 @@ def _wrapped(head: str, text: str, columns: int | None) -> list[str]:
 
 def bundle_lines(made: "Written") -> "list[Line]":
     """Where the report lies, what is inside, and how the matter is reproduced."""
-    from graph.terminal.output_lines import Line
+    from mendgraph.graph.terminal.output_lines import Line
 
     inside = [Line(f"  {name}: {what}", "dim") for name, what in made.files.items()]
     said = Line("Secrets, your name and your home folder are taken out; look through it before you share it.")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from graph.terminal.options import Options, Port
-from graph.terminal.process_end import ExitCode, fail
-from graph.terminal.run_commands import options_without_events, tell_object
-from nodes.call_model.weights import PullPhase, PullProgress, WeightsState, WeightsStatus, weights_path, weights_status
-from nodes.language.display import plain
+from mendgraph.graph.terminal.options import Options, Port
+from mendgraph.graph.terminal.process_end import ExitCode, fail
+from mendgraph.graph.terminal.run_commands import options_without_events, tell_object
+from mendgraph.nodes.call_model.embedded.weights import PullPhase, PullProgress, WeightsState, WeightsStatus, weights_path, weights_status
+from mendgraph.nodes.language.display import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,7 +29,7 @@ def pull(context: typer.Context) -> int:
 
     Once for all projects.
     """
-    from nodes.call_model.pull import Pulled, PullFailureKind, pull_weights
+    from mendgraph.nodes.call_model.embedded.pull import Pulled, PullFailureKind, pull_weights
 
     chosen = options_without_events(context)
     with shown_pull() as progress:
@@ -64,7 +64,7 @@ def status(context: typer.Context) -> int:
 @app.command()
 def serve(context: typer.Context, port: Port = 0) -> int:
     """Serve the embedded model on this machine until Ctrl-C."""
-    from nodes.call_model.local_model import serve_in_foreground, why_unavailable
+    from mendgraph.nodes.call_model.embedded.local_model import serve_in_foreground, why_unavailable
 
     chosen = options_without_events(context)
     announce = partial(_announce, as_json=chosen.as_json)

@@ -1,6 +1,6 @@
 """The options of the command line, and the order in which its words are read. Pure.
 
-Those that set a field of `AgentContext` are made from the fields; see `graph.context.Setting`.
+Those that set a field of `AgentContext` are made from the fields; see `mendgraph.graph.configuration.context.Setting`.
 """
 
 import inspect
@@ -14,8 +14,8 @@ import annotated_types
 import typer
 from typer.core import TyperGroup
 
-from graph.context import SETTINGS, AgentContext
-from graph.kept_run import short_id
+from mendgraph.graph.configuration.context import SETTINGS, AgentContext
+from mendgraph.graph.runs.kept_run import short_id
 
 MIN_CALLS_PER_SESSION = 100
 """A higher --max-calls raises the session's limit as well. Source: spec 1 section 4."""
@@ -72,7 +72,7 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
         if value is not None and value != []
     }
     if settings:
-        from graph.configuration.settings_file import value_problems
+        from mendgraph.graph.configuration.settings_file import value_problems
 
         for path, problem in value_problems(settings):
             message = problem.removeprefix(f"{path[0]}: ")
@@ -88,7 +88,7 @@ def fallback_problem(settings: Mapping[str, Any]) -> str:
     """What is wrong with the fallback models of these settings, "" where nothing is."""
     if not settings.get("fallback_models"):
         return ""
-    from nodes.call_model.endpoint import FallbackProblem, models_in_order
+    from mendgraph.nodes.call_model.endpoint import FallbackProblem, models_in_order
 
     found = models_in_order(settings.get("model"), settings.get("base_url"), settings["fallback_models"])
     return found.message if isinstance(found, FallbackProblem) else ""
@@ -96,7 +96,7 @@ def fallback_problem(settings: Mapping[str, Any]) -> str:
 
 def _runs(ctx: typer.Context, incomplete: str) -> Iterator[tuple[str, str]]:
     """The runs of the folder for a shell's completion, each with its task."""
-    from nodes.execute_tools.environment.database import run_names
+    from mendgraph.nodes.execute_tools.store.database import run_names
 
     root = str(ctx.find_root().params.get("root") or ".")
     for run_id, task in run_names(root):

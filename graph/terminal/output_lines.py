@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pydantic import BaseModel
 from rich.cells import cell_len, set_cell_size
 
-from graph.events import Compacted, Event, Paid
-from graph.kept_run import short_id, state_words, when_words
-from nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
-from nodes.execute_tools.secrets.redact import redact
-from nodes.language.call_summary import target_of
-from nodes.language.display import count_of, one_line, output_words, usd
-from nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall, ToolError
+from mendgraph.graph.runs.events import Compacted, Event, Paid
+from mendgraph.graph.runs.kept_run import short_id, state_words, when_words
+from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
+from mendgraph.nodes.execute_tools.secrets.redact import redact
+from mendgraph.nodes.language.call_summary import target_of
+from mendgraph.nodes.language.display import count_of, one_line, output_words, usd
+from mendgraph.nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall, ToolError
 
 if TYPE_CHECKING:
-    from graph.runs import ListedRun, RunStep
+    from mendgraph.graph.runs.runs import ListedRun, RunStep
 
 
 SCHEMA: Final = 1
@@ -378,7 +378,7 @@ def run_details(run: "ListedRun", steps: Sequence["RunStep"], now: datetime, zon
 
 def _chosen(stored: JsonMap) -> JsonMap:
     """The fields of a stored context that are not as they are by default."""
-    from graph.context import AgentContext
+    from mendgraph.graph.configuration.context import AgentContext
 
     default = json.loads(AgentContext().model_dump_json())
     return {name: value for name, value in stored.items() if name != "workspace" and value != default.get(name)}

@@ -9,20 +9,20 @@ from typing import Any, Final, Literal, NotRequired, cast, get_args, get_type_hi
 from pydantic import TypeAdapter, create_model
 from typing_extensions import TypedDict
 
-from graph.batch.batch_result import BatchResult, Tally
-from graph.batch.orders import TaskResult
-from graph.cassettes.cassette_lint import LintFinding
-from graph.cassettes.from_run import WrittenCassette
-from graph.configuration.settings_file import Problem
-from graph.doctor.bundle import Written
-from graph.doctor.examination import Finding
-from graph.events import Compacted, Ended, Event, Paid
-from graph.runs import RunDiff
-from graph.spending_report import AccountSpent, ModelDay
-from graph.terminal.output_lines import SCHEMA, event_name
-from nodes.call_model.pull import Pulled
-from nodes.execute_tools.environment.restoring import LeftFile, RestoredFile
-from nodes.records import ExtractionError, FileChange, JsonMap, Outcome, Plan
+from mendgraph.graph.fleet.batch.batch_result import BatchResult, Tally
+from mendgraph.graph.fleet.batch.orders import TaskResult
+from mendgraph.graph.cassettes.cassette_lint import LintFinding
+from mendgraph.graph.cassettes.from_run import WrittenCassette
+from mendgraph.graph.configuration.settings_file import Problem
+from mendgraph.graph.doctor.bundle import Written
+from mendgraph.graph.doctor.examination import Finding
+from mendgraph.graph.runs.events import Compacted, Ended, Event, Paid
+from mendgraph.graph.runs.runs import RunDiff
+from mendgraph.graph.spending.report import AccountSpent, ModelDay
+from mendgraph.graph.terminal.output_lines import SCHEMA, event_name
+from mendgraph.nodes.call_model.embedded.pull import Pulled
+from mendgraph.nodes.execute_tools.journal.restoring import LeftFile, RestoredFile
+from mendgraph.nodes.records import ExtractionError, FileChange, JsonMap, Outcome, Plan
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _DEFINITIONS: Final = "$defs"

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import typer
 
-from nodes.language.display import one_line
-from nodes.records import OutcomeKind
+from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.records import OutcomeKind
 
 if TYPE_CHECKING:
-    from graph.configuration.settings_file import Problem
-    from graph.terminal.options import Options
+    from mendgraph.graph.configuration.settings_file import Problem
+    from mendgraph.graph.terminal.options import Options
 
 
 class ExitCode(IntEnum):
@@ -24,7 +24,7 @@ class ExitCode(IntEnum):
 
     A run that was stopped after its running step has an outcome, and so that outcome's code, whoever stopped it. What
     was ended at once, and a chat as a whole, has none: its code is that of the signal (128 and its number, as in a
-    shell). STUCK is what a shell says of SIGPROF; see `graph.start`.
+    shell). STUCK is what a shell says of SIGPROF; see `mendgraph.graph.start`.
     """
 
     FINISHED = 0
@@ -69,7 +69,7 @@ def fail(arguments: Sequence[str], code: ExitCode, message: str) -> int:
     """
     sys.stderr.write(f"mendgraph: {message}\n")
     if "--json" in arguments or "--json-lines" in arguments:
-        from graph.terminal.output_lines import as_json, error_object
+        from mendgraph.graph.terminal.output_lines import as_json, error_object
 
         told = error_object(code.name.lower(), message)
         sys.stdout.write(as_json({"event": "error", **told} if "--json-lines" in arguments else told) + "\n")
@@ -86,9 +86,9 @@ def report_bug(arguments: Sequence[str], error: Exception) -> int:
 
     A store that cannot be used is none.
     """
-    from nodes.execute_tools.environment.database import StoreError
-    from nodes.execute_tools.secrets.known_secrets import known_values
-    from nodes.execute_tools.secrets.redact import Redactor
+    from mendgraph.nodes.execute_tools.store.database import StoreError
+    from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
+    from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 
     if isinstance(error, StoreError):
         return fail(arguments, ExitCode.SYSTEM_ERROR, one_line(str(error), 2_000))
@@ -140,7 +140,7 @@ LONGEST_LINE: Final = 1_000
 
 def settings_refused(chosen: "Options", problems: "Iterable[Problem]") -> int:
     """Name every problem of files on standard error, each on its own line; with `--json` as an object as well."""
-    from graph.terminal.output_lines import as_json, error_object
+    from mendgraph.graph.terminal.output_lines import as_json, error_object
 
     named = list(problems)
     said = [one_line(str(each), LONGEST_LINE) for each in named]

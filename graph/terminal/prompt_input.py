@@ -24,7 +24,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import ColorDepth, Output
 from prompt_toolkit.renderer import CPR_Support
 
-from nodes.language.display import plain
+from mendgraph.nodes.language.display import plain
 
 MOST_OFFERED: Final = 200
 """Names that a menu holds at most."""

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graph.kept_run import KeptRun, short_id
-from graph.terminal import options as opt
-from graph.terminal.process_end import ExitCode
-from nodes.language.display import one_line
-from nodes.records import ToolError, ToolErrorCode
+from mendgraph.graph.runs.kept_run import KeptRun, short_id
+from mendgraph.graph.terminal import options as opt
+from mendgraph.graph.terminal.process_end import ExitCode
+from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
-    from graph.report.page import Report
-    from graph.terminal.output_lines import Line
-    from nodes.execute_tools.environment.restoring import Restored
+    from mendgraph.graph.report.page import Report
+    from mendgraph.graph.terminal.output_lines import Line
+    from mendgraph.nodes.execute_tools.journal.restoring import Restored
 
 
 app = typer.Typer(help="List the runs of this folder, or `show` or `prune` some.", rich_markup_mode=None)
@@ -34,8 +34,8 @@ def runs(context: typer.Context) -> int:
     """List the runs of this folder; the one that was at work last comes first."""
     if context.invoked_subcommand is not None:
         return ExitCode.FINISHED
-    from graph.runs import list_runs
-    from graph.terminal.output_lines import Line, run_lines, run_object
+    from mendgraph.graph.runs.runs import list_runs
+    from mendgraph.graph.terminal.output_lines import Line, run_lines, run_object
 
     chosen = options_without_a_task(context)
     found = list_runs(str(chosen.root))
@@ -54,8 +54,8 @@ def runs(context: typer.Context) -> int:
 @app.command()
 def show(context: typer.Context, run: opt.Run) -> int:
     """Show a run and its steps, for `undo` and `fork`."""
-    from graph.runs import get_run, steps_of
-    from graph.terminal.output_lines import run_details, run_object, step_object
+    from mendgraph.graph.runs.runs import get_run, steps_of
+    from mendgraph.graph.terminal.output_lines import run_details, run_object, step_object
 
     chosen = options_without_a_task(context)
     found, steps = get_run(run, str(chosen.root)), steps_of(run, str(chosen.root))
@@ -81,9 +81,9 @@ def prune(
     """
     if keep is None and older_than is None:
         context.fail("say which runs to remove: --keep N, --older-than DAYS, or both")
-    from graph.runs import prune_runs
-    from graph.terminal.output_lines import Line, bytes_words
-    from nodes.language.display import count_of
+    from mendgraph.graph.runs.runs import prune_runs
+    from mendgraph.graph.terminal.output_lines import Line, bytes_words
+    from mendgraph.nodes.language.display import count_of
 
     chosen = options_without_a_task(context)
     done = prune_runs(str(chosen.root), keep=keep, older_than_days=older_than, unfinished=unfinished)
@@ -103,8 +103,8 @@ def undo(
 
     Nothing is restored where one of them was changed since by somebody else, and no other file is touched.
     """
-    from graph.runs import undo_run
-    from graph.terminal.output_lines import Line
+    from mendgraph.graph.runs.runs import undo_run
+    from mendgraph.graph.terminal.output_lines import Line
 
     chosen = options_without_a_task(context)
     done = undo_run(run, str(chosen.root), from_step=from_step, skip_changed=skip_changed)
@@ -120,8 +120,8 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
 
     It has the conversation and the files of that time: what the other run did later is taken back.
     """
-    from graph.runs import fork_run
-    from graph.terminal.output_lines import Line
+    from mendgraph.graph.runs.runs import fork_run
+    from mendgraph.graph.terminal.output_lines import Line
 
     chosen = options_without_a_task(context)
     done = fork_run(run, at, str(chosen.root), skip_changed=skip_changed)
@@ -159,7 +159,7 @@ def options_without_events(context: typer.Context) -> opt.Options:
 
 def refused(chosen: opt.Options, error: ToolError) -> int:
     """Say what the error says, and what it names, on standard error; with `--json` as an object as well."""
-    from graph.terminal.output_lines import as_json
+    from mendgraph.graph.terminal.output_lines import as_json
 
     message, named = refusal_words(error)
     typer.echo("\n".join([f"mendgraph: {message}", *named]), err=True)
@@ -182,7 +182,7 @@ def refusal_words(error: ToolError) -> tuple[str, list[str]]:
 
 def restored_lines(restored: "Restored") -> "list[Line]":
     """What was restored and what was left, file by file; none where nothing was."""
-    from graph.terminal.output_lines import Line
+    from mendgraph.graph.terminal.output_lines import Line
 
     words = {"edited": "restored", "deleted": "removed", "created": "brought back"}
     return [
@@ -211,7 +211,7 @@ def tell(lines: "list[Line]") -> int:
     """Show these lines on standard output."""
     from rich.console import Console
 
-    from graph.terminal.screen import Screen
+    from mendgraph.graph.terminal.screen import Screen
 
     screen = Screen(Console())
     for line in lines:
@@ -221,7 +221,7 @@ def tell(lines: "list[Line]") -> int:
 
 def tell_object(value: Any) -> int:
     """Show this value as JSON, on one line of standard output."""
-    from graph.terminal.output_lines import as_json
+    from mendgraph.graph.terminal.output_lines import as_json
 
     typer.echo(as_json(value))
     return ExitCode.FINISHED
@@ -254,7 +254,7 @@ def report(context: typer.Context, run: opt.NewestRun = "", output: Output = "",
 
     It needs no network and no script, and nothing of the run is changed by it.
     """
-    from graph.report.page import make_report
+    from mendgraph.graph.report.page import make_report
 
     chosen = options_without_a_task(context)
     if output == STANDARD_OUTPUT and chosen.as_json:
@@ -271,16 +271,16 @@ def report(context: typer.Context, run: opt.NewestRun = "", output: Output = "",
         return refused(chosen, problem)
     if chosen.as_json:
         return tell_object({"run_id": made.run_id, "path": path, "bytes": len(made.html.encode("utf-8"))})
-    from graph.terminal.output_lines import Line
+    from mendgraph.graph.terminal.output_lines import Line
 
     return tell([Line(f"report of run {one_line(short_id(made.run_id))}: {one_line(path, 1_000)}")])
 
 
 def _written(path: str, made: "Report", *, force: bool) -> ToolError | None:
     """Write the page, whole or not at all; INVALID_ARGUMENT where it cannot be there, or something else is."""
-    from nodes.execute_tools.environment.failures import quoted
-    from nodes.execute_tools.environment.sandbox import check_workspace
-    from nodes.execute_tools.environment.workspace import FileContent, Workspace, WriteFile
+    from mendgraph.nodes.execute_tools.files.failures import quoted
+    from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+    from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace, WriteFile
 
     folder, name = os.path.split(path)
     root = check_workspace(folder)

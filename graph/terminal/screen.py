@@ -11,7 +11,7 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
 
-from graph.events import (
+from mendgraph.graph.runs.events import (
     Alerted,
     CallsRead,
     Compacted,
@@ -28,14 +28,14 @@ from graph.events import (
     Traced,
     Waiting,
 )
-from graph.terminal.output_lines import Account, Line, as_json, compaction_words, notes_lines, refused_call
-from graph.terminal.status_line import LiveLine
-from graph.terminal.visible_text import VisibleText
-from nodes.execute_tools.secrets.redact import redact
-from nodes.language.call_summary import error_words, result_words, target_of
-from nodes.language.display import one_line, plain
-from nodes.language.text_protocol import format_extraction_errors
-from nodes.records import CallError, CallResult, FileChange, JsonMap, ToolCall, ToolError, ToolErrorCode
+from mendgraph.graph.terminal.output_lines import Account, Line, as_json, compaction_words, notes_lines, refused_call
+from mendgraph.graph.terminal.status_line import LiveLine
+from mendgraph.graph.terminal.visible_text import VisibleText
+from mendgraph.nodes.execute_tools.secrets.redact import redact
+from mendgraph.nodes.language.call_summary import error_words, result_words, target_of
+from mendgraph.nodes.language.display import one_line, plain
+from mendgraph.nodes.language.text_protocol import format_extraction_errors
+from mendgraph.nodes.records import CallError, CallResult, FileChange, JsonMap, ToolCall, ToolError, ToolErrorCode
 
 _LONGEST_WARNING = 500
 """Characters: a warning ends in its remedy, which has to be there."""

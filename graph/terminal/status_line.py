@@ -13,7 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.style import Style
 
-from graph.events import (
+from mendgraph.graph.runs.events import (
     Alerted,
     Asked,
     CallsRead,
@@ -27,10 +27,10 @@ from graph.events import (
     ToolStarted,
     Waiting,
 )
-from nodes.call_model.limits import RunLimits
-from nodes.language.call_summary import target_of
-from nodes.language.display import one_line
-from nodes.records import ToolCall
+from mendgraph.nodes.call_model.limits import RunLimits
+from mendgraph.nodes.language.call_summary import target_of
+from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.records import ToolCall
 
 CHARACTERS_PER_TOKEN: Final = 4
 """For the reply that is still coming; what it really had is known when it is over."""

@@ -15,12 +15,12 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-from graph.context import AgentContext
-from graph.events import Asked, Ended, Event
-from graph.kept_run import KeptRun
-from graph.run import RunResult, Session
-from graph.terminal.approval import ReadLine, ask_person, columns, in_editor
-from graph.terminal.output_lines import (
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Asked, Ended, Event
+from mendgraph.graph.runs.kept_run import KeptRun
+from mendgraph.graph.runs.run import RunResult, Session
+from mendgraph.graph.terminal.approval import ReadLine, ask_person, columns, in_editor
+from mendgraph.graph.terminal.output_lines import (
     Line,
     as_json,
     diff_lines,
@@ -33,16 +33,16 @@ from graph.terminal.output_lines import (
     usage_block,
     usage_lines,
 )
-from graph.terminal.process_end import ExitCode, exit_code_of, leave_at_once
-from graph.terminal.screen import Display, RunView
-from graph.terminal.status_line import Status
-from graph.terminal.visible_text import VisibleText
-from nodes.call_model.endpoint import Endpoint, find_endpoint
-from nodes.call_model.local_model import local_server_is_starting
-from nodes.call_model.weights import embedded_weights
-from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.tools import default_tools
-from nodes.records import EditForm
+from mendgraph.graph.terminal.process_end import ExitCode, exit_code_of, leave_at_once
+from mendgraph.graph.terminal.screen import Display, RunView
+from mendgraph.graph.terminal.status_line import Status
+from mendgraph.graph.terminal.visible_text import VisibleText
+from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
+from mendgraph.nodes.call_model.embedded.local_model import local_server_is_starting
+from mendgraph.nodes.call_model.embedded.weights import embedded_weights
+from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import EditForm
 
 NAMES: Final = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 """The signals that stop a run, and what a person calls them."""

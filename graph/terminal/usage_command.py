@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from graph.terminal import options as opt
-from graph.terminal.run_commands import options_without_a_task, refused, tell, tell_object
-from nodes.language.display import one_line
-from nodes.records import ToolError
+from mendgraph.graph.terminal import options as opt
+from mendgraph.graph.terminal.run_commands import options_without_a_task, refused, tell, tell_object
+from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.records import ToolError
 
 if TYPE_CHECKING:
-    from graph.spending_report import AccountSpent, ModelDay
-    from graph.terminal.output_lines import Line
+    from mendgraph.graph.spending.report import AccountSpent, ModelDay
+    from mendgraph.graph.terminal.output_lines import Line
 
 _COUNTS = {
     "calls": "CALLS",
@@ -43,7 +43,7 @@ def usage(
     chosen, today = options_without_a_task(context), datetime.now(UTC).date()
     if accounts:
         return _tell_accounts(chosen, account, today)
-    from graph.spending_report import spent_by_day
+    from mendgraph.graph.spending.report import spent_by_day
 
     found = spent_by_day(days, account=account)
     if isinstance(found, ToolError):
@@ -68,7 +68,7 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 def _tell_accounts(chosen: opt.Options, account: str | None, today: date) -> int:
     """All accounts, or this one alone."""
-    from graph.spending_report import accounts_spent
+    from mendgraph.graph.spending.report import accounts_spent
 
     found = accounts_spent()
     if isinstance(found, ToolError):
@@ -79,7 +79,7 @@ def _tell_accounts(chosen: opt.Options, account: str | None, today: date) -> int
 
 def account_lines(spent: Sequence["AccountSpent"], today: date, account: str | None = None) -> "list[Line]":
     """A table with a line for each account; `account` is the only one that was asked for."""
-    from graph.terminal.output_lines import Line
+    from mendgraph.graph.terminal.output_lines import Line
 
     if not spent:
         return [Line(f"No model was called yet{_of_account(account)}.")]
@@ -107,7 +107,7 @@ def day_lines(spent: Sequence["ModelDay"], days: int, today: date, account: str 
 
     Tokens written into a cache and tokens of reasoning have a column where there are any.
     """
-    from graph.terminal.output_lines import Line
+    from mendgraph.graph.terminal.output_lines import Line
 
     if not spent:
         since = "today" if days == 1 else f"in the last {days} days"
@@ -148,14 +148,14 @@ def _of_account(account: str | None) -> str:
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> "list[Line]":
-    from graph.terminal.output_lines import Line
+    from mendgraph.graph.terminal.output_lines import Line
 
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [Line(_row(row, widths), "" if number else "bold") for number, row in enumerate(rows)]
 
 
 def _not_settled(unsettled: int) -> "list[Line]":
-    from graph.terminal.output_lines import Line
+    from mendgraph.graph.terminal.output_lines import Line
 
     if not unsettled:
         return []
@@ -179,7 +179,7 @@ def _cost(spent: Sequence["ModelDay"]) -> str:
 
 
 def _money(known: float, unpriced: int) -> str:
-    from nodes.language.display import usd
+    from mendgraph.nodes.language.display import usd
 
     if not unpriced:
         return usd(known) if known else ""

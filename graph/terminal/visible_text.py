@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
-from nodes.language.blocks import read_blocks
-from nodes.language.dialects import looks_like_call
-from nodes.language.text_protocol import TOOL_PREFIX, TextCall, extract_in_order, fence_after
+from mendgraph.nodes.language.blocks import read_blocks
+from mendgraph.nodes.language.dialects import looks_like_call
+from mendgraph.nodes.language.text_protocol import TOOL_PREFIX, TextCall, extract_in_order, fence_after
 
 LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 """What ends a line in the text protocol (`str.splitlines`)."""

@@ -9,9 +9,9 @@ from typing import Any
 from langchain_core.messages import AnyMessage, HumanMessage
 from typing_extensions import TypedDict
 
-from nodes.language.documents import storable
-from nodes.language.history import NO_SPECS, settle_exchange
-from nodes.records import (
+from mendgraph.nodes.language.documents import storable
+from mendgraph.nodes.language.history import NO_SPECS, settle_exchange
+from mendgraph.nodes.records import (
     CallError,
     CallResult,
     ModelReply,

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from nodes.language.names import TEXT_SUFFIXES, named_identifiers, named_paths
-from nodes.language.requests import asks_for_a_change, is_question, reports_a_problem
-from nodes.records import EditForm, ModelReply, Profile, Protocol, RawCall
+from mendgraph.nodes.language.names import TEXT_SUFFIXES, named_identifiers, named_paths
+from mendgraph.nodes.language.requests import asks_for_a_change, is_question, reports_a_problem
+from mendgraph.nodes.records import EditForm, ModelReply, Profile, Protocol, RawCall
 
 MAX_NAMED_FILES = 5
 """More files than this would fill a small model's window."""

@@ -4,12 +4,12 @@ from typing import Any
 
 from langchain_core.messages import AnyMessage
 
-from nodes.begin_turn.history import CutOffState, close_step, cut_off_items, scrubbed
-from nodes.begin_turn.named_files import Ahead, preload
-from nodes.begin_turn.turn_start import FRESH_TURN, Made, TurnResources, read_notes, without_refused_media
-from nodes.language.history import close_dangling_calls, is_request
-from nodes.language.project_notes import ProjectNotes
-from nodes.records import Plan, StopCause, StopReason
+from mendgraph.nodes.begin_turn.history import CutOffState, close_step, cut_off_items, scrubbed
+from mendgraph.nodes.begin_turn.named_files import Ahead, preload
+from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN, Made, TurnResources, read_notes, without_refused_media
+from mendgraph.nodes.language.history import close_dangling_calls, is_request
+from mendgraph.nodes.language.project_notes import ProjectNotes
+from mendgraph.nodes.records import Plan, StopCause, StopReason
 
 
 class BeginTurnState(CutOffState, total=False):

@@ -8,9 +8,9 @@ reads a file is handed in. Source of the order: agents.md, the nearest file is t
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from nodes.language.names import named_paths
-from nodes.language.project_notes import ProjectNotes, visible
-from nodes.records import Profile, ToolError, ToolErrorCode
+from mendgraph.nodes.language.names import named_paths
+from mendgraph.nodes.language.project_notes import ProjectNotes, visible
+from mendgraph.nodes.records import Profile, ToolError, ToolErrorCode
 
 NAMES: Final = ("AGENTS.md", "CLAUDE.md")
 

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
-from nodes.begin_turn.noted_files import find_notes
-from nodes.language.content_blocks import media_problem, without_media
-from nodes.language.project_notes import ProjectNotes
-from nodes.records import CallError, CallResult, JsonMap, LoopRecord, Profile, ToolCall, ToolError, ToolSpec
+from mendgraph.nodes.begin_turn.noted_files import find_notes
+from mendgraph.nodes.language.content_blocks import media_problem, without_media
+from mendgraph.nodes.language.project_notes import ProjectNotes
+from mendgraph.nodes.records import CallError, CallResult, JsonMap, LoopRecord, Profile, ToolCall, ToolError, ToolSpec
 
 FRESH_TURN: Mapping[str, Any] = MappingProxyType(
     {

@@ -2,7 +2,7 @@
 
 Pure, except for the closure of `create_rate_limited_llm_caller`, which the spec wants to hold its own counters.
 The machine itself keeps its counters in the checkpointed state, and counts and checks them with these functions
-(`nodes.call_model.ledger`).
+(`mendgraph.nodes.call_model.ledger`).
 Source: spec 1 section 4.
 """
 

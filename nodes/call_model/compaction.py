@@ -14,7 +14,7 @@ from typing import NamedTuple
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from pydantic import ConfigDict, Field, ValidationError
 
-from nodes.call_model.window import (
+from mendgraph.nodes.call_model.window import (
     Exchanges,
     SizeOf,
     StandIns,
@@ -26,8 +26,8 @@ from nodes.call_model.window import (
     shown_after,
     stand_in,
 )
-from nodes.language.history import is_request
-from nodes.records import JsonMap, Plan, PlanStatus, Record, StopCause, StopReason
+from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.records import JsonMap, Plan, PlanStatus, Record, StopCause, StopReason
 
 
 class CompactionRules(Record):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
-from nodes.call_model.effects import (
+from mendgraph.nodes.call_model.effects import (
     Answer,
     Booked,
     Connect,
@@ -25,11 +25,11 @@ from nodes.call_model.effects import (
     Update,
     Wait,
 )
-from nodes.call_model.ledger import RunLimits
-from nodes.call_model.limits import SpendingBook
-from nodes.call_model.model import Call, Model
-from nodes.call_model.model_loop import MODEL_LOOP
-from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, StopCause
+from mendgraph.nodes.call_model.ledger import RunLimits
+from mendgraph.nodes.call_model.limits import SpendingBook
+from mendgraph.nodes.call_model.model import Call, Model
+from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
+from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, StopCause
 
 Script = Generator[Effect, Answer, Update]
 Connector = Callable[[Connect], Model | ProviderFailure]

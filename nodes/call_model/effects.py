@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodes.call_model.endpoint import ModelOptions
-from nodes.call_model.limits import Entry, Used
-from nodes.call_model.model import Call
-from nodes.records import JsonMap, ModelReply, ProviderFailure, Record, StopCause
+from mendgraph.nodes.call_model.endpoint import ModelOptions
+from mendgraph.nodes.call_model.limits import Entry, Used
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.records import JsonMap, ModelReply, ProviderFailure, Record, StopCause
 
 
 @dataclass(frozen=True)

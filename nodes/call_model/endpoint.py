@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr
 
-from nodes.records import JsonMap, ProviderErrorKind, ProviderFailure, Record
+from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure, Record
 
 EMBEDDED_MODEL = "local"
 """The model name that asks for the embedded model."""

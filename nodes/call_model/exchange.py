@@ -13,17 +13,17 @@ from typing import Final
 from langchain_core.messages import AIMessage, AnyMessage
 from typing_extensions import TypedDict
 
-from nodes.call_model.effects import Answer, Effect, Update
-from nodes.call_model.fitting import Talk, fit
-from nodes.call_model.ledger import WRAP_UP_OUTPUT_TOKENS, RunLimits, Spending, exhausted_limit
-from nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
-from nodes.call_model.prompt import Prompt
-from nodes.call_model.shown_messages import ShownMessages, message_of
-from nodes.call_model.window import StandIns, Window
-from nodes.language.history import is_request
-from nodes.language.project_notes import ProjectNotes
-from nodes.language.thoughts import without_thoughts
-from nodes.records import (
+from mendgraph.nodes.call_model.effects import Answer, Effect, Update
+from mendgraph.nodes.call_model.fitting import Talk, fit
+from mendgraph.nodes.call_model.ledger import WRAP_UP_OUTPUT_TOKENS, RunLimits, Spending, exhausted_limit
+from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages, message_of
+from mendgraph.nodes.call_model.window import StandIns, Window
+from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.language.project_notes import ProjectNotes
+from mendgraph.nodes.language.thoughts import without_thoughts
+from mendgraph.nodes.records import (
     Correction,
     FileChange,
     FinishReason,

@@ -14,17 +14,17 @@ from typing import Final
 
 from langchain_core.messages import AnyMessage
 
-from nodes.call_model.compaction import RULES, Budget, Compacted, NeedsSummary, compact
-from nodes.call_model.effects import Answer, Effect, Tell
-from nodes.call_model.estimates import Gauge, estimate_input
-from nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
-from nodes.call_model.paid_call import CallBudget, Request, paid_call
-from nodes.call_model.prompt import Prompt, build_prompt
-from nodes.call_model.shown_messages import ShownMessages
-from nodes.call_model.window import StandIns, Window, noted_request, notes_tokens, shown, with_notes
-from nodes.language.project_notes import ProjectNotes
-from nodes.language.thoughts import without_thoughts
-from nodes.records import Correction, EditForm, Plan, Profile, Protocol, StopCause, StopReason, ToolSpec
+from mendgraph.nodes.call_model.compaction import RULES, Budget, Compacted, NeedsSummary, compact
+from mendgraph.nodes.call_model.effects import Answer, Effect, Tell
+from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
+from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
+from mendgraph.nodes.call_model.paid_call import CallBudget, Request, paid_call
+from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
+from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages
+from mendgraph.nodes.call_model.window import StandIns, Window, noted_request, notes_tokens, shown, with_notes
+from mendgraph.nodes.language.project_notes import ProjectNotes
+from mendgraph.nodes.language.thoughts import without_thoughts
+from mendgraph.nodes.records import Correction, EditForm, Plan, Profile, Protocol, StopCause, StopReason, ToolSpec
 
 
 @dataclass(frozen=True)

@@ -3,21 +3,21 @@
 A call is sent only if its reservation (estimated input plus the most it may answer) fits into what is left, so a
 limit is a wall and not a display. Healing, retries, summaries and failed calls all pay. One small call is held back
 where `wrap_up` says so, for the account of a run that a limit ends. The limits of a day, over all workspaces, are the
-spending book's (`nodes.call_model.limits`).
+spending book's (`mendgraph.nodes.call_model.limits`).
 Source: names and defaults of spec 1 section 4 and spec 3.
 """
 
 from typing import Final
 
-from nodes.call_model.budget import (
+from mendgraph.nodes.call_model.budget import (
     INITIAL_API_USAGE,
     APIUsageStats,
     check_api_limits,
     reset_turn_usage,
     update_usage_after_call,
 )
-from nodes.call_model.estimates import Gauge, countable
-from nodes.call_model.limits import (
+from mendgraph.nodes.call_model.prompts.estimates import Gauge, countable
+from mendgraph.nodes.call_model.limits import (
     WRAP_UP_INPUT_TOKENS,
     WRAP_UP_OUTPUT_TOKENS,
     RunLimits,
@@ -26,8 +26,8 @@ from nodes.call_model.limits import (
     less_wrap_up,
     unknown_price,
 )
-from nodes.call_model.prices import Price, cache_parts, cost_of, most_cost
-from nodes.records import JsonMap, Record, StopCause, StopReason
+from mendgraph.nodes.call_model.prices import Price, cache_parts, cost_of, most_cost
+from mendgraph.nodes.records import JsonMap, Record, StopCause, StopReason
 
 __all__ = [
     "WRAP_UP_INPUT_TOKENS",

@@ -3,9 +3,9 @@
 import re
 from typing import Final, Protocol, TypeVar
 
-from nodes.call_model.budget import APILimits
-from nodes.call_model.prices import PRICES_VARIABLE, Price, most_cost
-from nodes.records import Record, StopCause, StopReason
+from mendgraph.nodes.call_model.budget import APILimits
+from mendgraph.nodes.call_model.prices import PRICES_VARIABLE, Price, most_cost
+from mendgraph.nodes.records import Record, StopCause, StopReason
 
 WRAP_UP_INPUT_TOKENS: Final = 2_000
 WRAP_UP_OUTPUT_TOKENS: Final = 400

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Protocol
 
-from nodes.call_model.prompt import Prompt
-from nodes.call_model.retry import TRANSIENT
-from nodes.language.content_blocks import without_secrets
-from nodes.language.documents import storable
-from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, RawCall, Record
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.call_model.retry import TRANSIENT
+from mendgraph.nodes.language.content_blocks import without_secrets
+from mendgraph.nodes.language.documents import storable
+from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, RawCall, Record
 
 
 class Stream(Protocol):
@@ -42,7 +42,7 @@ class Call(Record):
 
 
 class Model(Protocol):
-    """A model that answers calls. Users give LangChain's chat models; `graph.langchain` makes one of each."""
+    """A model that answers calls. Users give LangChain's chat models; `mendgraph.graph.langchain` makes one of each."""
 
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         """Make one try; text is passed on as it comes. Failures come back as values."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from nodes.call_model.driver import Hands, aperform, perform
-from nodes.call_model.effects import Stopped, Update
-from nodes.call_model.exchange import CallModelState, CallSettings, exchange
-from nodes.call_model.paid_call import stopped
-from nodes.records import ToolSpec
+from mendgraph.nodes.call_model.driver import Hands, aperform, perform
+from mendgraph.nodes.call_model.effects import Stopped, Update
+from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings, exchange
+from mendgraph.nodes.call_model.paid_call import stopped
+from mendgraph.nodes.records import ToolSpec
 
 
 def call_model(state: CallModelState, settings: CallSettings, specs: Sequence[ToolSpec], hands: Hands) -> Update:

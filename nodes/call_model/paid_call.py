@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Final
 
-from nodes.call_model.effects import (
+from mendgraph.nodes.call_model.effects import (
     Answer,
     Booked,
     Connect,
@@ -22,15 +22,15 @@ from nodes.call_model.effects import (
     Tell,
     Wait,
 )
-from nodes.call_model.endpoint import ModelChoice
-from nodes.call_model.estimates import countable, estimate_input
-from nodes.call_model.ledger import Reservation, RunLimits, Spending, charge_lost, measured, reserve, settle
-from nodes.call_model.limits import Entry, Used
-from nodes.call_model.model import Call
-from nodes.call_model.prices import Price
-from nodes.call_model.prompt import Prompt
-from nodes.call_model.retry import Tried, in_words, next_model, wait_before_retry
-from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, StopCause, StopReason
+from mendgraph.nodes.call_model.endpoint import ModelChoice
+from mendgraph.nodes.call_model.prompts.estimates import countable, estimate_input
+from mendgraph.nodes.call_model.ledger import Reservation, RunLimits, Spending, charge_lost, measured, reserve, settle
+from mendgraph.nodes.call_model.limits import Entry, Used
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.prices import Price
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.call_model.retry import Tried, in_words, next_model, wait_before_retry
+from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, StopCause, StopReason
 
 _PAID_FAILURES: Final = frozenset({ProviderErrorKind.TIMEOUT, ProviderErrorKind.INCOMPLETE_STREAM})
 """Failures after the endpoint had begun to work: their input is charged."""

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from nodes.call_model.estimates import countable
-from nodes.language.documents import DocumentProblem, read_toml
-from nodes.records import Record, ToolError, ToolErrorCode
+from mendgraph.nodes.call_model.prompts.estimates import countable
+from mendgraph.nodes.language.documents import DocumentProblem, read_toml
+from mendgraph.nodes.records import Record, ToolError, ToolErrorCode
 
 PRICES_VARIABLE: Final = "MENDGRAPH_PRICES"
 """Names a price list to be used instead of `prices.toml` in the user's config folder."""

@@ -8,7 +8,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from nodes.records import ProviderErrorKind, ProviderFailure, Record
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure, Record
 
 TRANSIENT = frozenset(
     {

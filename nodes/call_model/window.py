@@ -11,12 +11,12 @@ from typing import Any, Final, NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from nodes.call_model.estimates import estimate_tokens
-from nodes.call_model.shown_messages import as_map, size_of
-from nodes.language.history import RESULT_MESSAGE_NAME, is_request
-from nodes.language.project_notes import ProjectNotes, notes_text
-from nodes.language.tool_results import parse_text_results, render_native_result, render_text_results
-from nodes.records import CallResult, JsonMap, Record, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
+from mendgraph.nodes.call_model.prompts.shown_messages import as_map, size_of
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
+from mendgraph.nodes.language.project_notes import ProjectNotes, notes_text
+from mendgraph.nodes.language.tool_results import parse_text_results, render_native_result, render_text_results
+from mendgraph.nodes.records import CallResult, JsonMap, Record, ToolError, ToolErrorCode, ToolResult
 
 SizeOf = Callable[[AnyMessage], int]
 """(message) -> its tokens, estimated. Asked for each message of a view at each call, so it should know them again."""
@@ -159,7 +159,7 @@ class Memory:
 
         Where not even the last request and exchange fit, they are shown all the same.
         """
-        from nodes.call_model.compaction import Budget, Compacted, NeedsSummary, compact  # it stands on this module
+        from mendgraph.nodes.call_model.compaction import Budget, Compacted, NeedsSummary, compact  # it stands on this module
 
         budget = Budget(self._tokens, besides, self._reply_tokens)
         found = compact(self.messages, self.window, None, (), _tokens_of, budget, made=self._made)

@@ -12,8 +12,8 @@ from jsonschema.validators import extend
 from pydantic import BaseModel, ConfigDict, ValidationError
 from referencing import Registry
 
-from nodes.language.names import closest_names
-from nodes.records import JsonMap
+from mendgraph.nodes.language.names import closest_names
+from mendgraph.nodes.records import JsonMap
 
 MOST_ERRORS = 10
 """More sentences than this do not help anybody to repair a call."""

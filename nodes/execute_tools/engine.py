@@ -19,13 +19,13 @@ from typing import Any, TypeAlias, TypeVar
 
 import orjson
 
-from nodes.execute_tools.environment.deadline import await_call, monotonic_ms, monotonic_s, pause
-from nodes.execute_tools.invocation import await_tool, call_tool
-from nodes.execute_tools.policy.call_policy import NO_BACKOFF, CallPolicy, CallRules, PolicyMemory
-from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
-from nodes.execute_tools.results import clip, is_usable, plain_output
-from nodes.execute_tools.secrets.redact import Redactor
-from nodes.execute_tools.tool_run import (
+from mendgraph.nodes.execute_tools.files.deadline import await_call, monotonic_ms, monotonic_s, pause
+from mendgraph.nodes.execute_tools.invocation import await_tool, call_tool
+from mendgraph.nodes.execute_tools.call_policy import NO_BACKOFF, CallPolicy, CallRules, PolicyMemory
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.results import clip, is_usable, plain_output
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.tool_run import (
     Failure,
     GuardrailError,
     RetryableToolError,
@@ -35,10 +35,10 @@ from nodes.execute_tools.tool_run import (
     raised,
     unknown_tool,
 )
-from nodes.execute_tools.trace import TraceSink
-from nodes.language.json_arguments import ArgumentProblem, decode_arguments
-from nodes.language.names import closest_names
-from nodes.records import CHANGING, JsonMap, Plan, PlanStep, RawCall, ToolCall, ToolResult
+from mendgraph.nodes.execute_tools.trace import TraceSink
+from mendgraph.nodes.language.json_arguments import ArgumentProblem, decode_arguments
+from mendgraph.nodes.language.names import closest_names
+from mendgraph.nodes.records import CHANGING, JsonMap, Plan, PlanStep, RawCall, ToolCall, ToolResult
 
 __all__ = ["Engine", "EngineConfig", "GuardrailError", "InputGuard", "OutputGuard", "RetryableToolError", "ToolRun"]
 

@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 
-from nodes.execute_tools.environment.deadline import CancellationScope, await_call, call_here, call_isolated
-from nodes.execute_tools.registry import Tool, ToolContext
-from nodes.records import CHANGING, Effect, JsonMap, ToolError
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here, call_isolated
+from mendgraph.nodes.execute_tools.registry import Tool, ToolContext
+from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolError
 
 SELF_TIMED_GRACE_S = 2.0
 """How much longer than its own limit a tool that keeps its time by itself is waited for."""

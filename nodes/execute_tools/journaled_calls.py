@@ -11,15 +11,15 @@ from functools import partial
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from nodes.execute_tools.environment.change_records import ChangeState, FileEffect, FileState
-from nodes.execute_tools.environment.journal import CallKey, Journal, RecordedCall
-from nodes.execute_tools.environment.workspace import FileContent, Workspace
-from nodes.execute_tools.fingerprints import call_fingerprint
-from nodes.execute_tools.registry import ActionRegistry, Tool, ToolOutput
-from nodes.execute_tools.tool_run import ToolRun
-from nodes.execute_tools.tools.diffs import Version, file_change
-from nodes.execute_tools.tools.text_files import text_of
-from nodes.records import (
+from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
+from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal, RecordedCall
+from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
+from mendgraph.nodes.execute_tools.journal.fingerprints import call_fingerprint
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolOutput
+from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.execute_tools.edits.diffs import Version, file_change
+from mendgraph.nodes.execute_tools.files.text_files import text_of
+from mendgraph.nodes.records import (
     CHANGING,
     CallError,
     Effect,

@@ -5,8 +5,8 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from nodes.execute_tools.step import StepResources, run_step
-from nodes.records import CallError, CallResult, Plan, ToolCall, Verdict
+from mendgraph.nodes.execute_tools.step import StepResources, run_step
+from mendgraph.nodes.records import CallError, CallResult, Plan, ToolCall, Verdict
 
 
 class ExecuteToolsState(TypedDict, total=False):

@@ -10,21 +10,21 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 from pydantic import BaseModel, ValidationError
 
-from nodes.execute_tools.argument_schema import (
+from mendgraph.nodes.execute_tools.argument_schema import (
     SchemaArguments,
     UnusableSchemaError,
     argument_schema,
     describe_errors,
     values_without_json_form,
 )
-from nodes.execute_tools.environment.artifacts import Artifacts
-from nodes.execute_tools.environment.checks import Checks
-from nodes.execute_tools.environment.commands import Commands
-from nodes.execute_tools.environment.deadline import CancellationScope
-from nodes.execute_tools.environment.network import Network
-from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.signature_arguments import read_signature
-from nodes.records import EditForm, Effect, FileChange, JsonMap, Plan, ToolError, ToolResult, ToolSpec
+from mendgraph.nodes.execute_tools.store.artifacts import Artifacts
+from mendgraph.nodes.execute_tools.evidence.checks import Checks
+from mendgraph.nodes.execute_tools.processes.commands import Commands
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
+from mendgraph.nodes.execute_tools.network.network import Network
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.signature_arguments import read_signature
+from mendgraph.nodes.records import EditForm, Effect, FileChange, JsonMap, Plan, ToolError, ToolResult, ToolSpec
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Any, Final
 import orjson
 from pydantic import BaseModel
 
-from nodes.execute_tools.registry import ToolOutput
-from nodes.language.names import LARGEST_NUMBER, reference_of
-from nodes.records import FileChange, JsonMap, Plan, ToolError, ToolResult
+from mendgraph.nodes.execute_tools.registry import ToolOutput
+from mendgraph.nodes.language.names import LARGEST_NUMBER, reference_of
+from mendgraph.nodes.records import FileChange, JsonMap, Plan, ToolError, ToolResult
 
 
 def plain_output(value: object) -> ToolOutput:

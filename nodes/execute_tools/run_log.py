@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from urllib.parse import urlsplit
 
-from nodes.execute_tools.environment.audit_log import AuditLog
-from nodes.execute_tools.fingerprints import call_fingerprint
-from nodes.execute_tools.secrets.redact import Redactor
-from nodes.records import CallError, CallResult, JsonMap, ToolCall, Verdict
+from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
+from mendgraph.nodes.execute_tools.journal.fingerprints import call_fingerprint
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.records import CallError, CallResult, JsonMap, ToolCall, Verdict
 
 LONGEST_TARGET = 200
 """Characters of the program or the host that a line names."""

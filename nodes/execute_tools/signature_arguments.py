@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, NoReturn, get_args, get_origi
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, create_model, model_validator
 from pydantic.fields import FieldInfo
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 
 PATH_NAMES: Final = ("path", "filename", "file_name")
 """Models call the path of a file by all three. Source: specs 1 and 4."""

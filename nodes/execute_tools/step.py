@@ -13,16 +13,16 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.deadline import CancellationScope, monotonic_s
-from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.workspace_views import ApprovedWorkspace
-from nodes.execute_tools.fingerprints import idempotency_key
-from nodes.execute_tools.journaled_calls import JOURNALED, Execution, as_json, describe_effect, resumed
-from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
-from nodes.execute_tools.run_log import RunLog
-from nodes.execute_tools.tool_run import ToolRun
-from nodes.records import (
+from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
+from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.files.workspace_views import ApprovedWorkspace
+from mendgraph.nodes.execute_tools.journal.fingerprints import idempotency_key
+from mendgraph.nodes.execute_tools.journaled_calls import JOURNALED, Execution, as_json, describe_effect, resumed
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.run_log import RunLog
+from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.records import (
     CallError,
     CallResult,
     FileChange,

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
-from nodes.execute_tools.registry import ToolOutput
-from nodes.execute_tools.secrets.redact import PLACEHOLDER, redact
-from nodes.execute_tools.secrets.shown_parts import first_words
-from nodes.records import CallResult, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.execute_tools.registry import ToolOutput
+from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, redact
+from mendgraph.nodes.execute_tools.secrets.shown_parts import first_words
+from mendgraph.nodes.records import CallResult, ToolError, ToolErrorCode, ToolResult
 
 LONGEST_REASON = 2_000
 """Characters of an exception's text that are kept."""

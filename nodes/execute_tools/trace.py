@@ -5,8 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from nodes.execute_tools.environment.deadline import monotonic_ms
-from nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_ms
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, NotRequired, cast, get_args
 
 from typing_extensions import TypedDict
 
-from nodes.records import JsonMap, ToolCall, Verdict
+from mendgraph.nodes.records import JsonMap, ToolCall, Verdict
 
 Action = Literal["approve", "approve_for_run", "edit", "reject", "stop", "nobody"]
 """What may be said of a call. "nobody" is a program's word: there is no person who could be asked."""

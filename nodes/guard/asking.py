@@ -12,7 +12,7 @@ from typing import Final
 
 from typing_extensions import TypedDict
 
-from nodes.guard.approvals import (
+from mendgraph.nodes.guard.approvals import (
     NO_PREVIEW,
     ApprovalRequest,
     Decision,
@@ -22,11 +22,11 @@ from nodes.guard.approvals import (
     digest_of,
     read_decision,
 )
-from nodes.guard.file_rules import PROJECT_CONFIG_RULE, is_project_config
-from nodes.guard.grants import Grant, grant_for, grant_words, is_granted
-from nodes.guard.paths import shown
-from nodes.guard.policy import Item, denied
-from nodes.records import (
+from mendgraph.nodes.guard.file_rules import PROJECT_CONFIG_RULE, is_project_config
+from mendgraph.nodes.guard.grants import Grant, grant_for, grant_words, is_granted
+from mendgraph.nodes.guard.paths import shown
+from mendgraph.nodes.guard.policy import Item, denied
+from mendgraph.nodes.records import (
     CallResult,
     Effect,
     JsonMap,

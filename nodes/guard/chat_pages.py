@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 
 _INBOX_ACTIONS = {"accept": "approve", "edit": "edit", "ignore": "reject", "response": "reject"}
 _DECISIONS = {"approve": "approve", "edit": "edit", "reject": "reject", "respond": "reject"}

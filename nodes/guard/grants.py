@@ -9,9 +9,9 @@ import posixpath
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from nodes.guard.file_rules import PROJECT_CONFIG_RULE
-from nodes.guard.paths import shown
-from nodes.records import Effect, JsonMap, Record, ToolCall, ToolSpec
+from mendgraph.nodes.guard.file_rules import PROJECT_CONFIG_RULE
+from mendgraph.nodes.guard.paths import shown
+from mendgraph.nodes.records import Effect, JsonMap, Record, ToolCall, ToolSpec
 
 
 class Grant(Record):

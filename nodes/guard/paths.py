@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import PurePath
 from unicodedata import normalize
 
-from nodes.language.names import names_elsewhere
+from mendgraph.nodes.language.names import names_elsewhere
 
 MAX_PATH_CHARS = 4096
 """Longer names cannot be opened. Source: Linux `PATH_MAX`."""

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from pathlib import Path, PurePath
 from typing import Final, Literal
 
-from nodes.guard.file_rules import (
+from mendgraph.nodes.guard.file_rules import (
     DEFAULT_GUARDRAIL_RULES,
     OWN_SETTINGS_RULE,
     PROJECT_CONFIG_RULE,
@@ -27,16 +27,16 @@ from nodes.guard.file_rules import (
     is_readable_template,
     is_sensitive_config,
 )
-from nodes.guard.paths import path_problem, shown, workspace_relative
-from nodes.guard.secret_files import (
+from mendgraph.nodes.guard.paths import path_problem, shown, workspace_relative
+from mendgraph.nodes.guard.secret_files import (
     KEY_FILES,
     PACKAGE_LOGINS,
     SENSITIVE_FILES,
     judged_by_content,
     secret_content,
 )
-from nodes.language.names import is_reference
-from nodes.records import (
+from mendgraph.nodes.language.names import is_reference
+from mendgraph.nodes.records import (
     CHANGING,
     CallError,
     CallResult,

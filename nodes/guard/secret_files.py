@@ -13,8 +13,8 @@ from functools import cached_property, lru_cache
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
-from nodes.guard.paths import folded_parts
-from nodes.records import CONTENT_BYTES
+from mendgraph.nodes.guard.paths import folded_parts
+from mendgraph.nodes.records import CONTENT_BYTES
 
 
 class SecretFiles(NamedTuple):

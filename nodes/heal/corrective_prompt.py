@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from nodes.records import EditForm, ExtractionError, ExtractionErrorType, Profile, ToolInvocation
+from mendgraph.nodes.records import EditForm, ExtractionError, ExtractionErrorType, Profile, ToolInvocation
 
 Manner = Literal["text", "native", "blocks"]
 """How the model was asked to talk: in the block form, where each sentence is one to repeat, least is said."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from nodes.heal.corrective_prompt import (
+from mendgraph.nodes.heal.corrective_prompt import (
     DEFAULT_SELF_HEALING_CONFIG,
     HealingAttempt,
     HealingResult,
@@ -12,8 +12,8 @@ from nodes.heal.corrective_prompt import (
     SelfHealingConfig,
     generate_corrective_prompt,
 )
-from nodes.language.text_protocol import extract_tool_invocations_with_errors
-from nodes.records import (
+from mendgraph.nodes.language.text_protocol import extract_tool_invocations_with_errors
+from mendgraph.nodes.records import (
     SCHEMA_ERRORS,
     CallError,
     Correction,

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from posixpath import basename
 from typing import NamedTuple
 
-from nodes.language.names import named_paths
-from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
+from mendgraph.nodes.language.names import named_paths
+from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
 
 EDIT_TOOL = "edit_blocks"
 

@@ -5,8 +5,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from nodes.language.display import count_of, one_line
-from nodes.records import ExtractionError, ToolResult
+from mendgraph.nodes.language.display import count_of, one_line
+from mendgraph.nodes.records import ExtractionError, ToolResult
 
 _LONGEST_TARGET = 80
 _LISTED_FILES = 5

@@ -18,7 +18,7 @@ from langchain_core.messages import (
     convert_to_openai_messages,
 )
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 
 REASONING, REASONING_DETAILS = "reasoning_content", "reasoning_details"
 

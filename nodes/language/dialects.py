@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from nodes.language.json_arguments import decode_strictly, join_edits, split_call
-from nodes.language.python_calls import read_python_calls
-from nodes.language.text_protocol import (
+from mendgraph.nodes.language.json_arguments import decode_strictly, join_edits, split_call
+from mendgraph.nodes.language.python_calls import read_python_calls
+from mendgraph.nodes.language.text_protocol import (
     TOOL_PREFIX,
     extract_in_order,
     fence_after,
@@ -24,7 +24,7 @@ from nodes.language.text_protocol import (
     parse_tool_line,
     without_bodies,
 )
-from nodes.records import JsonMap, ToolInvocation
+from mendgraph.nodes.records import JsonMap, ToolInvocation
 
 FILE_NAME = re.compile(r"/?(?:[\w@.+-]++/)*(?:[\w@.+-]*\.[A-Za-z]\w{0,9}|(?<=/)[\w@.+-]++|Makefile|Dockerfile)")
 """A path as it is written in prose: with a suffix, or with a directory. For `fullmatch`."""

@@ -15,11 +15,11 @@ from typing import Final
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall as NativeToolCall, ToolMessage
 
-from nodes.language.content_blocks import with_state
-from nodes.language.json_arguments import decode_arguments
-from nodes.language.names import names_elsewhere
-from nodes.language.tool_results import render_native_result, render_text_results
-from nodes.records import (
+from mendgraph.nodes.language.content_blocks import with_state
+from mendgraph.nodes.language.json_arguments import decode_arguments
+from mendgraph.nodes.language.names import names_elsewhere
+from mendgraph.nodes.language.tool_results import render_native_result, render_text_results
+from mendgraph.nodes.records import (
     CallError,
     CallResult,
     Effect,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from nodes.records import ExtractionError, ExtractionErrorType, JsonMap, RawCall, ToolInvocation
+from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, JsonMap, RawCall, ToolInvocation
 
 MAX_ARGUMENT_CHARS = 1_000_000
 MAX_NESTING = 64

@@ -7,7 +7,7 @@ from typing import Final
 
 from rapidfuzz import fuzz
 
-from nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 TEXT_SUFFIXES = frozenset(
     {

@@ -10,7 +10,7 @@ from html import escape
 from typing import Final
 from unicodedata import category
 
-from nodes.records import Record
+from mendgraph.nodes.records import Record
 
 MARK: Final = "project_notes"
 """The element that holds the notes of one file."""

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from nodes.language.documents import parse_quietly
-from nodes.language.json_arguments import (
+from mendgraph.nodes.language.documents import parse_quietly
+from mendgraph.nodes.language.json_arguments import (
     MAX_ARGUMENT_CHARS,
     MAX_NESTING,
     Pairs,
@@ -19,7 +19,7 @@ from nodes.language.json_arguments import (
     join_edits,
     split_call,
 )
-from nodes.records import JsonMap, ToolInvocation
+from mendgraph.nodes.records import JsonMap, ToolInvocation
 
 _HEAD = re.compile(r"(?:tool:[ \t]*+)?(?P<tool>[\w.-]++)[ \t]*+(?=\()")
 _BETWEEN = re.compile(r"(?:[ \t]*+;)?[ \t]*+(?:\#[^\n]*+)?(?:\r?\n\s*+|\Z)|[ \t]*+;[ \t]*+")

@@ -14,8 +14,8 @@ from itertools import accumulate, takewhile
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from nodes.language.json_arguments import ArgumentProblem, decode_call, excerpt, unknown_tool_details
-from nodes.records import ExtractionError, ExtractionErrorType, JsonMap, ToolInvocation
+from mendgraph.nodes.language.json_arguments import ArgumentProblem, decode_call, excerpt, unknown_tool_details
+from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, JsonMap, ToolInvocation
 
 BODY_ARGUMENTS: Final[Mapping[str, str]] = MappingProxyType(
     {

@@ -7,7 +7,7 @@ fenced blocks, so that a file which speaks of such tags keeps them.
 import re
 from typing import Final
 
-from nodes.records import ModelReply
+from mendgraph.nodes.records import ModelReply
 
 _CLOSING: Final = {"<think>": "</think>", "<thinking>": "</thinking>", "[THINK]": "[/THINK]"}
 _ANY_TAG: Final = re.compile(r"</?think(?:ing)?>|\[/?THINK\]")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from nodes.records import CallResult, JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.records import CallResult, JsonMap, ToolError, ToolErrorCode
 
 _OPENING, _CLOSING = "tool_result(", ")"
 _LINE_BREAKING_OR_UNSENDABLE = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff]")

@@ -5,10 +5,10 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from nodes.language.history import settle_exchange
-from nodes.loop_check import repetition
-from nodes.loop_check.signature import target_of
-from nodes.records import CallError, CallResult, LoopRecord, LoopVerdict, ModelReply, Profile, ToolCall, ToolSpec
+from mendgraph.nodes.language.history import settle_exchange
+from mendgraph.nodes.loop_check import repetition
+from mendgraph.nodes.loop_check.signature import target_of
+from mendgraph.nodes.records import CallError, CallResult, LoopRecord, LoopVerdict, ModelReply, Profile, ToolCall, ToolSpec
 
 
 class LoopState(TypedDict, total=False):

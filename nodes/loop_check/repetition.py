@@ -15,8 +15,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pydantic import Field
 
-from nodes.language.tool_results import is_miss, miss_advice
-from nodes.records import (
+from mendgraph.nodes.language.tool_results import is_miss, miss_advice
+from mendgraph.nodes.records import (
     CHANGING,
     Answer,
     CallError,

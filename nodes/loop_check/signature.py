@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from nodes.records import ToolCall, ToolSpec
+from mendgraph.nodes.records import ToolCall, ToolSpec
 
 SIGNATURE_CHARS = 16
 """64 bits: a chance meeting of two actions in one run is out of the question, and a person can still read it."""

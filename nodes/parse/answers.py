@@ -13,14 +13,14 @@ from jsonschema.exceptions import SchemaError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from nodes.language.requests import (
+from mendgraph.nodes.language.requests import (
     asks_for_a_change,
     claims_a_change,
     is_question,
     orders_a_change,
     reports_a_problem,
 )
-from nodes.records import Answer
+from mendgraph.nodes.records import Answer
 
 NOTHING_HAPPENED = "No file was changed, so what this answer says has not happened."
 NOTHING_DONE = "The request asks for a change, and no file was changed."

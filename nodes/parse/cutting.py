@@ -3,10 +3,10 @@
 import re
 from typing import Final, NamedTuple
 
-from nodes.language.dialects import recognised
-from nodes.language.text_protocol import extract_in_order, fence_after
-from nodes.language.thoughts import without_thoughts
-from nodes.records import FinishReason, ModelReply
+from mendgraph.nodes.language.dialects import recognised
+from mendgraph.nodes.language.text_protocol import extract_in_order, fence_after
+from mendgraph.nodes.language.thoughts import without_thoughts
+from mendgraph.nodes.records import FinishReason, ModelReply
 
 
 def kept_part(reply: ModelReply, known_tools: frozenset[str]) -> ModelReply:

@@ -4,10 +4,10 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from nodes.language.thoughts import without_thoughts
-from nodes.parse.cutting import kept_part
-from nodes.parse.reading import Reader, read_reply
-from nodes.records import Correction, ModelReply, Reading
+from mendgraph.nodes.language.thoughts import without_thoughts
+from mendgraph.nodes.parse.cutting import kept_part
+from mendgraph.nodes.parse.reading import Reader, read_reply
+from mendgraph.nodes.records import Correction, ModelReply, Reading
 
 
 class ParseState(TypedDict, total=False):

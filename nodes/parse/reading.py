@@ -14,8 +14,8 @@ from itertools import accumulate, count
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from nodes.language.blocks import read_blocks
-from nodes.language.dialects import (
+from mendgraph.nodes.language.blocks import read_blocks
+from mendgraph.nodes.language.dialects import (
     Rescue,
     describe_dialect,
     fenced_calls,
@@ -24,17 +24,17 @@ from nodes.language.dialects import (
     passages,
     recognised,
 )
-from nodes.language.json_arguments import read_native_calls, unknown_tool_details
-from nodes.language.names import named_paths
-from nodes.language.requests import is_question
-from nodes.language.text_protocol import (
+from mendgraph.nodes.language.json_arguments import read_native_calls, unknown_tool_details
+from mendgraph.nodes.language.names import named_paths
+from mendgraph.nodes.language.requests import is_question
+from mendgraph.nodes.language.text_protocol import (
     BODY_ARGUMENTS,
     TextCall,
     extract_in_order,
     without_bodies,
 )
-from nodes.parse.answers import TurnFacts, echoes, is_placeholder_content, paths_to_check, unfounded
-from nodes.records import (
+from mendgraph.nodes.parse.answers import TurnFacts, echoes, is_placeholder_content, paths_to_check, unfounded
+from mendgraph.nodes.records import (
     Answer,
     CallError,
     EditForm,

@@ -5,8 +5,8 @@ from typing import Any
 from langchain_core.messages import AIMessage
 from typing_extensions import TypedDict
 
-from nodes.records import Answer, CallResult, FileChange, JsonMap, Outcome, OutcomeKind, Plan, StopCause
-from nodes.stop.report import checks_of, finished, stopped, wrap_up
+from mendgraph.nodes.records import Answer, CallResult, FileChange, JsonMap, Outcome, OutcomeKind, Plan, StopCause
+from mendgraph.nodes.stop.report import checks_of, finished, stopped, wrap_up
 
 
 class StopState(TypedDict, total=False):

@@ -6,7 +6,7 @@ held back for it, the model's own account stands beside that.
 
 from collections.abc import Sequence
 
-from nodes.records import (
+from mendgraph.nodes.records import (
     Answer,
     CallResult,
     FileChange,

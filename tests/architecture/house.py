@@ -10,15 +10,15 @@ PACKAGES = ("graph", "nodes")
 EFFECT_FILES = frozenset(
     {
         "graph/agent.py",
-        "graph/batch/node_model.py",
-        "graph/batch/ray_cluster.py",
-        "graph/batch/batch_folder.py",
-        "graph/batch/processes.py",
-        "graph/batch/task_file.py",
-        "graph/batch/worker.py",
+        "graph/fleet/batch/node_model.py",
+        "graph/fleet/batch/ray_cluster.py",
+        "graph/fleet/batch/batch_folder.py",
+        "graph/fleet/batch/processes.py",
+        "graph/fleet/batch/task_file.py",
+        "graph/fleet/batch/worker.py",
         "graph/cassettes/cassette_file.py",
         "graph/cli.py",
-        "graph/session.py",
+        "graph/runs/session.py",
         "graph/start.py",
         "graph/terminal/approval.py",
         "graph/terminal/process_end.py",
@@ -28,16 +28,16 @@ EFFECT_FILES = frozenset(
         "graph/doctor/store.py",
         "graph/langchain/chat_model.py",
         "graph/langchain/chat_models.py",
-        "graph/serving/engine.py",
-        "graph/serving/engine_tables.py",
-        "graph/serving/lost_runs.py",
+        "graph/fleet/serving/engine.py",
+        "graph/fleet/serving/engine_tables.py",
+        "graph/fleet/serving/lost_runs.py",
         "graph/telemetry/exporting.py",
         "nodes/call_model/driver.py",
-        "nodes/call_model/local_model.py",
-        "nodes/call_model/local_server.py",
+        "nodes/call_model/embedded/local_model.py",
+        "nodes/call_model/embedded/local_server.py",
         "nodes/call_model/model_loop.py",
-        "nodes/call_model/pull.py",
-        "nodes/call_model/weights.py",
+        "nodes/call_model/embedded/pull.py",
+        "nodes/call_model/embedded/weights.py",
     }
 )
 """The single files that may touch the world; `EFFECT_ROOM` is a folder of nothing else."""
@@ -61,7 +61,7 @@ def is_pure(path: str) -> bool:
 
 
 def module_name(path: str) -> str:
-    """`nodes/guard/policy.py` -> `nodes.guard.policy`."""
+    """`nodes/guard/policy.py` -> `mendgraph.nodes.guard.policy`."""
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 

@@ -10,14 +10,14 @@ from typing import Any, Final, NamedTuple
 
 from tests.architecture.house import PACKAGES, module_name, sources, text_of
 
-NOT_IMPORTED: Final = frozenset({"graph.agent", "nodes.call_model.local_server"})
+NOT_IMPORTED: Final = frozenset({"mendgraph.graph.agent", "mendgraph.nodes.call_model.embedded.local_server"})
 """Modules that do something when they are imported."""
 HANDED_ON: Final = frozenset(
     {
-        "nodes.execute_tools.tools.diffs._DEFINITIONS",
-        "nodes.execute_tools.tools.diffs._TABLES",
-        "nodes.language.dialects._form",
-        "nodes.language.python_calls._BETWEEN",
+        "mendgraph.nodes.execute_tools.edits.diffs._DEFINITIONS",
+        "mendgraph.nodes.execute_tools.edits.diffs._TABLES",
+        "mendgraph.nodes.language.dialects._form",
+        "mendgraph.nodes.language.python_calls._BETWEEN",
     }
 )
 """Patterns that are given to a function, which compares them with a text from one position on."""

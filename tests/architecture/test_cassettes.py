@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from graph.cassettes.cassette_file import (
+from mendgraph.graph.cassettes.cassette_file import (
     HOST,
     REQUEST_HEADERS,
     RESPONSE_HEADERS,

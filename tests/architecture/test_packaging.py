@@ -31,13 +31,13 @@ def test_nobody_else_provides_our_names() -> None:
 
 def test_the_agent_is_run_by_its_console_script() -> None:
     scripts = metadata.distribution("mendgraph").entry_points.select(group="console_scripts")
-    assert [(script.name, script.value) for script in scripts] == [("mendgraph", "graph.start:main")]
+    assert [(script.name, script.value) for script in scripts] == [("mendgraph", "mendgraph.graph.start:main")]
     assert (Path(sys.executable).parent / "mendgraph").is_file()
 
 
 def test_studio_loads_the_graph_as_a_module() -> None:
     config = json.loads(text_of("langgraph.json"))
-    assert (config["dependencies"], config["graphs"]) == (["."], {"mendgraph": "graph.agent:graph"})
+    assert (config["dependencies"], config["graphs"]) == (["."], {"mendgraph": "mendgraph.graph.agent:graph"})
 
 
 def test_no_document_teaches_to_run_a_module() -> None:

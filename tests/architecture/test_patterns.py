@@ -9,24 +9,24 @@ from typing import Final
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from nodes.execute_tools.environment.tree_walk import Entry, IgnoreRules
-from nodes.execute_tools.tools.path_globs import parse_glob
+from mendgraph.nodes.execute_tools.files.tree_walk import Entry, IgnoreRules
+from mendgraph.nodes.execute_tools.files.path_globs import parse_glob
 from tests.architecture.backtracking import growth
 from tests.architecture.patterns import patterns, unseen
 
 MOST_GROWTH: Final = 8.0
 MADE_OF_THEM: Final = {
-    "graph.serving.request_guard.__init__": "the operator's own, of langgraph.json",
-    "graph.serving.request_rules._thread_problem": "a fixed form with a name in it",
-    "nodes.execute_tools.environment.tree_walk._block": "see below",
-    "nodes.execute_tools.environment.tree_walk.expression": "see below",
-    "nodes.execute_tools.secrets.shapes._folded": "its patterns are in a variable",
-    "nodes.execute_tools.tools.path_globs._segments": "see below",
-    "nodes.language.dialects._form": "its patterns are in a variable",
+    "mendgraph.graph.fleet.serving.request_guard.__init__": "the operator's own, of langgraph.json",
+    "mendgraph.graph.fleet.serving.request_rules._thread_problem": "a fixed form with a name in it",
+    "mendgraph.nodes.execute_tools.files.tree_walk._block": "see below",
+    "mendgraph.nodes.execute_tools.files.tree_walk.expression": "see below",
+    "mendgraph.nodes.execute_tools.secrets.shapes._folded": "its patterns are in a variable",
+    "mendgraph.nodes.execute_tools.files.path_globs._segments": "see below",
+    "mendgraph.nodes.language.dialects._form": "its patterns are in a variable",
 }
 """Functions that make patterns, and why none of them is missed here."""
 
-PACKAGES: Final = ("graph.", "nodes.language.", "nodes.execute_tools.tools.", "nodes.execute_tools.", "nodes.")
+PACKAGES: Final = ("graph.", "mendgraph.nodes.language.", "mendgraph.nodes.execute_tools.tools.", "mendgraph.nodes.execute_tools.", "nodes.")
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from graph.cassettes.cassette_file import CassetteFile
-from graph.cassettes.servers import Answering, RecordingServer, ReplayServer
-from nodes.call_model.local_model import LocalServer, start_local_server
-from nodes.records import JsonMap
+from mendgraph.graph.cassettes.cassette_file import CassetteFile
+from mendgraph.graph.cassettes.servers import Answering, RecordingServer, ReplayServer
+from mendgraph.nodes.call_model.embedded.local_model import LocalServer, start_local_server
+from mendgraph.nodes.records import JsonMap
 from tests.browser.chromium import FOREIGN, Page, needs_chromium
 from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer

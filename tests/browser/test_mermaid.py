@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.common.by import By
 
-from graph import routes
-from graph.build import build_graph
+from mendgraph.graph.machine import routes
+from mendgraph.graph.machine.build import build_graph
 from tests.browser.chromium import Page, needs_chromium, needs_node_modules, screenshots
 
 pytestmark = [needs_chromium, needs_node_modules]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.browser.chromium import needs_node_modules
 from tests.doubles.replies import Reply, Say, Stall
 from tests.runs.playing import changed_files, write_files

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from graph.report.page import report_html
+from mendgraph.graph.report.page import report_html
 from tests.browser.chromium import AXE, Page, needs_chromium, screenshots
 from tests.graph.report.report_plays import HOSTILE, asked_run, hostile_run, page
 

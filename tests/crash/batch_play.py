@@ -11,11 +11,11 @@ import langchain_core.tracers.run_collector
 import langchain_core.tracers.stdout  # noqa: F401
 
 import graph.langchain.chat_models  # noqa: F401
-from graph.batch.run_batch import run_batch
-from graph.batch.tasks import BatchTask
-from graph.context import AgentContext
-from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
-from nodes.records import JsonMap, ToolError
+from mendgraph.graph.fleet.batch.run_batch import run_batch
+from mendgraph.graph.fleet.batch.tasks import BatchTask
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.records import JsonMap, ToolError
 from tests.doubles.replies import Calls, Reply, Say
 
 TASKS: Final = 12

@@ -8,12 +8,12 @@ import langchain_core.tracers.context
 import langchain_core.tracers.run_collector
 import langchain_core.tracers.stdout  # noqa: F401
 
-from graph.context import AgentContext
-from graph.run import RunResult, Session
-from graph.runs import list_runs, open_run
-from nodes.execute_tools.environment.bubblewrap import PROGRAM_FOLDERS
-from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
-from nodes.records import Protocol, ToolError
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import RunResult, Session
+from mendgraph.graph.runs.runs import list_runs, open_run
+from mendgraph.nodes.execute_tools.processes.bubblewrap import PROGRAM_FOLDERS
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.records import Protocol, ToolError
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.runs.scenario import message_of, use

@@ -119,7 +119,7 @@ def set_attribute(folder: str) -> bool:
 
 def open_by_openat2(folder: str) -> list[str]:
     """Create a file, and open it again, as the environment does it; the errors' names, "" for none."""
-    from nodes.execute_tools.environment.openat2 import open_beneath_by_kernel
+    from mendgraph.nodes.execute_tools.files.openat2 import open_beneath_by_kernel
 
     handle = os.open(folder, os.O_RDONLY)
     said = []

@@ -12,7 +12,7 @@ from tests.crash.sweep import Point, sweep
 from tests.crash.turning_points import visited
 from tests.crash.undo_play import change, prepare
 from tests.memory_folder import memory_folder
-from tests.nodes.execute_tools.environment.journaled_runs import tree
+from tests.nodes.execute_tools.files.journaled_runs import tree
 
 
 class Scene:

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.recovery import recover
-from nodes.execute_tools.environment.restoring import Restored, restore
-from nodes.execute_tools.environment.workspace import DeleteFile, MoveFile, WriteFile
-from tests.nodes.execute_tools.environment.journaled_runs import World, swap
-from tests.nodes.execute_tools.environment.layout import sha
+from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.journal.recovery import recover
+from mendgraph.nodes.execute_tools.journal.restoring import Restored, restore
+from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, MoveFile, WriteFile
+from tests.nodes.execute_tools.files.journaled_runs import World, swap
+from tests.nodes.execute_tools.files.layout import sha
 
 BEFORE = {
     "a": (b"a", 0o644),

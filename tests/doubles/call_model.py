@@ -14,13 +14,13 @@ from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from pydantic import PrivateAttr
 
-from graph.langchain.failures import CallFailedError
-from nodes.call_model.compaction import SUMMARY_SYSTEM
-from nodes.call_model.exchange import WRAP_UP_SYSTEM
-from nodes.call_model.model import Call
-from nodes.call_model.prompt import Prompt
-from nodes.call_model.shown_messages import as_map
-from nodes.records import ModelReply, ProviderFailure
+from mendgraph.graph.langchain.failures import CallFailedError
+from mendgraph.nodes.call_model.compaction import SUMMARY_SYSTEM
+from mendgraph.nodes.call_model.exchange import WRAP_UP_SYSTEM
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.call_model.prompts.shown_messages import as_map
+from mendgraph.nodes.records import ModelReply, ProviderFailure
 
 UNLIMITED = 1_000_000
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from nodes.call_model.model import Call
-from nodes.records import ModelReply, ProviderFailure
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.records import ModelReply, ProviderFailure
 from tests.doubles.call_model import CallModel
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import Line, reply_of

@@ -5,8 +5,8 @@ To whatever asks for a first time it answers with a call of `read_file`, and wit
 
 import json
 
-from graph.cassettes.servers import Answering, LoopbackServer
-from nodes.records import JsonMap
+from mendgraph.graph.cassettes.servers import Answering, LoopbackServer
+from mendgraph.nodes.records import JsonMap
 
 PATH = "a.py"
 ANSWER = "It has 3 lines, naïve ones."

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 
 CREATED = 1_700_000_000
 """The `created` time of every reply, in seconds."""

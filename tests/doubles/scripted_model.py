@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from nodes.call_model.estimates import estimate_tokens
-from nodes.call_model.model import Call
-from nodes.records import FinishReason, ModelReply, ProviderFailure, RawCall
+from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.records import FinishReason, ModelReply, ProviderFailure, RawCall
 from tests.doubles.call_model import CallModel
 from tests.doubles.replies import Message, Say
 

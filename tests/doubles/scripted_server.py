@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self, cast
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import (
     CREATED,
     NO_USAGE,

@@ -3,7 +3,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import (
     CREATED,
     NO_USAGE,

@@ -1,9 +1,9 @@
 import pytest
 
-from nodes.call_model.estimates import estimate_tokens
-from nodes.call_model.model import Call
-from nodes.call_model.prompt import Prompt
-from nodes.records import FinishReason, ModelReply, ProviderErrorKind, ProviderFailure, RawCall
+from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.records import FinishReason, ModelReply, ProviderErrorKind, ProviderFailure, RawCall
 from tests.doubles.replies import NO_USAGE, Calls, Cut, Message, Refuse, Say, Think
 from tests.doubles.scripted_model import ScriptedModel, reply_of
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 import httpx2
 import pytest
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import event_bytes
 from tests.doubles.scripted_server import (
     Calls,

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from nodes.execute_tools.tools.exact_edits import find_loosely, find_spots, replace_spots
-from nodes.execute_tools.tools.patches import (
+from mendgraph.nodes.execute_tools.edits.exact_edits import find_loosely, find_spots, replace_spots
+from mendgraph.nodes.execute_tools.edits.patches import (
     AddedFile,
     PatchError,
     UpdatedFile,
@@ -16,7 +16,7 @@ from nodes.execute_tools.tools.patches import (
     parse_patch,
     patched_paths,
 )
-from nodes.execute_tools.tools.text_files import dominant_newline, to_unix
+from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 from tests.fuzz.inputs import files, mutated
 from tests.fuzz.target import Target
 

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from nodes.execute_tools.environment.handles import closing, handle_name, open_beneath, open_root
-from nodes.execute_tools.environment.sandbox import PathAccess, PathSandbox, Place
-from nodes.execute_tools.secrets.redact import _CONTENT, MARK, Redactor, _is_json, _leaves
-from nodes.guard.file_rules import check_file_guardrails
-from nodes.guard.paths import folded, folded_parts, workspace_relative
-from nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.execute_tools.files.handles import closing, handle_name, open_beneath, open_root
+from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox, Place
+from mendgraph.nodes.execute_tools.secrets.redact import _CONTENT, MARK, Redactor, _is_json, _leaves
+from mendgraph.nodes.guard.file_rules import check_file_guardrails
+from mendgraph.nodes.guard.paths import folded, folded_parts, workspace_relative
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.fuzz.inputs import JSON_WORDS, as_bytes, byte_text, files, mutated, reply_texts
 from tests.fuzz.target import Target
 from tests.nodes.execute_tools.secrets.samples import BLOCKS, KEYS, PARTS

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from hypothesis import strategies as st
 
-from nodes.records import ModelReply
+from mendgraph.nodes.records import ModelReply
 from tests.architecture.house import ROOT, text_of
 from tests.cassettes import LIBRARY
 from tests.nodes.parse.readings import REGISTRY

@@ -5,12 +5,12 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from graph.state import serializer
-from nodes.language.blocks import read_blocks, render_file
-from nodes.language.json_arguments import ArgumentProblem, decode_arguments, read_native_calls
-from nodes.language.text_protocol import extract_in_order, format_extraction_errors, without_bodies
-from nodes.parse.node import parse
-from nodes.records import (
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.language.blocks import read_blocks, render_file
+from mendgraph.nodes.language.json_arguments import ArgumentProblem, decode_arguments, read_native_calls
+from mendgraph.nodes.language.text_protocol import extract_in_order, format_extraction_errors, without_bodies
+from mendgraph.nodes.parse.node import parse
+from mendgraph.nodes.records import (
     CallError,
     ExtractionError,
     FinishReason,

@@ -16,14 +16,14 @@ from langgraph.checkpoint.serde import jsonplus
 from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_TYPES
 from pydantic import BaseModel
 
-from graph.build import build_graph
-from graph.cassettes import cassette_file
-from graph.context import AgentContext
-from graph.sqlite_saver import SqliteStoreSaver
-from graph.state import CHECKPOINT_TYPES, serializer
-from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.database_schema import SQLITE_TABLES
-from nodes.records import Answer, ExtractionErrorType, Plan, PlanStep, ToolCall, ToolError
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.cassettes import cassette_file
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
+from mendgraph.graph.machine.state import CHECKPOINT_TYPES, serializer
+from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.store.database_schema import SQLITE_TABLES
+from mendgraph.nodes.records import Answer, ExtractionErrorType, Plan, PlanStep, ToolCall, ToolError
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.fuzz.inputs import as_bytes, byte_text, cassettes, mutated
@@ -31,7 +31,7 @@ from tests.fuzz.target import Target
 
 SERDE: Final = serializer()
 DICTIONARY: Final = (
-    b"graph.context AgentContext nodes.records ToolCall langchain_core.messages HumanMessage content" * 3
+    b"mendgraph.graph.configuration.context AgentContext mendgraph.nodes.records ToolCall langchain_core.messages HumanMessage content" * 3
 )
 PACKING: Final = serializer(dictionary=DICTIONARY)
 CODES: Final = sorted(value for name, value in vars(jsonplus).items() if name.startswith("EXT_"))
@@ -60,10 +60,10 @@ NAMES: Final = (
         ("os", "system"),
         ("builtins", "eval"),
         ("subprocess", "Popen"),
-        ("nodes.records", "Record"),
+        ("mendgraph.nodes.records", "Record"),
     ),
     *(
-        ("graph.run", "run"),
+        ("mendgraph.graph.runs.run", "run"),
         ("langgraph.types", "Send"),
         ("langchain_core.messages", "HumanMessage"),
         ("pathlib", "Path"),
@@ -155,8 +155,8 @@ def _checkpoints() -> st.SearchStrategy[Any]:
         "\x81\xa1a",
         "\xc7",
         "\xd8",
-        "graph.context",
-        "nodes.records",
+        "mendgraph.graph.configuration.context",
+        "mendgraph.nodes.records",
         "os",
         "system",
         "\xdd\x00\x00\x00\xff",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from graph.spending_store import SpendingStore
-from tests.graph.spending_entries import Clock
+from mendgraph.graph.spending.store import SpendingStore
+from tests.graph.spending.spending_entries import Clock
 
 
 @pytest.fixture

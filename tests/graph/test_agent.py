@@ -5,9 +5,9 @@ from importlib import import_module
 
 from langgraph.graph.state import CompiledStateGraph
 
-from graph.agent import graph
-from graph.context import AgentContext
-from graph.routes import NODES
+from mendgraph.graph.agent import graph
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.routes import NODES
 from tests.architecture.house import text_of
 
 

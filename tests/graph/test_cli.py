@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from graph import cli
-from graph.context import AgentContext
-from graph.serving.opening import open_desk
-from graph.serving.tenants import token_hash
-from graph.terminal.output_schema import line_schema, object_schema
-from nodes.records import JsonMap
+from mendgraph.graph import cli
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.serving.opening import open_desk
+from mendgraph.graph.fleet.serving.tenants import token_hash
+from mendgraph.graph.terminal.output_schema import line_schema, object_schema
+from mendgraph.nodes.records import JsonMap
 from tests.architecture.house import ROOT
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
@@ -137,7 +137,7 @@ def contexts(monkeypatch: pytest.MonkeyPatch) -> list[AgentContext]:
         seen.append(setup.context)
         return 0
 
-    monkeypatch.setattr("graph.terminal.turns.run_once", turns)
+    monkeypatch.setattr("mendgraph.graph.terminal.turns.run_once", turns)
     return seen
 
 
@@ -302,7 +302,7 @@ def test_debug_shows_where_a_bug_is(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 HEAVY = ("langgraph", "langchain_core", "langchain_openai", "openai", "httpx2", "rapidfuzz")
 PROBE = f"""
 import json, sys
-from graph.cli import main
+from mendgraph.graph.cli import main
 codes = [main(words) for words in json.loads(sys.argv[1])]
 heavy = [name for name in {HEAVY} if name in sys.modules]
 sys.exit(f"loaded: {{heavy}}" if heavy else codes != json.loads(sys.argv[2]))
@@ -342,7 +342,7 @@ import asyncio, os, signal, sys
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessageChunk
 from langchain_core.outputs import ChatGenerationChunk
-from graph import cli
+from mendgraph.graph import cli
 
 class Slow(GenericFakeChatModel):
     async def _astream(self, *_, **__):
@@ -433,7 +433,7 @@ def test_a_shell_gets_commands_options_values_and_runs(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_id = "3f2a9c01" + "0" * 24
-    monkeypatch.setattr("nodes.execute_tools.environment.run_names.run_names", lambda _: [(run_id, "Fix it")])
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.environment.run_names.run_names", lambda _: [(run_id, "Fix it")])
     assert folder.is_dir()
     monkeypatch.setattr(sys, "argv", ["mendgraph"])
     monkeypatch.setenv("_MENDGRAPH_COMPLETE", "complete_bash")

@@ -7,11 +7,12 @@ import threading
 
 import pytest
 
-from graph import cli, start
+from mendgraph.graph import cli
+from mendgraph.graph import start
 
 INTERRUPTED = """
 import builtins, sys
-from graph import start
+from mendgraph.graph import start
 
 load = builtins.__import__
 

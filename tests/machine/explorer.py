@@ -18,14 +18,14 @@ from unittest.mock import patch
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from graph.build import build_machine
-from graph.context import AgentContext
-from graph.spending_store import SpendingStore
-from nodes.call_model.limits import Used
-from nodes.call_model.model import Call, Model
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.heal.healing import is_unfounded
-from nodes.records import JsonMap, LoopRecord, ModelReply, Outcome, Protocol, ProviderFailure, StopReason
+from mendgraph.graph.machine.build import build_machine
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.nodes.call_model.limits import Used
+from mendgraph.nodes.call_model.model import Call, Model
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.heal.healing import is_unfounded
+from mendgraph.nodes.records import JsonMap, LoopRecord, ModelReply, Outcome, Protocol, ProviderFailure, StopReason
 from tests.doubles.call_model import CallModel
 from tests.doubles.scripted_model import reply_of
 from tests.machine.alphabet import CLAIM, DENIED, FILES, LOOP, MADE, Letter
@@ -234,7 +234,7 @@ class Explorer:
         self.loop, self.inline = InThisLoop(), ExitStack()
         self.inline.callback(self.loop.close)
         self.inline.enter_context(patch("langgraph.pregel._executor.get_executor_for_config", no_threads))
-        self.inline.enter_context(patch("nodes.call_model.driver.MODEL_LOOP", self.loop))
+        self.inline.enter_context(patch("mendgraph.nodes.call_model.driver.MODEL_LOOP", self.loop))
         return self
 
     def __exit__(self, *_: object) -> None:

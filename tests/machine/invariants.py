@@ -3,10 +3,10 @@
 from itertools import pairwise
 from typing import Final
 
-from graph.routes import TRANSITIONS
-from nodes.call_model.exchange import may_wrap_up
-from nodes.call_model.ledger import exhausted_limit
-from nodes.records import LoopVerdict, OutcomeKind, StopReason
+from mendgraph.graph.machine.routes import TRANSITIONS
+from mendgraph.nodes.call_model.exchange import may_wrap_up
+from mendgraph.nodes.call_model.ledger import exhausted_limit
+from mendgraph.nodes.records import LoopVerdict, OutcomeKind, StopReason
 from tests.machine.alphabet import FILES, WRITE
 from tests.machine.explorer import Edge, Ended, Explorer
 from tests.runs.history import history_problems

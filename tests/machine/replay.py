@@ -6,12 +6,12 @@ from typing import Any, Protocol as Shape
 from langchain_core.messages import HumanMessage
 from langgraph.types import Command, StateSnapshot
 
-from graph.build import build_machine
-from graph.context import AgentContext
-from graph.routes import NODES
-from graph.stop_request import StopRequest
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.records import JsonMap, OutcomeKind
+from mendgraph.graph.machine.build import build_machine
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.routes import NODES
+from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.records import JsonMap, OutcomeKind
 from tests.machine.teller import Teller
 from tests.machine.watch import Turn
 from tests.machine.world import SECRET, MortalSaver, World, prepared

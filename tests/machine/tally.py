@@ -7,7 +7,7 @@ adds them up; `tests/conftest.py` calls the three hooks below.
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 
 KEY: Final = "machine_tally"
 """Where a worker's numbers are in what it hands over."""

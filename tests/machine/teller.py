@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from nodes.call_model.model import Call
-from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.call_model import CallModel
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_model import reply_of

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from nodes.records import Protocol
+from mendgraph.nodes.records import Protocol
 from tests.machine.any_order import AnyOrder
 from tests.machine.world import Database, Memory
 

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from graph import judging, routes
-from nodes.call_model import ledger
-from nodes.execute_tools.environment.journal import Journal
-from nodes.guard.node import judge_step
-from nodes.language import history
-from nodes.records import JsonMap, Protocol, Verdict, VerdictKind
+from mendgraph.graph.machine import routes
+from mendgraph import judging
+from mendgraph.nodes.call_model import ledger
+from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.guard.node import judge_step
+from mendgraph.nodes.language import history
+from mendgraph.nodes.records import JsonMap, Protocol, Verdict, VerdictKind
 from tests.machine.any_order import AnyOrder
 
 quick = settings(
@@ -62,7 +63,7 @@ def no_way_through_guard(patch: pytest.MonkeyPatch) -> None:
 def ledger_forgets(patch: pytest.MonkeyPatch) -> None:
     """What a killed process has spent, and what the checkpoints do not hold."""
     patch.setattr(
-        "nodes.call_model.paid_call.charge_lost",
+        "mendgraph.nodes.call_model.paid_call.charge_lost",
         lambda spending, _, number: spending.model_copy(update={"booked": number}),
     )
 
@@ -77,7 +78,7 @@ def effects_happen_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def results_are_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("nodes.loop_check.node.settle_exchange", lambda *given: history.settle_exchange(*given)[:1])
+    patch.setattr("mendgraph.nodes.loop_check.node.settle_exchange", lambda *given: history.settle_exchange(*given)[:1])
 
 
 BROKEN: tuple[tuple[Callable[[pytest.MonkeyPatch], None], type[AnyOrder], str], ...] = (

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from langchain_core.messages import HumanMessage
 
-from graph.build import build_graph
-from graph.routes import TRANSITIONS
-from nodes.call_model.model import Call
-from nodes.records import JsonMap, ModelReply, Protocol, ProviderFailure, StopReason
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.routes import TRANSITIONS
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.records import JsonMap, ModelReply, Protocol, ProviderFailure, StopReason
 from tests.doubles.call_model import CallModel
 from tests.doubles.scripted_model import ScriptedModel
 from tests.machine import tally

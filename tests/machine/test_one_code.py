@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from nodes.execute_tools.engine import Engine, EngineConfig
-from nodes.execute_tools.environment import Environment
-from nodes.execute_tools.environment.sandbox import PathAccess, PathSandbox
-from nodes.execute_tools.environment.url_rules import NetworkRules, judge_url
-from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.policy.call_policy import CallPolicy, CallRules, PolicyMemory, RateLimit, RetryPolicy
-from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
-from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
-from nodes.execute_tools.secrets.redact import Redactor
-from nodes.execute_tools.tool_run import RetryableToolError
-from nodes.execute_tools.trace import TraceSink
-from nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode
-from tests.nodes.execute_tools.environment.action_doubles import Do, echo, fail
+from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
+from mendgraph.nodes.execute_tools.environment import Environment
+from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox
+from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, judge_url
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.call_policy import CallPolicy, CallRules, PolicyMemory, RateLimit, RetryPolicy
+from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.tool_run import RetryableToolError
+from mendgraph.nodes.execute_tools.trace import TraceSink
+from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode
+from tests.nodes.execute_tools.action_doubles import Do, echo, fail
 
 
 def not_now(_: JsonMap) -> JsonMap:
@@ -59,7 +59,7 @@ class Anything(BaseModel):
 
 
 def by_the_machine(name: str, function: Callable[..., Any]) -> list[tuple[Any, ...]]:
-    """The action as a tool of a run: ok, reason, kind and retries of two calls, as `graph.tool_runtime` makes them."""
+    """The action as a tool of a run: ok, reason, kind and retries of two calls, as `mendgraph.graph.machine.tool_runtime` makes them."""
     tool = Tool(name, name, Anything, Effect.READ, lambda _, __: function())
     policy = CallPolicy(RULES, PolicyMemory(lambda: 5.0, BreakerConfig(failures=2)))
     engine = Engine(ActionRegistry([tool]), TraceSink(), EngineConfig(), policy=policy, redactor=Redactor())

@@ -1,6 +1,6 @@
 """Tests of the tests: what is broken on purpose in the routers is noticed by the checks that every edge goes through.
 
-A fault is planted in the text of `graph/routes.py`, and the machine is built with the routers of that text.
+A fault is planted in the text of `graph/machine/routes.py`, and the machine is built with the routers of that text.
 """
 
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from typing import get_type_hints
 
 import pytest
 
-from graph import build
-from nodes.records import Protocol
+from mendgraph.graph.machine import build
+from mendgraph.nodes.records import Protocol
 from tests.architecture.house import text_of
 from tests.machine.alphabet import DENIED, FINAL, INVALID_JSON, LOOP, READ, Letter
 from tests.machine.explorer import Explorer, explore
@@ -55,8 +55,8 @@ TIGHT = {"max_calls_per_turn": 4, "max_healing_attempts": 1, "repeat_window": 2,
 
 
 def planted(old: str, new: str) -> ModuleType:
-    """`graph.routes` with another text."""
-    text = text_of("graph/routes.py")
+    """`mendgraph.graph.machine.routes` with another text."""
+    text = text_of("graph/machine/routes.py")
     assert text.count(old) == 1, "the place where a fault is planted is gone: plant it anew"
     module = ModuleType("planted_routes")
     exec(compile(text.replace(old, new), "planted_routes.py", "exec"), module.__dict__)  # noqa: S102 - our own text

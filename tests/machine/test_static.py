@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from graph import routes
-from graph.build import build_graph
-from graph.compiled import Machine
-from graph.routes import NODES, TRANSITIONS
-from nodes.records import OutcomeKind
+from mendgraph.graph.machine import routes
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.compiled import Machine
+from mendgraph.graph.machine.routes import NODES, TRANSITIONS
+from mendgraph.nodes.records import OutcomeKind
 from tests.architecture.house import walk
 
 START, END = "__start__", "__end__"
@@ -97,7 +97,7 @@ def test_the_way_back_to_the_model_is_asked_for_in_one_place() -> None:
     words = {each.label for each in TRANSITIONS if each.target == "call_model"}
     asked: dict[str, bool] = {}
     said: dict[str, str] = {}
-    for node in walk("graph/routes.py"):
+    for node in walk("graph/machine/routes.py"):
         if isinstance(node, ast.FunctionDef):
             inner = [part for statement in node.body for part in ast.walk(statement)]
             asked[node.name] = any(isinstance(part, ast.Name) and part.id == "exhausted_limit" for part in inner)

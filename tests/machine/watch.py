@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from langgraph.types import StateSnapshot
 
-from graph.compiled import Machine
-from graph.context import AgentContext
-from graph.routes import TRANSITIONS
-from nodes.records import JsonMap, OutcomeKind, Protocol, ToolCall, VerdictKind
+from mendgraph.graph.machine.compiled import Machine
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.routes import TRANSITIONS
+from mendgraph.nodes.records import JsonMap, OutcomeKind, Protocol, ToolCall, VerdictKind
 from tests.machine.teller import Spoken
 from tests.runs.history import history_problems
 

@@ -14,15 +14,15 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from graph.sqlite_saver import SqliteStoreSaver
-from graph.state import serializer
-from graph.store import Store
-from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
-from nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
-from nodes.execute_tools.tools import default_tools
-from nodes.records import Effect
-from tests.graph.run_plays import Killed
+from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
+from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.persistence.store import Store
+from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import Effect
+from tests.graph.runs.run_plays import Killed
 from tests.machine.alphabet import FILES
 from tests.runs.playing import set_clock, write_files
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from nodes import records
-from nodes.records import (
+from mendgraph.nodes import records
+from mendgraph.nodes.records import (
     SCHEMA_ERRORS,
     Answer,
     CallResult,

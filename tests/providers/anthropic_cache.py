@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.providers.wire import dumps, tokens
 
 LOOK_BACK = 20

@@ -6,7 +6,7 @@ endpoints want. `no_temperature` is Opus 4.7 and 4.8.
 
 from typing import Any
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.providers.anthropic_cache import PromptCache
 from tests.providers.anthropic_rules import (
     anthropic_error,

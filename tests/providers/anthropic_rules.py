@@ -8,7 +8,7 @@ llm.js#30 (budget). Those of `tools`, `max_tokens` and `temperature` with thinki
 from itertools import pairwise
 from typing import Any, Final, NoReturn
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.providers.anthropic_cache import breakpoints
 from tests.providers.openrouter import EXPECTED_THINKING
 from tests.providers.wire import RefusedError, names

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.providers.provider_server import ProviderServer
 from tests.providers.script import Asked, Reply, State, Turn
 from tests.providers.wire import CREATED, PrefixCache, RefusedError, dumps, pieces, sse, tokens

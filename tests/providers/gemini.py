@@ -9,7 +9,7 @@ import re
 from base64 import b64decode
 from typing import Any, ClassVar, Final, NoReturn
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.providers.provider_server import ProviderServer
 from tests.providers.script import Asked, Reply, State, Turn
 from tests.providers.wire import RefusedError, arguments_of, names, pieces, sse, tokens

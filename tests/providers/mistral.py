@@ -7,7 +7,7 @@ datapizza-ai#98 (order of roles).
 import re
 from typing import Any, Final
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.providers.chat import ChatServer
 from tests.providers.script import Asked, State, Turn
 from tests.providers.wire import RefusedError, names, pieces, sse

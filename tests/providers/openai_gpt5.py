@@ -7,7 +7,7 @@ morphic#136 (tool messages), chatbox#646 (deployment), lobehub#9385 (stream).
 import re
 from typing import ClassVar, Final, NoReturn
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.providers.chat import ChatServer
 from tests.providers.script import Asked, Turn
 from tests.providers.wire import RefusedError, names, sse

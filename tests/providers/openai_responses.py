@@ -7,7 +7,7 @@ call brings its `id`; this server knows it by its `call_id` as well, unless it i
 
 from typing import Any, ClassVar, Final, NoReturn
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.providers.openai_gpt5 import openai_error, wrong_openai_key
 from tests.providers.provider_server import ProviderServer
 from tests.providers.response_events import response_events

@@ -5,7 +5,7 @@ Bodies: routstr-core#554 (tools), nagobot#21 and aider-desk#513 (what the upstre
 
 from typing import Any, ClassVar
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.providers.chat import ChatServer
 from tests.providers.openai_gpt5 import check_tool_messages
 from tests.providers.script import Asked, Reply, State, Turn

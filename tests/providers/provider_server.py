@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Literal, Self, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.providers.script import Asked, Refusal, Reply, State, Turn
 from tests.providers.wire import RefusedError, dumps, strings
 

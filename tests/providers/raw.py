@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import httpx2
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.providers.provider_server import ProviderServer
 
 SCHEMA: Final = {"type": "object", "properties": {"path": {"type": "string"}}}

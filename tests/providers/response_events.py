@@ -1,6 +1,6 @@
 """The events in which the Responses API streams its items."""
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.providers.wire import pieces, sse
 
 

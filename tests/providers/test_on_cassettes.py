@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from graph.cassettes.cassette_file import CassetteFile, parse, render
-from graph.cassettes.player import Player, recorded, replayed
-from graph.run import run_task
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, parse, render
+from mendgraph.graph.cassettes.player import Player, recorded, replayed
+from mendgraph.graph.runs.run import run_task
 from tests.providers.clients import client
 from tests.providers.servers import FAMILIES
 from tests.providers.test_runs import MENDED, SCRIPTS, TASK, context, project

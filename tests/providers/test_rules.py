@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.providers import raw
 from tests.providers.anthropic_messages import Anthropic
 from tests.providers.gemini import SKIP, Gemini

@@ -10,13 +10,13 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from graph.build import build_graph
-from graph.compiled import Machine
-from graph.context import AgentContext
-from graph.langchain.learned import LESSONS
-from graph.run import run_task
-from graph.state import serializer
-from nodes.records import JsonMap, Outcome
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.compiled import Machine
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.langchain.learned import LESSONS
+from mendgraph.graph.runs.run import run_task
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.records import JsonMap, Outcome
 from tests.providers.clients import client
 from tests.providers.script import State
 from tests.providers.servers import FAMILIES, ProviderServer, Reply, say, use

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 
 CREATED = 1_700_000_000
 

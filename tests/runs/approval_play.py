@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from graph.context import AgentContext
-from graph.events import Asked, Event
-from graph.session import Session
-from nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
-from nodes.execute_tools.tools import default_tools
-from nodes.records import Effect, JsonMap
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Asked, Event
+from mendgraph.graph.runs.session import Session
+from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import Effect, JsonMap
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 

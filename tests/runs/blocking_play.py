@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from graph import bound_nodes, start, two_ways
-from graph.terminal import turns as signals
-from graph.terminal.screen import RunView
-from nodes.execute_tools.environment.workspace import Workspace
+from mendgraph.graph.machine import bound_nodes
+from mendgraph.graph import start
+from mendgraph.graph.machine import two_ways
+from mendgraph.graph.terminal import turns as signals
+from mendgraph.graph.terminal.screen import RunView
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
 
 BEGUN: Final = "begun"
 """A file beside the workspace that says that it blocks."""

@@ -6,9 +6,9 @@ from typing import Any
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from graph.context import AgentContext
-from graph.state import serializer
-from nodes.records import JsonMap, Protocol
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import write_files

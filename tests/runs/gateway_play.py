@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from graph.context import AgentContext
-from graph.events import Event, StepDone
-from graph.run import Session
-from nodes.execute_tools.tools import default_tools
-from nodes.records import CallResult, Protocol, ProviderFailure
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Event, StepDone
+from mendgraph.graph.runs.run import Session
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import CallResult, Protocol, ProviderFailure
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.scenario import Use, message_of, use

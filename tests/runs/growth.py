@@ -12,12 +12,12 @@ from langchain_core.messages import AnyMessage, HumanMessage
 from langgraph.channels.binop import BinaryOperatorAggregate
 from langgraph.graph.message import add_messages
 
-from graph.build import build_graph
-from graph.compiled import Machine
-from graph.context import AgentContext
-from graph.routes import recursion_limit
-from graph.store import Store
-from nodes.records import OutcomeKind
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.compiled import Machine
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.routes import recursion_limit
+from mendgraph.graph.persistence.store import Store
+from mendgraph.nodes.records import OutcomeKind
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import ScriptedModel
 

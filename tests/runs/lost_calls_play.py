@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from graph.context import AgentContext
-from graph.run import Session
-from nodes.call_model.model import Call
-from nodes.records import FinishReason, ModelReply, RawCall
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import Session
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.records import FinishReason, ModelReply, RawCall
 from tests.doubles.call_model import CallModel
 
 KILLED: Final = 9

@@ -11,12 +11,12 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from graph.build import build_machine
-from graph.context import AgentContext
-from graph.routes import recursion_limit
-from graph.state import serializer
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.records import JsonMap, Outcome, Protocol, VerdictKind
+from mendgraph.graph.machine.build import build_machine
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.routes import recursion_limit
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.records import JsonMap, Outcome, Protocol, VerdictKind
 from tests.cassettes import Tape
 from tests.runs.history import history_problems
 from tests.runs.scenario import Scenario
@@ -55,9 +55,9 @@ def set_clock(patch: pytest.MonkeyPatch, seconds_per_call: float = 1.0) -> list[
     waits: list[float] = []
     ticks = count(step=seconds_per_call)
     clock = SimpleNamespace(monotonic=lambda: next(ticks), sleep=waits.append)
-    patch.setattr("nodes.call_model.driver.time", clock)
-    patch.setattr("graph.model_runtime.random", SimpleNamespace(random=lambda: 1.0))
-    patch.setattr("graph.stop_request.StopRequest.wait", lambda _, seconds: waits.append(seconds))
+    patch.setattr("mendgraph.nodes.call_model.driver.time", clock)
+    patch.setattr("mendgraph.graph.machine.model_runtime.random", SimpleNamespace(random=lambda: 1.0))
+    patch.setattr("mendgraph.graph.machine.stop_request.StopRequest.wait", lambda _, seconds: waits.append(seconds))
     return waits
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
-from nodes.execute_tools.environment.deadline import monotonic_s, pause
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from tests.architecture.house import ROOT
 
 CPUS: Final = 2

@@ -18,15 +18,15 @@ import yaml
 from openai import AsyncOpenAI, AsyncStream
 from openai._streaming import SSEDecoder
 
-from graph.langchain.chat_model import _Clock, _Reading
-from graph.langchain.chat_models import EndpointModel, endpoint_model
-from graph.langchain.replies import ReplyAssembly
-from nodes.call_model.endpoint import PLAIN, Endpoint
-from nodes.call_model.model import Call
-from nodes.call_model.prompt import Prompt
-from nodes.parse.node import parse
-from nodes.parse.reading import Reader
-from nodes.records import CallError, JsonMap, ModelReply, ProviderFailure, Reading, ToolCall
+from mendgraph.graph.langchain.chat_model import _Clock, _Reading
+from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_model
+from mendgraph.graph.langchain.replies import ReplyAssembly
+from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.parse.node import parse
+from mendgraph.nodes.parse.reading import Reader
+from mendgraph.nodes.records import CallError, JsonMap, ModelReply, ProviderFailure, Reading, ToolCall
 from tests.cassettes import LIBRARY
 from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, TEXT
 

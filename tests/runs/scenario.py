@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nodes.records import JsonMap, OutcomeKind, Protocol, StopReason
+from mendgraph.nodes.records import JsonMap, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Message, Reply
 
 Path = tuple[str, ...]

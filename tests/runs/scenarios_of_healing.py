@@ -1,6 +1,6 @@
 """Scenarios in which a reply cannot be used: it is mended, asked for again, or given up."""
 
-from nodes.records import OutcomeKind, StopReason
+from mendgraph.nodes.records import OutcomeKind, StopReason
 from tests.doubles.replies import Empty, Filtered, Refuse, Say, Status
 from tests.runs.scenario import (
     ANSWER,

@@ -1,6 +1,6 @@
 """Scenarios in which a run is ended for its own good: loops, and each limit of the budget."""
 
-from nodes.records import JsonMap, OutcomeKind, StopReason
+from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason
 from tests.doubles.replies import Reply, Say
 from tests.runs.scenario import (
     ANSWER,

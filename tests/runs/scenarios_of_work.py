@@ -1,6 +1,6 @@
 """Scenarios in which the work gets done: what a good model does, and what the tools tell one that misses."""
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Say
 from tests.runs.scenario import ANSWER, BEGIN, DENIED, FINISHED, STEP, Ends, Scenario, Turn, use
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nodes.records import JsonMap, Protocol
+from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Reply
 from tests.doubles.scripted_server import ScriptedServer
 from tests.postgres import fresh_database
@@ -72,7 +72,7 @@ class Server:
 
     def begin(self) -> None:
         """Start it; it answers some seconds later."""
-        command = [sys.executable, "-c", "import sys; from graph.start import main; sys.exit(main())", "serve"]
+        command = [sys.executable, "-c", "import sys; from mendgraph.graph.start import main; sys.exit(main())", "serve"]
         data = {"MENDGRAPH_DATA_DIR": str(self.folder / "data")}
         with (self.folder / "log.txt").open("ab") as log:
             self.process = subprocess.Popen(

@@ -11,12 +11,12 @@ from typing import Any
 from hypothesis import strategies as st
 from langgraph.types import Durability
 
-from graph.context import AgentContext
-from graph.run import Session
-from graph.spending_database import BEGINNING, FILE_NAME, TURN
-from nodes.call_model.estimates import MOST_TOKENS
-from nodes.call_model.model import Call
-from nodes.records import (
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import Session
+from mendgraph.graph.spending.database import BEGINNING, FILE_NAME, TURN
+from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.records import (
     FinishReason,
     JsonMap,
     ModelReply,
@@ -26,7 +26,7 @@ from nodes.records import (
     RawCall,
 )
 from tests.doubles.call_model import CallModel
-from tests.graph.run_plays import Killed
+from tests.graph.runs.run_plays import Killed
 
 INPUT_USD, OUTPUT_USD, CACHED_USD = 3e-6, 15e-6, 0.3e-6
 PRICES: JsonMap = {

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, cast
 
-from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from tests.architecture.house import ROOT
 
 COMMAND = Path(sys.executable).parent / "mendgraph"

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nodes.records import JsonMap, Protocol
+from mendgraph.nodes.records import JsonMap, Protocol
 from tests.architecture.house import ROOT
 from tests.doubles.replies import Reply
 from tests.doubles.scripted_server import ScriptedServer
@@ -163,7 +163,7 @@ def operated(folder: Path, settings: Path, **variables: str) -> Iterator[Dev]:
     configuration = json.loads((ROOT / "langgraph.json").read_text(encoding="utf-8"))
     configuration["graphs"]["own"] = "./own.py:graph"
     (folder / "langgraph.json").write_text(json.dumps(configuration), encoding="utf-8")
-    (folder / "own.py").write_text("from graph import build_graph\n\ngraph = build_graph()\n", encoding="utf-8")
+    (folder / "own.py").write_text("from mendgraph import build_graph\n\ngraph = build_graph()\n", encoding="utf-8")
     with switchboard() as endpoint:
         site = f'["127.0.0.1:{port}"]'
         allowed = f'allowed_programs = ["true"]\nallowed_hosts = {site}\nallowed_private_hosts = {site}\n'

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from graph.events import Asked, Denied, Ended, Event
-from graph.runs import Forked, fork_run
-from nodes.records import OutcomeKind, StopReason, ToolErrorCode
+from mendgraph.graph.runs.events import Asked, Denied, Ended, Event
+from mendgraph.graph.runs.runs import Forked, fork_run
+from mendgraph.nodes.records import OutcomeKind, StopReason, ToolErrorCode
 from tests.runs.approval_play import AFTER, ANSWER, BUG, EDITED, THREE, asked, files, last, session
 
 APPEND = 'tool: append_file({"path": "log.txt", "content": "%s"})'

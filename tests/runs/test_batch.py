@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from graph.batch.batch import Batch, Terms
-from graph.batch.batch_result import BatchEnd
-from graph.batch.orders import TaskResult
-from graph.batch.preparing import Crew, Ready, prepare
-from graph.batch.processes import ProcessExecutor
-from graph.batch.run_batch import run_batch
-from graph.batch.tasks import BatchTask
-from graph.runs import list_runs, undo_run
-from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from nodes.execute_tools.tools import default_tools
-from nodes.records import Effect, JsonMap, OutcomeKind, ToolError, ToolErrorCode
+from mendgraph.graph.fleet.batch.batch import Batch, Terms
+from mendgraph.graph.fleet.batch.batch_result import BatchEnd
+from mendgraph.graph.fleet.batch.orders import TaskResult
+from mendgraph.graph.fleet.batch.preparing import Crew, Ready, prepare
+from mendgraph.graph.fleet.batch.processes import ProcessExecutor
+from mendgraph.graph.fleet.batch.run_batch import run_batch
+from mendgraph.graph.fleet.batch.tasks import BatchTask
+from mendgraph.graph.runs.runs import list_runs, undo_run
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, ToolError, ToolErrorCode
 from tests.crash import batch_play
 from tests.crash.batch_play import number_of
 from tests.doubles.replies import Calls, Reply, Say, Stall
@@ -142,7 +142,7 @@ def test_a_batch_that_is_stopped_goes_on(
             return Stall(1, Say("I think"), seconds=3)
         return batch_play.answer(request)
 
-    monkeypatch.setattr("graph.batch.preparing.PATIENCE_S", 0.5)
+    monkeypatch.setattr("mendgraph.graph.fleet.batch.preparing.PATIENCE_S", 0.5)
     with ScriptedServer(then=answer) as model:
         terms = Terms(batch_play.context(model.base_url))
         ready = prepare(some(project, 3), terms, Crew(3, processes), out=str(out))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from graph import two_ways
-from graph.context import AgentContext
-from graph.run import Session
-from graph.terminal.process_end import ExitCode
-from nodes.records import OutcomeKind, Protocol, StopReason
+from mendgraph.graph.machine import two_ways
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import Session
+from mendgraph.graph.terminal.process_end import ExitCode
+from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer

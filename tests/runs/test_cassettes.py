@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from graph.context import AgentContext
-from graph.run import arun_task
-from nodes.records import Protocol
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import arun_task
+from mendgraph.nodes.records import Protocol
 from tests import network
 from tests.cassettes import cassette, scripted
 from tests.runs.playing import Played, changed_files, play, prompts, write_files

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from graph.context import AgentContext
-from graph.run import run_task
-from nodes.records import OutcomeKind
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import run_task
+from mendgraph.nodes.records import OutcomeKind
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
-from tests.graph.run_plays import use
+from tests.graph.runs.run_plays import use
 from tests.runs.playing import write_files
 from tests.runs.scenarios_of_work import BROKEN, EDIT, MENDED, READ, TASK
 

@@ -13,13 +13,13 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from graph.build import build_graph
-from graph.context import AgentContext
-from graph.run import arun_task, run_task
-from graph.state import serializer
-from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from nodes.execute_tools.tools import default_tools
-from nodes.records import Effect, OutcomeKind, Protocol, StopReason
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import arun_task, run_task
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import Effect, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import Line, ScriptedModel
 from tests.runs.history import history_problems
@@ -125,7 +125,7 @@ def sneaky(context: ToolContext) -> ToolOutput:
 
 
 def test_a_tool_is_handed_no_more_than_its_effect_speaks_of(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nodes.execute_tools.environment.bubblewrap.sandbox_problem", lambda: None)
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.processes.bubblewrap.sandbox_problem", lambda: None)
     model = told(("sneaky", {}))
     context = AgentContext(workspace=str(root), allowed_programs=("make",), allowed_hosts=("example.com",))
     result = run_task("Go.", context, model=model, tools=(*default_tools(), sneaky))

@@ -9,12 +9,12 @@ from time import sleep
 
 import pytest
 
-from graph.langchain.chat_models import EndpointModel, endpoint_model
-from nodes.call_model.endpoint import PLAIN, Endpoint
-from nodes.call_model.model import Call
-from nodes.call_model.model_loop import MODEL_LOOP
-from nodes.call_model.prompt import Prompt
-from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
+from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_model
+from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 
 CALL = Call(prompt=Prompt(messages=({"role": "user", "content": "Hi"},)), max_output_tokens=9, timeout_s=0.2)
 

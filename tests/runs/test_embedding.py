@@ -17,10 +17,10 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command, Send
 from typing_extensions import TypedDict
 
-from graph.build import build_graph
-from graph.compiled import Machine
-from graph.context import AgentContext
-from nodes.records import FileChange, Outcome, OutcomeKind, StopReason
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.compiled import Machine
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.nodes.records import FileChange, Outcome, OutcomeKind, StopReason
 from tests.doubles.history_model import HistoryModel
 from tests.runs.embedding import ASKED, LINES, REPAIR, THREAD, context, last, saver, told, workspace
 from tests.runs.playing import changed_files

@@ -11,10 +11,10 @@ from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.types import Command
 
-from graph.build import build_graph
-from graph.compiled import Machine
-from graph.context import AgentContext
-from nodes.records import OutcomeKind
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.compiled import Machine
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.nodes.records import OutcomeKind
 from tests.runs.embedding import REPAIR, THREAD, context, saver, told
 from tests.runs.playing import changed_files
 from tests.runs.scenarios_of_work import CALC, MENDED, TASK

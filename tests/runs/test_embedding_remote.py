@@ -9,7 +9,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.pregel.remote import RemoteGraph
 from langgraph.types import Command
 
-from nodes.records import Protocol
+from mendgraph.nodes.records import Protocol
 from tests.doubles.scripted_server import ScriptedServer
 from tests.runs.embedding import REPAIR, THREAD, saver, workspace
 from tests.runs.playing import changed_files

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from graph.context import AgentContext
-from nodes.records import JsonMap, OutcomeKind, StopReason
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason
 from tests.doubles.scripted_server import Disconnect, NoFinish, Reply, Say, ScriptedServer, Slow, Status
 from tests.runs.playing import Played, run, set_clock
 

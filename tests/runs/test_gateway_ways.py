@@ -13,15 +13,15 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from graph.build import build_graph
-from graph.context import AgentContext
-from graph.events import Asked, Denied, Event, ToolStarted, Traced
-from graph.state import serializer
-from nodes.execute_tools.environment.deadline import ScopeOverError
-from nodes.execute_tools.environment.run_folder import folder_name
-from nodes.execute_tools.registry import ToolContext, tool
-from nodes.execute_tools.tools import default_tools
-from nodes.records import Effect, JsonMap, Protocol
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Asked, Denied, Event, ToolStarted, Traced
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
+from mendgraph.nodes.execute_tools.store.run_folder import folder_name
+from mendgraph.nodes.execute_tools.registry import ToolContext, tool
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import Effect, JsonMap, Protocol
 from tests.runs.gateway_play import DONE, FILES, PROTOCOLS, codes, played, reads, scripted, session, shown
 from tests.runs.playing import changed_files, write_files
 from tests.runs.scenario import Use, use

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graph.store import Store
+from mendgraph.graph.persistence.store import Store
 from tests.runs.growth import Growth, edit, size_of, talk, with_add_messages
 
 TURNS, EDITS = 40, 30

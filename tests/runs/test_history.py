@@ -3,7 +3,7 @@
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from nodes.records import Protocol
+from mendgraph.nodes.records import Protocol
 from tests.runs.history import history_problems
 
 ASK = HumanMessage("Read.")

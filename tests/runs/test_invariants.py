@@ -21,12 +21,12 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from graph.build import build_graph
-from graph.compiled import Machine
-from graph.context import AgentContext
-from graph.routes import NODES, recursion_limit
-from graph.state import serializer
-from nodes.records import JsonMap, Outcome, OutcomeKind, Protocol, StopReason, Verdict, VerdictKind
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.compiled import Machine
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.routes import NODES, recursion_limit
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.records import JsonMap, Outcome, OutcomeKind, Protocol, StopReason, Verdict, VerdictKind
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.history import history_problems

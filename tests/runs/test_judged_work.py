@@ -6,23 +6,23 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
-from graph.context import AgentContext
-from graph.run import RunResult, run_task
-from graph.slices import ExecuteToolsSlice
-from graph.tool_runtime import ToolRuntime
-from nodes.call_model.ledger import Spending
-from nodes.execute_tools.environment.bubblewrap import sandbox_problem
-from nodes.execute_tools.environment.checks import Checks
-from nodes.execute_tools.trace import TraceSink
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.language.history import RESULT_MESSAGE_NAME
-from nodes.records import EditForm, JsonMap, OutcomeKind, Profile, Protocol, StopReason, ToolCall, ToolError
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import RunResult, run_task
+from mendgraph.graph.machine.slices import ExecuteToolsSlice
+from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.nodes.call_model.ledger import Spending
+from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
+from mendgraph.nodes.execute_tools.evidence.checks import Checks
+from mendgraph.nodes.execute_tools.trace import TraceSink
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME
+from mendgraph.nodes.records import EditForm, JsonMap, OutcomeKind, Profile, Protocol, StopReason, ToolCall, ToolError
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import write_files
 from tests.runs.scenario import Use, message_of, use
 
-PROBLEM = "nodes.execute_tools.environment.bubblewrap.sandbox_problem"
+PROBLEM = "mendgraph.nodes.execute_tools.processes.bubblewrap.sandbox_problem"
 CHECK = "grep -q right notes.txt"
 SANDBOXED = pytest.mark.skipif(sandbox_problem() is not None, reason="no sandbox for checks here")
 

@@ -19,7 +19,7 @@ INFO = b"""{"batch_ingest_config": {"use_multipart_endpoint": true, "size_limit"
 "scale_up_nthreads_limit": 16, "scale_up_qsize_trigger": 1000}}"""
 RUN = """
 import sys
-from graph import AgentContext, run_task
+from mendgraph import AgentContext, run_task
 
 folder, url = sys.argv[1:]
 context = AgentContext(workspace=folder, base_url=url, model="m", protocol="native", evidence=False)

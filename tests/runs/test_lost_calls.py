@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
-from nodes.records import Outcome, OutcomeKind, StopReason
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
 from tests.runs.lost_calls_play import KILLED, TOKENS
 from tests.runs.spending_play import book_of
 

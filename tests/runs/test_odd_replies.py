@@ -16,14 +16,14 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 
-from graph.build import build_machine
-from graph.context import AgentContext
-from graph.state import serializer
-from nodes.execute_tools.registry import Tool, ToolContext, tool
-from nodes.execute_tools.tools import default_tools
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.parse.reading import MOST_CALLS
-from nodes.records import Effect, JsonMap, Outcome, Protocol
+from mendgraph.graph.machine.build import build_machine
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, tool
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.parse.reading import MOST_CALLS
+from mendgraph.nodes.records import Effect, JsonMap, Outcome, Protocol
 from tests.doubles.replies import Calls, Message, Say, Status
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer

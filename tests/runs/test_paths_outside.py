@@ -8,11 +8,11 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from graph.build import build_machine
-from graph.context import AgentContext
-from graph.state import serializer
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.records import CallResult, JsonMap
+from mendgraph.graph.machine.build import build_machine
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.records import CallResult, JsonMap
 from tests.doubles.replies import Calls, Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import changed_files, write_files

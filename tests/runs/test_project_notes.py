@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from graph.context import AgentContext
-from graph.events import Traced
-from graph.run import Session
-from nodes.language.project_notes import INTRODUCTION, ProjectNotes, notes_text
-from nodes.records import OutcomeKind, Protocol
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Traced
+from mendgraph.graph.runs.run import Session
+from mendgraph.nodes.language.project_notes import INTRODUCTION, ProjectNotes, notes_text
+from mendgraph.nodes.records import OutcomeKind, Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import write_files

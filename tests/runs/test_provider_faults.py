@@ -10,12 +10,12 @@ import pytest
 import yaml
 from pydantic import SecretStr
 
-from graph.langchain.chat_models import EndpointModel, endpoint_model
-from nodes.call_model.endpoint import PLAIN, Endpoint
-from nodes.call_model.model import Call
-from nodes.call_model.model_loop import MODEL_LOOP
-from nodes.call_model.prompt import Prompt
-from nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind as Kind, ProviderFailure, RawCall
+from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_model
+from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind as Kind, ProviderFailure, RawCall
 from tests.doubles.scripted_server import (
     NO_USAGE,
     Calls,

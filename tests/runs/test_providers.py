@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
-from graph.build import build_machine
-from graph.context import AgentContext
-from graph.routes import recursion_limit
-from nodes.call_model.compaction import SUMMARY_SYSTEM
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.records import JsonMap, Outcome, OutcomeKind, StopReason
+from mendgraph.graph.machine.build import build_machine
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.routes import recursion_limit
+from mendgraph.nodes.call_model.compaction import SUMMARY_SYSTEM
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.records import JsonMap, Outcome, OutcomeKind, StopReason
 from tests.doubles.scripted_server import (
     NO_USAGE,
     Calls,
@@ -77,7 +77,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """No wait takes any time; they are written down."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     noted = set_clock(monkeypatch)
-    monkeypatch.setattr("nodes.call_model.driver.asyncio", NoSleep(noted))
+    monkeypatch.setattr("mendgraph.nodes.call_model.driver.asyncio", NoSleep(noted))
     return noted
 
 

@@ -15,14 +15,14 @@ from typing import Final, NamedTuple
 import psycopg
 import pytest
 
-from graph.batch.batch_folder import read_results
-from graph.batch.local import ASKED_EVERY_S
-from graph.batch.orders import TaskResult
-from graph.batch.ray_node import BATCH_DIR_VARIABLE
-from nodes.execute_tools.environment.deadline import monotonic_s, pause
-from nodes.execute_tools.environment.postgres_url import STORE_URL_VARIABLE
-from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
-from nodes.records import JsonMap, OutcomeKind
+from mendgraph.graph.fleet.batch.batch_folder import read_results
+from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S
+from mendgraph.graph.fleet.batch.orders import TaskResult
+from mendgraph.graph.fleet.batch.ray_node import BATCH_DIR_VARIABLE
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
+from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.records import JsonMap, OutcomeKind
 from tests.architecture.house import ROOT
 from tests.crash.batch_play import number_of
 from tests.doubles.replies import Calls, Reply, Say
@@ -53,8 +53,8 @@ PROGRAM = """
 import json, os, signal, sys, time
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from graph.batch.node_model import use_node_model
-from nodes.call_model.local_model import ServerSlot, shared_local_server, start_local_server
+from mendgraph.graph.fleet.batch.node_model import use_node_model
+from mendgraph.nodes.call_model.embedded.local_model import ServerSlot, shared_local_server, start_local_server
 
 program, address = sys.argv[1:]
 ray.init(address=address, log_to_driver=False)

@@ -15,13 +15,13 @@ from typing import Any, Final
 
 import pytest
 
-from graph.reply_reader import rescue
-from nodes.heal.healing import DEFAULT_SELF_HEALING_CONFIG
-from nodes.heal.node import heal
-from nodes.parse.answers import TurnFacts
-from nodes.parse.node import parse
-from nodes.parse.reading import Reader
-from nodes.records import (
+from mendgraph.graph.machine.reply_reader import rescue
+from mendgraph.nodes.heal.healing import DEFAULT_SELF_HEALING_CONFIG
+from mendgraph.nodes.heal.node import heal
+from mendgraph.nodes.parse.answers import TurnFacts
+from mendgraph.nodes.parse.node import parse
+from mendgraph.nodes.parse.reading import Reader
+from mendgraph.nodes.records import (
     CallError,
     EditForm,
     ExtractionError,

@@ -11,9 +11,9 @@ import httpx2
 import pytest
 from hypothesis import given, strategies as st
 
-from graph.langchain.chat_models import EndpointModel, endpoint_chat, endpoint_model
-from nodes.call_model.endpoint import PLAIN, Endpoint
-from nodes.records import CallError, FinishReason, JsonMap, ModelReply, ProviderErrorKind as Kind, ProviderFailure
+from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_chat, endpoint_model
+from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
+from mendgraph.nodes.records import CallError, FinishReason, JsonMap, ModelReply, ProviderErrorKind as Kind, ProviderFailure
 from tests.runs.recutting import (
     CALL,
     DONE,

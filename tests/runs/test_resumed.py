@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessageChunk
 
-from graph.context import AgentContext
-from graph.events import Ended, Text, Traced
-from graph.run import RunResult, Session
-from graph.runs import RunState, list_runs, open_run
-from nodes.call_model.model import Call
-from nodes.records import Protocol, StopReason
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Ended, Text, Traced
+from mendgraph.graph.runs.run import RunResult, Session
+from mendgraph.graph.runs.runs import RunState, list_runs, open_run
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.records import Protocol, StopReason
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import Line

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
-from graph.context import AgentContext
-from graph.events import Ended, Event, Traced
-from graph.run import Session, run_task
-from graph.state import serializer
-from nodes.execute_tools.environment.run_folder import folder_name
-from nodes.execute_tools.registry import tool
-from nodes.execute_tools.tools import default_tools
-from nodes.records import Effect, JsonMap, OutcomeKind, Protocol, StopReason
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Ended, Event, Traced
+from mendgraph.graph.runs.run import Session, run_task
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.execute_tools.store.run_folder import folder_name
+from mendgraph.nodes.execute_tools.registry import tool
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import write_files

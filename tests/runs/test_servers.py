@@ -10,8 +10,8 @@ import pytest
 from langgraph_sdk.errors import ConflictError
 from psycopg import sql
 
-from graph.serving.door import MOST_OPEN
-from nodes.records import JsonMap
+from mendgraph.graph.fleet.serving.door import MOST_OPEN
+from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Say, Stall
 from tests.runs.playing import changed_files
 from tests.runs.scenario import use

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from graph.serving.engine import CONFIGURATION
+from mendgraph.graph.fleet.serving.engine import CONFIGURATION
 from tests.doubles.replies import Say
 from tests.runs.playing import changed_files
 from tests.runs.scenario import use

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
-from graph.context import AgentContext
-from graph.events import Asked, Ended, Event, StepDone, ToolStarted
-from graph.run import Session
-from graph.runs import list_runs, open_run, prune_runs, undo_run
-from graph.sqlite_saver import SqliteStoreSaver
-from graph.state import serializer
-from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
-from nodes.execute_tools.environment.run_lock import Owner, RunLock
-from nodes.records import Outcome, OutcomeKind, Protocol, StopReason, ToolError, ToolErrorCode
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Asked, Ended, Event, StepDone, ToolStarted
+from mendgraph.graph.runs.run import Session
+from mendgraph.graph.runs.runs import list_runs, open_run, prune_runs, undo_run
+from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+from mendgraph.nodes.records import Outcome, OutcomeKind, Protocol, StopReason, ToolError, ToolErrorCode
 from tests.architecture.house import ROOT
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
@@ -218,11 +218,11 @@ def test_without_a_home_it_is_said_what_to_set(root: Path, monkeypatch: pytest.M
 
 ISOLATED = """
 import os, sys, time
-from graph.context import AgentContext
-from graph.run import run_task
-from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from nodes.execute_tools.tools import default_tools
-from nodes.records import Effect, Protocol
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import run_task
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import Effect, Protocol
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.scenario import message_of, use
 

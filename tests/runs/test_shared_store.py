@@ -14,22 +14,22 @@ from urllib.parse import quote, unquote
 import psycopg
 import pytest
 
-from graph.run import RunResult, run_task
-from graph.runs import list_runs, resume_run
-from nodes.call_model.model import Call
-from nodes.execute_tools.environment.bubblewrap import sandbox_problem
-from nodes.execute_tools.environment.deadline import pause
-from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.postgres_connections import MOST_CONNECTIONS, Connections, connections_to
-from nodes.execute_tools.environment.postgres_database import close_postgres
-from nodes.execute_tools.environment.postgres_lock import Locks, locks_in
-from nodes.execute_tools.environment.postgres_url import give_workspace_name, read_url, workspace_name
-from nodes.execute_tools.environment.run_folder import workspace_folder
-from nodes.execute_tools.environment.run_lock import Owner
-from nodes.records import ModelReply, OutcomeKind, ProviderFailure, StopReason
+from mendgraph.graph.runs.run import RunResult, run_task
+from mendgraph.graph.runs.runs import list_runs, resume_run
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
+from mendgraph.nodes.execute_tools.files.deadline import pause
+from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.store.postgres_connections import MOST_CONNECTIONS, Connections, connections_to
+from mendgraph.nodes.execute_tools.store.postgres_database import close_postgres
+from mendgraph.nodes.execute_tools.store.postgres_lock import Locks, locks_in
+from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name, read_url, workspace_name
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
+from mendgraph.nodes.execute_tools.store.run_lock import Owner
+from mendgraph.nodes.records import ModelReply, OutcomeKind, ProviderFailure, StopReason
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
-from tests.graph.run_plays import LINES, context, listed, played, project, tree, use
+from tests.graph.runs.run_plays import LINES, context, listed, played, project, tree, use
 from tests.postgres import SETTINGS, _wait_for, _who, postgres_programs, running_postgres
 from tests.runs.stopping import mendgraph, stalled_endpoint
 

@@ -11,15 +11,15 @@ from hypothesis import example, given, settings, strategies as st
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from graph.build import build_graph
-from graph.context import AgentContext
-from graph.run import RunResult, Session
-from graph.runs import Forked, fork_run, resume_run
-from graph.spending_report import account_spent
-from graph.spending_store import SpendingStore
-from graph.state import serializer
-from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
-from nodes.records import JsonMap, OutcomeKind, StopReason
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import RunResult, Session
+from mendgraph.graph.runs.runs import Forked, fork_run, resume_run
+from mendgraph.graph.spending.report import account_spent
+from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason
 from tests.runs.playing import set_clock, write_files
 from tests.runs.spending_play import (
     LIMITS,

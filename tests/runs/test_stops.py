@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from graph.context import AgentContext
-from graph.events import Ended
-from graph.run import Session
-from nodes.execute_tools.environment.bubblewrap import sandbox_problem
-from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from nodes.execute_tools.tools import default_tools
-from nodes.records import Effect, Outcome, OutcomeKind, Protocol, StopReason
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Ended
+from mendgraph.graph.runs.run import Session
+from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import Effect, Outcome, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Reply, Say, Slow, Status
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer

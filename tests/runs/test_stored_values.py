@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
-from graph.build import build_graph
-from graph.context import AgentContext
-from graph.store import Store
-from nodes.execute_tools.environment.database import StoreError
-from nodes.records import Correction, OutcomeKind
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.persistence.store import Store
+from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.records import Correction, OutcomeKind
 from tests.doubles.replies import Calls, Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 

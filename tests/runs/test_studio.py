@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from graph.context import AgentContext
-from graph.routes import NODES, TRANSITIONS
-from nodes.records import JsonMap
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.routes import NODES, TRANSITIONS
+from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Say
 from tests.runs.playing import changed_files, write_files
 from tests.runs.scenario import use

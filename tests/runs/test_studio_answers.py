@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Say
 from tests.runs.playing import changed_files, write_files
 from tests.runs.scenario import use

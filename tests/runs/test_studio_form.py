@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from graph.context import AgentContext
-from graph.routes import NODES
-from nodes.records import JsonMap
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.routes import NODES
+from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Say
 from tests.runs.studio import Studio, told
 
@@ -70,7 +70,7 @@ def test_a_message_may_be_text_or_blocks(messages: Any, text: str | None) -> Non
     """As `langgraph dev` hands it on: it calls the graph with what it was sent."""
     from langgraph.checkpoint.memory import InMemorySaver
 
-    from graph.build import build_graph
+    from mendgraph.graph.machine.build import build_graph
 
     with told(Say("A folder.")) as model:
         context = AgentContext(base_url=model.base_url, model="m", read_ahead=False, evidence=False)

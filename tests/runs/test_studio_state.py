@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nodes.execute_tools.environment.bubblewrap import sandbox_problem
-from nodes.records import JsonMap
+from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
+from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Say
 from tests.runs.playing import changed_files, write_files
 from tests.runs.scenario import use

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from graph import cli
-from graph.events import Asked
-from graph.run import Session
-from graph.runs import ListedRun, RunState, get_run
-from nodes.execute_tools.environment.run_folder import workspace_folder
-from nodes.execute_tools.environment.run_lock import Owner, RunLock
+from mendgraph.graph import cli
+from mendgraph.graph.runs.events import Asked
+from mendgraph.graph.runs.run import Session
+from mendgraph.graph.runs.runs import ListedRun, RunState, get_run
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import Line
-from tests.graph.run_plays import DOWN, EDIT, LINES, context, cut_off, listed, played, project, tree
+from tests.graph.runs.run_plays import DOWN, EDIT, LINES, context, cut_off, listed, played, project, tree
 
 Run = Callable[..., tuple[int, str, str]]
 MENDED = "def add(a, b):\n    return a + b\n"

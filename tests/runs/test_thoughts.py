@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from graph.context import AgentContext
-from graph.run import run_task
-from nodes.records import JsonMap, Outcome, OutcomeKind, StopReason
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import run_task
+from mendgraph.nodes.records import JsonMap, Outcome, OutcomeKind, StopReason
 from tests.doubles.replies import Calls, Message, Say, Think
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import write_files

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.graph.run_plays import played, project
+from tests.graph.runs.run_plays import played, project
 from tests.runs.tmux import COMMAND, Tmux, needs_tmux
 
 BASH = shutil.which("bash")

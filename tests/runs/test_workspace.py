@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from graph.context import AgentContext
-from graph.run import run_task
-from nodes.execute_tools.environment import change_staging
-from nodes.records import OutcomeKind, Protocol, StopReason
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import run_task
+from mendgraph.nodes.execute_tools.environment import change_staging
+from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import changed_files, write_files
 from tests.runs.scenario import message_of, use

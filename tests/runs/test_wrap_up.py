@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from graph.build import build_graph
-from graph.context import AgentContext
-from nodes.call_model.ledger import WRAP_UP_OUTPUT_TOKENS
-from nodes.call_model.model import Call
-from nodes.records import (
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.nodes.call_model.ledger import WRAP_UP_OUTPUT_TOKENS
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.records import (
     FinishReason,
     JsonMap,
     ModelReply,

@@ -14,13 +14,13 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from graph.build import build_machine
-from graph.context import AgentContext
-from graph.state import serializer
-from graph.tool_runtime import ToolRuntime
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.heal.healing import SelfHealingConfig, attempt_extraction_with_healing
-from nodes.records import JsonMap, Outcome, OutcomeKind, Profile, Protocol
+from mendgraph.graph.machine.build import build_machine
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.heal.healing import SelfHealingConfig, attempt_extraction_with_healing
+from mendgraph.nodes.records import JsonMap, Outcome, OutcomeKind, Profile, Protocol
 from tests.doubles.replies import Cut, Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.history import history_problems

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.call_model.budget import (
+from mendgraph.nodes.call_model.budget import (
     APILimits,
     APIUsageStats,
     check_api_limits,

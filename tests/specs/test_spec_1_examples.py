@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from nodes.call_model.budget import APILimits, APIUsageStats, check_api_limits
-from nodes.guard.file_rules import check_file_guardrails
-from nodes.language.text_protocol import parse_tool_line
-from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
+from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats, check_api_limits
+from mendgraph.nodes.guard.file_rules import check_file_guardrails
+from mendgraph.nodes.language.text_protocol import parse_tool_line
+from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
 
 
 def test_parse_tool_line_valid() -> None:

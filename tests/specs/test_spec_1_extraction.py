@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.heal.healing import SelfHealingConfig, attempt_extraction_with_healing, generate_corrective_prompt
-from nodes.language.text_protocol import (
+from mendgraph.nodes.heal.healing import SelfHealingConfig, attempt_extraction_with_healing, generate_corrective_prompt
+from mendgraph.nodes.language.text_protocol import (
     extract_tool_invocations_with_errors,
     format_extraction_errors,
     parse_tool_line,
 )
-from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
+from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
 from tests.specs import document_1
 from tests.specs.same_values import plain
 

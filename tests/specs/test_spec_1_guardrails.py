@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.guard.file_rules import (
+from mendgraph.nodes.guard.file_rules import (
     PROJECT_CONFIG_RULE,
     FileGuardrailRule,
     GuardrailResult,

@@ -10,10 +10,10 @@ import httpx2 as httpx
 import pytest
 from openai import OpenAI
 
-from nodes.call_model.budget import DEFAULT_API_LIMITS, create_rate_limited_llm_caller, format_usage_stats
-from nodes.guard.file_rules import create_protected_edit_file_tool
-from nodes.heal.healing import SelfHealingConfig, attempt_extraction_with_healing
-from nodes.records import JsonMap
+from mendgraph.nodes.call_model.budget import DEFAULT_API_LIMITS, create_rate_limited_llm_caller, format_usage_stats
+from mendgraph.nodes.guard.file_rules import create_protected_edit_file_tool
+from mendgraph.nodes.heal.healing import SelfHealingConfig, attempt_extraction_with_healing
+from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Say, completion_document
 
 YOU_COLOR, ASSISTANT_COLOR, RESET_COLOR = "<you>", "<assistant>", "</>"

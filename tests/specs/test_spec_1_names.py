@@ -6,10 +6,10 @@ from typing import Any, get_args
 
 import pytest
 
-from nodes.call_model.budget import INITIAL_API_USAGE, APILimits
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.heal.corrective_prompt import SelfHealingConfig
-from nodes.records import ExtractionErrorType
+from mendgraph.nodes.call_model.budget import INITIAL_API_USAGE, APILimits
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
+from mendgraph.nodes.records import ExtractionErrorType
 from tests.specs import document_1
 
 EXTRACTION = ("parse_tool_line", "extract_tool_invocations_with_errors", "format_extraction_errors")
@@ -17,15 +17,15 @@ HEALING = ("SelfHealingConfig", "DEFAULT_SELF_HEALING_CONFIG", "HealingAttempt",
 RULES = ("is_env_file", "is_private_key", "is_system_path", "is_git_internal", "is_sensitive_config")
 COUNTING = ("check_api_limits", "update_usage_after_call", "reset_turn_usage", "format_usage_stats")
 MODULES = {
-    "nodes.records": ("ExtractionErrorType", "ExtractionError", "ToolInvocation"),
-    "nodes.language.text_protocol": ("ExtractionResult", *EXTRACTION),
-    "nodes.heal.corrective_prompt": (*HEALING, "generate_corrective_prompt"),
-    "nodes.heal.healing": (*HEALING, "generate_corrective_prompt", "attempt_extraction_with_healing"),
-    "nodes.guard.file_rules": (
+    "mendgraph.nodes.records": ("ExtractionErrorType", "ExtractionError", "ToolInvocation"),
+    "mendgraph.nodes.language.text_protocol": ("ExtractionResult", *EXTRACTION),
+    "mendgraph.nodes.heal.corrective_prompt": (*HEALING, "generate_corrective_prompt"),
+    "mendgraph.nodes.heal.healing": (*HEALING, "generate_corrective_prompt", "attempt_extraction_with_healing"),
+    "mendgraph.nodes.guard.file_rules": (
         *("FileGuardrailRule", "GuardrailViolation", "GuardrailResult", "DEFAULT_GUARDRAIL_RULES", *RULES),
         *("check_file_guardrails", "format_guardrail_violations", "create_protected_edit_file_tool"),
     ),
-    "nodes.call_model.budget": (
+    "mendgraph.nodes.call_model.budget": (
         *("APIUsageStats", "APILimits", "DEFAULT_API_LIMITS", "INITIAL_API_USAGE", "LimitExceeded"),
         *("LimitCheckResult", *COUNTING, "create_rate_limited_llm_caller"),
     ),

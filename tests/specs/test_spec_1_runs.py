@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from graph.events import Denied, HealingBegan
-from nodes.records import JsonMap, OutcomeKind, Protocol, StopReason
+from mendgraph.graph.runs.events import Denied, HealingBegan
+from mendgraph.nodes.records import JsonMap, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.runs.playing import changed_files
 from tests.runs.scenario import Use, use

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from graph.cli import main
-from graph.context import AgentContext
-from graph.events import Ended, Event, StepDone, Text
-from graph.run import Session
-from nodes.records import JsonMap, Protocol
+from mendgraph.graph.cli import main
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Ended, Event, StepDone, Text
+from mendgraph.graph.runs.run import Session
+from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, Reply, Say, ScriptedServer
 from tests.runs.playing import changed_files, write_files

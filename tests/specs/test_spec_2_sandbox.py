@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nodes.execute_tools.environment.sandbox import PathAccess, PathSandbox
-from nodes.execute_tools.tools import default_tools
-from nodes.records import JsonMap, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, ToolResult
 
 READ, WRITE, LIST = PathAccess.READ_FILE, PathAccess.WRITE_FILE, PathAccess.LIST_DIR
 

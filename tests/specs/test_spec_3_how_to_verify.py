@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from graph.events import Denied, Event, HealingBegan, LoopOverridden, StepDone
-from nodes.records import (
+from mendgraph.graph.runs.events import Denied, Event, HealingBegan, LoopOverridden, StepDone
+from mendgraph.nodes.records import (
     ExtractionErrorType,
     JsonMap,
     OutcomeKind,

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from graph.context import AgentContext
-from graph.events import Denied, Event, HealingBegan, LoopOverridden, StepDone, Traced
-from nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG
-from nodes.loop_check import LOOP_OVERRIDE_MAX_RETRIES, LOOP_REPEAT_THRESHOLD, REPEAT_WINDOW, action_signature
-from nodes.loop_check.repetition import LoopConfig
-from nodes.records import ExtractionErrorType, JsonMap, OutcomeKind, OverrideConstraint, Protocol, StopReason
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Denied, Event, HealingBegan, LoopOverridden, StepDone, Traced
+from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG
+from mendgraph.nodes.loop_check import LOOP_OVERRIDE_MAX_RETRIES, LOOP_REPEAT_THRESHOLD, REPEAT_WINDOW, action_signature
+from mendgraph.nodes.loop_check.repetition import LoopConfig
+from mendgraph.nodes.records import ExtractionErrorType, JsonMap, OutcomeKind, OverrideConstraint, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.runs.scenario import use
 from tests.specs.watched_runs import watch

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from graph.agent_language import AgentLanguage
-from nodes.execute_tools.environment import Environment, ExecResult
-from nodes.execute_tools.policy.call_policy import CallRules, RateLimit
-from nodes.execute_tools.policy.circuit_breaker import BreakerConfig
-from nodes.execute_tools.registry import ActionRegistry, ToolOutput, tool
-from nodes.execute_tools.tools.read_file import read_file
-from nodes.records import Effect, JsonMap
+from mendgraph.graph.runs.agent_language import AgentLanguage
+from mendgraph.nodes.execute_tools.environment import Environment, ExecResult
+from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit
+from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools.read_file import read_file
+from mendgraph.nodes.records import Effect, JsonMap
 from tests.specs import document_4
 
 SHAPE = ["ok", "action", "args", "data", "error", "ms", "retries", "error_type"]

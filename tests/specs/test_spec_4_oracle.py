@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nodes.execute_tools.environment import Environment
-from nodes.records import JsonMap
+from mendgraph.nodes.execute_tools.environment import Environment
+from mendgraph.nodes.records import JsonMap
 from tests.specs import document_4
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from nodes.execute_tools.engine import Engine, EngineConfig, GuardrailError, RetryableToolError, ToolRun
-from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput, tool
-from nodes.execute_tools.trace import TraceEvent, TraceSink
-from nodes.records import Effect, RawCall
+from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig, GuardrailError, RetryableToolError, ToolRun
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
+from mendgraph.nodes.records import Effect, RawCall
 
 RESOLVE = ["tool.resolve.start", "tool.resolve.ok"]
 PARSE = [*RESOLVE, "args.parse.start", "args.parse.ok"]

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from langchain_core.messages import HumanMessage
 
-from graph.build import build_graph
-from graph.context import AgentContext
-from graph.events import Traced
-from nodes.execute_tools.registry import ToolOutput, tool
-from nodes.execute_tools.tools import default_tools
-from nodes.records import Effect, Protocol
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Traced
+from mendgraph.nodes.execute_tools.registry import ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import Effect, Protocol
 from tests.runs.gateway_play import DONE, FILES, codes, played, scripted
 from tests.runs.playing import write_files
 from tests.runs.scenario import Use, use

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from graph.context import AgentContext
-from graph.events import Event
-from graph.run import RunResult, Session
-from nodes.records import JsonMap, Protocol
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Event
+from mendgraph.graph.runs.run import RunResult, Session
+from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import write_files

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 
-from nodes.records import JsonMap, Record
+from mendgraph.nodes.records import JsonMap, Record
 
 WINDOW = 8
 """How many of the latest outcomes count; as long as there are fewer, the missing ones count as good."""

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from nodes.language.names import closest_names
-from nodes.records import Effect, ToolError, ToolErrorCode, ToolSpec
+from mendgraph.nodes.language.names import closest_names
+from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode, ToolSpec
 
 _LOOKING = frozenset({Effect.NONE, Effect.READ})
 _EDITING = _LOOKING | {Effect.WRITE}

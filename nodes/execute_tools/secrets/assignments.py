@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from nodes.execute_tools.secrets.keys import (
+from mendgraph.nodes.execute_tools.secrets.keys import (
     SECRET_WORDS,
     hinted,
     is_filler,

@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
-from nodes.execute_tools.secrets.keys import is_plain, is_secret_key, names_a_literal
-from nodes.execute_tools.secrets.shapes import url_password
+from mendgraph.nodes.execute_tools.secrets.keys import is_plain, is_secret_key, names_a_literal
+from mendgraph.nodes.execute_tools.secrets.shapes import url_password
 
 SHORTEST_VALUE: Final = 6
 """Characters of the shortest value that is looked for: shorter ones are all over ordinary text."""

@@ -11,16 +11,16 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
-from nodes.execute_tools.secrets.assignments import Word, assignment_spans, fold, has_secret_word, passwords_in
-from nodes.execute_tools.secrets.keys import (
+from mendgraph.nodes.execute_tools.secrets.assignments import Word, assignment_spans, fold, has_secret_word, passwords_in
+from mendgraph.nodes.execute_tools.secrets.keys import (
     is_about,
     is_secret_key,
     is_secret_number,
     looks_secret_under,
     names_a_literal,
 )
-from nodes.execute_tools.secrets.known_secrets import SHORTEST_VALUE, forms_of
-from nodes.execute_tools.secrets.shapes import SHORTEST_TOKEN, shape_spans
+from mendgraph.nodes.execute_tools.secrets.known_secrets import SHORTEST_VALUE, forms_of
+from mendgraph.nodes.execute_tools.secrets.shapes import SHORTEST_TOKEN, shape_spans
 
 PLACEHOLDER: Final = "***"
 """Stands in records (logs, traces, alerts) for what was taken out. Source: spec 4."""

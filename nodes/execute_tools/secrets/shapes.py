@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from nodes.execute_tools.secrets.assignments import COMMAND_WORDS, command_spans
-from nodes.execute_tools.secrets.keys import hinted, is_filler, is_plain, looks_secret, meanings_in
+from mendgraph.nodes.execute_tools.secrets.assignments import COMMAND_WORDS, command_spans
+from mendgraph.nodes.execute_tools.secrets.keys import hinted, is_filler, is_plain, looks_secret, meanings_in
 
 GAP: Final = 160
 """Characters between a block's first line and its key: room for headers such as DEK-Info, comments and versions."""

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from nodes.execute_tools.secrets.redact import MARK, Redactor, fail_closed, without_spans
-from nodes.execute_tools.secrets.shapes import key_block_spans, open_block
+from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor, fail_closed, without_spans
+from mendgraph.nodes.execute_tools.secrets.shapes import key_block_spans, open_block
 
 LONGEST_HELD: Final = 262_144
 """Characters of an unfinished block that a stream holds: several times the largest PGP key in use."""

@@ -5,12 +5,12 @@ from typing import Any
 
 from pydantic import Field
 
-from nodes.execute_tools.environment.failures import invalid, quoted
-from nodes.execute_tools.environment.workspace import Change, ChangedFile, DeleteFile, MoveFile, WriteFile
-from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from nodes.execute_tools.tools.arguments import ToolArguments
-from nodes.execute_tools.tools.diffs import NO_FILE, Version, file_change
-from nodes.execute_tools.tools.patches import (
+from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
+from mendgraph.nodes.execute_tools.files.workspace import Change, ChangedFile, DeleteFile, MoveFile, WriteFile
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
+from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
+from mendgraph.nodes.execute_tools.edits.patches import (
     AddedFile,
     DeletedFile,
     FilePatch,
@@ -20,9 +20,9 @@ from nodes.execute_tools.tools.patches import (
     parse_patch,
     patched_paths,
 )
-from nodes.execute_tools.tools.saving import changed, judged_syntax, load_current, outdated
-from nodes.execute_tools.tools.text_files import BOM, TextForm, encode_text, text_of, unstorable
-from nodes.records import EditForm, Effect, FileChange, JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.execute_tools.tools.saving import changed, judged_syntax, load_current, outdated
+from mendgraph.nodes.execute_tools.files.text_files import BOM, TextForm, encode_text, text_of, unstorable
+from mendgraph.nodes.records import EditForm, Effect, FileChange, JsonMap, ToolError, ToolErrorCode
 
 
 class ApplyPatchArguments(ToolArguments):

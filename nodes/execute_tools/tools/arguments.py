@@ -4,8 +4,8 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from nodes.execute_tools.signature_arguments import PATH_NAMES
-from nodes.records import JsonMap
+from mendgraph.nodes.execute_tools.signature_arguments import PATH_NAMES
+from mendgraph.nodes.records import JsonMap
 
 _NAMES = AliasChoices(*PATH_NAMES)
 """Models call it by all three. Source: specs 1 and 4."""

@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import Field
 
-from nodes.execute_tools.environment.failures import invalid, quoted
-from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from nodes.execute_tools.tools.block_texts import (
+from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools.arguments import FilePath, ToolArguments
+from mendgraph.nodes.execute_tools.edits.block_texts import (
     TextHunk,
     keys_inside,
     lost_definitions,
@@ -18,12 +18,12 @@ from nodes.execute_tools.tools.block_texts import (
     why_not_whole,
     why_too_little,
 )
-from nodes.execute_tools.tools.definitions import Refusal, identical, replace_definitions
-from nodes.execute_tools.tools.exact_edits import replace_text
-from nodes.execute_tools.tools.placeholders import left_out, unwritten_bodies
-from nodes.execute_tools.tools.python_text import PythonText, SyntaxProblem, dedented, parse, read_python
-from nodes.execute_tools.tools.request import read_request
-from nodes.execute_tools.tools.saving import (
+from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions
+from mendgraph.nodes.execute_tools.edits.exact_edits import replace_text
+from mendgraph.nodes.execute_tools.edits.placeholders import left_out, unwritten_bodies
+from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, dedented, parse, read_python
+from mendgraph.nodes.execute_tools.edits.request import read_request
+from mendgraph.nodes.execute_tools.tools.saving import (
     LoadedText,
     instead_of,
     load_current,
@@ -31,9 +31,9 @@ from nodes.execute_tools.tools.saving import (
     shown_unread,
     was_read,
 )
-from nodes.execute_tools.tools.syntax_gate import broken_by
-from nodes.execute_tools.tools.text_files import BOM, unstorable, with_newline
-from nodes.records import EditForm, Effect, JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.execute_tools.edits.syntax_gate import broken_by
+from mendgraph.nodes.execute_tools.files.text_files import BOM, unstorable, with_newline
+from mendgraph.nodes.records import EditForm, Effect, JsonMap, ToolError, ToolErrorCode
 
 
 class EditBlocksArguments(ToolArguments):

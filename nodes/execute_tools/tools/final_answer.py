@@ -4,9 +4,9 @@ from typing import Any
 
 from pydantic import Field
 
-from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from nodes.execute_tools.tools.arguments import ToolArguments
-from nodes.records import Effect
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
+from mendgraph.nodes.records import Effect
 
 
 class FinalAnswerArguments(ToolArguments):

@@ -6,11 +6,11 @@ from posixpath import dirname
 
 from pydantic import Field
 
-from nodes.execute_tools.environment.failures import invalid
-from nodes.execute_tools.environment.workspace import Entry
-from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
-from nodes.execute_tools.tools.path_globs import (
+from mendgraph.nodes.execute_tools.files.failures import invalid
+from mendgraph.nodes.execute_tools.files.workspace import Entry
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
+from mendgraph.nodes.execute_tools.files.path_globs import (
     MAX_PATTERN_CHARACTERS,
     MORE_MATCHES,
     NO_MATCHES,
@@ -18,8 +18,8 @@ from nodes.execute_tools.tools.path_globs import (
     parse_glob,
     relative_glob,
 )
-from nodes.language.names import is_reference, only_read
-from nodes.records import Effect, ToolError
+from mendgraph.nodes.language.names import is_reference, only_read
+from mendgraph.nodes.records import Effect, ToolError
 
 MAX_PATHS = 200
 MAX_VISITED = 200_000

@@ -6,10 +6,10 @@ from typing import Final
 
 from pydantic import Field
 
-from nodes.execute_tools.environment.url_rules import DISABLED
-from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from nodes.execute_tools.tools.arguments import ToolArguments
-from nodes.records import Effect, ToolError, ToolErrorCode
+from mendgraph.nodes.execute_tools.network.url_rules import DISABLED
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
+from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
 _NAME: Final = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
 _HREF: Final = re.compile(r"\bhref=[\"']?([^\s\"'>]{1,500})", re.IGNORECASE)

@@ -2,12 +2,12 @@
 
 from collections import Counter
 
-from nodes.execute_tools.environment.failures import invalid
-from nodes.execute_tools.environment.workspace import Entry
-from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
-from nodes.language.names import is_reference, only_read
-from nodes.records import Effect, ToolError
+from mendgraph.nodes.execute_tools.files.failures import invalid
+from mendgraph.nodes.execute_tools.files.workspace import Entry
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
+from mendgraph.nodes.language.names import is_reference, only_read
+from mendgraph.nodes.records import Effect, ToolError
 
 MAX_ENTRIES = 500
 

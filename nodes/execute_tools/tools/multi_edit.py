@@ -2,14 +2,14 @@
 
 from pydantic import Field
 
-from nodes.execute_tools.environment.failures import invalid
-from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from nodes.execute_tools.tools.exact_edits import Replacement, Tier, replace_text, tier_data
-from nodes.execute_tools.tools.saving import instead_of, load_current, save_text
-from nodes.execute_tools.tools.text_files import unstorable
-from nodes.language.tool_results import is_miss
-from nodes.records import EditForm, Effect, ToolError
+from mendgraph.nodes.execute_tools.files.failures import invalid
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools.arguments import FilePath, ToolArguments
+from mendgraph.nodes.execute_tools.edits.exact_edits import Replacement, Tier, replace_text, tier_data
+from mendgraph.nodes.execute_tools.tools.saving import instead_of, load_current, save_text
+from mendgraph.nodes.execute_tools.files.text_files import unstorable
+from mendgraph.nodes.language.tool_results import is_miss
+from mendgraph.nodes.records import EditForm, Effect, ToolError
 
 MAX_EDITS = 50
 """Edits in one call: whoever has more to change writes the file anew."""

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import orjson
 from pydantic import Field
 
-from nodes.execute_tools.environment.failures import invalid, os_failure, quoted
-from nodes.execute_tools.environment.workspace import OpenedFile
-from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from nodes.execute_tools.secrets.shown_parts import MaskedStream, next_piece
-from nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from nodes.execute_tools.tools.text_files import SNIFFED_BYTES
-from nodes.language.names import is_reference, unknown_reference
-from nodes.records import Effect, JsonMap, ToolError
+from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
+from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.secrets.shown_parts import MaskedStream, next_piece
+from mendgraph.nodes.execute_tools.tools.arguments import FilePath, ToolArguments
+from mendgraph.nodes.execute_tools.files.text_files import SNIFFED_BYTES
+from mendgraph.nodes.language.names import is_reference, unknown_reference
+from mendgraph.nodes.records import Effect, JsonMap, ToolError
 
 MAX_LINE_CHARACTERS = 2000
 AROUND = 8_192

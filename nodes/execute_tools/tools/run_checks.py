@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from pydantic import Field
 
-from nodes.execute_tools.environment.checks import NOTHING_RAN, Checks
-from nodes.execute_tools.environment.commands import CommandResult
-from nodes.execute_tools.environment.deadline import monotonic_s
-from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from nodes.execute_tools.tools.arguments import ToolArguments
-from nodes.execute_tools.tools.command_output import last_words
-from nodes.execute_tools.tools.evidence_gate import LARGEST_TEXT, is_damage, unmet
-from nodes.execute_tools.tools.examples import (
+from mendgraph.nodes.execute_tools.evidence.checks import NOTHING_RAN, Checks
+from mendgraph.nodes.execute_tools.processes.commands import CommandResult
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
+from mendgraph.nodes.execute_tools.processes.command_output import last_words
+from mendgraph.nodes.execute_tools.evidence.evidence_gate import LARGEST_TEXT, is_damage, unmet
+from mendgraph.nodes.execute_tools.evidence.examples import (
     Example,
     ModuleRun,
     Status,
@@ -25,10 +25,10 @@ from nodes.execute_tools.tools.examples import (
     pieces,
     read_run,
 )
-from nodes.execute_tools.tools.request import read_request
-from nodes.execute_tools.tools.saving import LoadedText, load_text
-from nodes.execute_tools.tools.task_examples import task_examples
-from nodes.records import Effect, ToolError, ToolErrorCode
+from mendgraph.nodes.execute_tools.edits.request import read_request
+from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text
+from mendgraph.nodes.execute_tools.evidence.task_examples import task_examples
+from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
 MOST_TOLD = 5
 """Failures that one result names."""

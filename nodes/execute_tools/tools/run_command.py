@@ -5,15 +5,15 @@ from math import inf
 
 from pydantic import Field
 
-from nodes.execute_tools.environment.command_changes import CommandChanges, watched
-from nodes.execute_tools.environment.commands import CommandResult
-from nodes.execute_tools.environment.deadline import monotonic_s
-from nodes.execute_tools.environment.tree_status import Unwatched
-from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from nodes.execute_tools.tools.arguments import ToolArguments
-from nodes.execute_tools.tools.command_output import last_words, output_text
-from nodes.execute_tools.tools.saving import file_changes, shown
-from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.execute_tools.processes.command_changes import CommandChanges, watched
+from mendgraph.nodes.execute_tools.processes.commands import CommandResult
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+from mendgraph.nodes.execute_tools.processes.tree_status import Unwatched
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
+from mendgraph.nodes.execute_tools.processes.command_output import last_words, output_text
+from mendgraph.nodes.execute_tools.tools.saving import file_changes, shown
+from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 COMMANDS_ARE_OFF = "Commands are off in this run: name the programs in `allowed_programs` (`--allow-program`)."
 

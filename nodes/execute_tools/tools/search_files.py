@@ -13,23 +13,23 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from nodes.execute_tools.environment.deadline import monotonic_ms
-from nodes.execute_tools.environment.failures import invalid
-from nodes.execute_tools.environment.processes import (
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_ms
+from mendgraph.nodes.execute_tools.files.failures import invalid
+from mendgraph.nodes.execute_tools.processes.processes import (
     ProcessResult,
     handle_path,
     ripgrep_path,
     run_process,
     search_handles,
 )
-from nodes.execute_tools.environment.workspace import OpenedFile
-from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from nodes.execute_tools.secrets.shown_parts import masked_lines, whole_words
-from nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
-from nodes.execute_tools.tools.path_globs import MORE_MATCHES, NO_MATCHES, PathGlob, parse_glob, relative_glob
-from nodes.execute_tools.tools.text_files import decode_text, unstorable
-from nodes.language.names import is_reference, only_read
-from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.secrets.shown_parts import masked_lines, whole_words
+from mendgraph.nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
+from mendgraph.nodes.execute_tools.files.path_globs import MORE_MATCHES, NO_MATCHES, PathGlob, parse_glob, relative_glob
+from mendgraph.nodes.execute_tools.files.text_files import decode_text, unstorable
+from mendgraph.nodes.language.names import is_reference, only_read
+from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
 
 MAX_SHOWN_BYTES = 40_000
 LINE_CHARACTERS = 300

@@ -6,9 +6,9 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, WithJsonSchema, model_validator
 
-from nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from nodes.execute_tools.tools.arguments import ToolArguments
-from nodes.records import Effect, Plan, PlanStatus, PlanStep
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
+from mendgraph.nodes.records import Effect, Plan, PlanStatus, PlanStep
 
 _STEPS: Final = {
     "type": "array",

@@ -5,8 +5,8 @@ from tests.architecture.house import ROOT, is_pure
 
 
 def test_files_are_chosen_by_pattern_among_the_pure_ones() -> None:
-    assert files_to_mutate(["nodes/heal/h*.py", "graph/routes.py"]) == ["graph/routes.py", "nodes/heal/healing.py"]
-    assert files_to_mutate(["graph/session.py", "README.md"]) == []
+    assert files_to_mutate(["nodes/heal/h*.py", "graph/machine/routes.py"]) == ["graph/machine/routes.py", "nodes/heal/healing.py"]
+    assert files_to_mutate(["graph/runs/session.py", "README.md"]) == []
     every = files_to_mutate([])
     assert len(every) > 200
     assert all(is_pure(path) and (ROOT / path).is_file() for path in every)
@@ -29,11 +29,11 @@ def test_a_sample_is_of_all_files() -> None:
 
 
 def test_modules_that_depend_on_the_mutated_one_are_not_imported_before_it() -> None:
-    ahead = _independent_of("nodes.guard.policy")
-    assert "nodes.records" in ahead
-    assert "nodes.guard.paths" in ahead
-    assert "nodes.guard.policy" not in ahead
-    assert not {"graph.build", "graph.run", "graph.bound_nodes", "graph.agent"} & set(ahead)
+    ahead = _independent_of("mendgraph.nodes.guard.policy")
+    assert "mendgraph.nodes.records" in ahead
+    assert "mendgraph.nodes.guard.paths" in ahead
+    assert "mendgraph.nodes.guard.policy" not in ahead
+    assert not {"mendgraph.graph.machine.build", "mendgraph.graph.runs.run", "mendgraph.graph.machine.bound_nodes", "mendgraph.graph.agent"} & set(ahead)
 
 
 def test_the_bounds_of_the_options_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,5 +45,5 @@ def test_the_bounds_of_the_options_are_checked(capsys: pytest.CaptureFixture[str
 
 
 def test_a_name_of_no_pure_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["graph/session.py", "x.py"]) == 2
-    assert capsys.readouterr().err == "no pure file with tests is named graph/session.py or x.py\n"
+    assert main(["graph/runs/session.py", "x.py"]) == 2
+    assert capsys.readouterr().err == "no pure file with tests is named graph/runs/session.py or x.py\n"

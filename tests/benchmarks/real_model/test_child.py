@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.real_model.child import clean_environment, read_end, root_of_project, run_child, snapshot
 from benchmarks.real_model.record import RunEnd
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.architecture.house import ROOT
 
 ECHO = "import json, sys; asked = json.load(sys.stdin); print('noise'); print(json.dumps({'ended': asked['say']}))"

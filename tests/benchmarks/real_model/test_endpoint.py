@@ -14,11 +14,11 @@ from benchmarks.real_model.endpoint import EmbeddedServer, MeasuredEndpoint
 from benchmarks.real_model.measured_run import Limits, MeasuredRun
 from benchmarks.real_model.record import CallRecord
 from benchmarks.real_model.reply_cache import ReplyCache
-from graph.langchain.chat_models import endpoint_model
-from nodes.call_model.endpoint import PLAIN, Endpoint
-from nodes.call_model.model import Call
-from nodes.call_model.prompt import Prompt
-from nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
+from mendgraph.graph.langchain.chat_models import endpoint_model
+from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import Calls, Chunked, Disconnect, Reply, Say, ScriptedServer, Status
 
 ASKED: JsonMap = {"model": "m", "messages": [{"role": "user", "content": "Hello?"}], "temperature": 0.7}

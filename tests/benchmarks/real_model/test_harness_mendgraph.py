@@ -8,9 +8,9 @@ from pydantic import ValidationError
 from benchmarks.real_model.child import clean_environment
 from benchmarks.real_model.harness_mendgraph import SWITCHES, Request, command, context_of, end_of, name_of
 from benchmarks.real_model.record import RunEnd
-from graph.context import AgentContext
-from graph.events import Alerted, Ended, Event, HealingBegan, Rescued, Text, Traced
-from nodes.records import Outcome, OutcomeKind, StopReason
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Alerted, Ended, Event, HealingBegan, Rescued, Text, Traced
+from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
 from tests.doubles.scripted_server import Say, ScriptedServer
 
 USAGE = {"replies_asked_again": 3, "replies_rescued": 2, "total_calls": 4}

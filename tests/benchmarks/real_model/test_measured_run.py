@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from benchmarks.real_model.measured_run import Limits, MeasuredRun
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 from tests.benchmarks.real_model.samples import call
 
 

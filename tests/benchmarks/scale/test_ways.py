@@ -7,7 +7,7 @@ import pytest
 from benchmarks.scale.script import changed_files, files
 from benchmarks.scale.server import endpoint
 from benchmarks.scale.ways import BATCH, LOOP, WAYS, Place
-from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 
 
 @pytest.mark.parametrize("way", [BATCH, LOOP])

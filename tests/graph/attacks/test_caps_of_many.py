@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from graph.spending_report import account_spent
-from graph.spending_store import SpendingStore
-from nodes.call_model.limits import Entry, RunLimits, Used
-from nodes.records import StopCause, StopReason, ToolError
-from tests.graph.reserving import CAP, TRIES
-from tests.graph.spending_entries import Clock, entry, rows
+from mendgraph.graph.spending.report import account_spent
+from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.nodes.call_model.limits import Entry, RunLimits, Used
+from mendgraph.nodes.records import StopCause, StopReason, ToolError
+from tests.graph.spending.reserving import CAP, TRIES
+from tests.graph.spending.spending_entries import Clock, entry, rows
 
 BOOKS = 3
 EXAMPLES = count()
@@ -105,7 +105,7 @@ def test_no_course_of_events_passes_an_accounts_cap(tmp_path: Path, moves: list[
 
 @pytest.mark.usefixtures("any_store")
 def test_four_processes_that_are_killed_get_exactly_the_calls_that_fit(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.graph.reserving", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.graph.spending.reserving", str(tmp_path)]
     pipes: dict[str, Any] = {
         "stdin": subprocess.PIPE,
         "stdout": subprocess.PIPE,

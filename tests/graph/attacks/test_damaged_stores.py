@@ -14,17 +14,17 @@ import ormsgpack
 import pytest
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from graph import cli
-from graph.run import run_task
-from graph.run_records import old_runs
-from graph.runs import RunState, list_runs, steps_of, undo_run
-from graph.state import serializer
-from graph.store import Store
-from nodes.execute_tools.environment.database import FILE_NAME, StoreError
-from nodes.execute_tools.environment.run_folder import workspace_folder_path
-from nodes.records import ToolError
+from mendgraph.graph import cli
+from mendgraph.graph.runs.run import run_task
+from mendgraph.graph.machine.run_records import old_runs
+from mendgraph.graph.runs.runs import RunState, list_runs, steps_of, undo_run
+from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.persistence.store import Store
+from mendgraph.nodes.execute_tools.store.database import FILE_NAME, StoreError
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from mendgraph.nodes.records import ToolError
 from tests.doubles.history_model import HistoryModel
-from tests.graph.run_plays import LINES, context, listed, played, project, tree
+from tests.graph.runs.run_plays import LINES, context, listed, played, project, tree
 
 
 class Played(NamedTuple):
@@ -52,7 +52,7 @@ class Played(NamedTuple):
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Played:
-    monkeypatch.setattr("graph.scrubbing_serializer.MOST_BYTES", MOST_BYTES)
+    monkeypatch.setattr("mendgraph.graph.machine.scrubbing_serializer.MOST_BYTES", MOST_BYTES)
     folder = project(tmp_path / "project")
     monkeypatch.chdir(folder)
     monkeypatch.setattr("sys.stdin", io.StringIO())

@@ -10,12 +10,12 @@ from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
-from graph import AgentContext, BatchTask, Ended, Session, arun_task, build_graph, run_batch, run_task, stream_task
-from graph.batch.batch_result import BatchResult
-from graph.batch.preparing import Crew, check_crew
-from graph.run_result import RunResult
-from graph.runs import resume_run
-from nodes.records import Outcome, StopReason
+from mendgraph import AgentContext, BatchTask, Ended, Session, arun_task, build_graph, run_batch, run_task, stream_task
+from mendgraph.graph.fleet.batch.batch_result import BatchResult
+from mendgraph.graph.fleet.batch.preparing import Crew, check_crew
+from mendgraph.graph.runs.run_result import RunResult
+from mendgraph.graph.runs.runs import resume_run
+from mendgraph.nodes.records import Outcome, StopReason
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Say, ScriptedServer, Status
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from graph.context import AgentContext
-from graph.store import RunRecord, Store
-from nodes.execute_tools.environment.change_records import ChangeState, FileEffect, FileState, RecordedChange
-from nodes.execute_tools.environment.journal import CallKey, Journal, RecordedCall
-from nodes.records import Outcome, OutcomeKind, StopReason
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.persistence.store import RunRecord, Store
+from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState, RecordedChange
+from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal, RecordedCall
+from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
 
 EXAMPLES = count()
 START = datetime(2026, 1, 1, tzinfo=UTC)

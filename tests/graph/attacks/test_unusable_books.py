@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from graph import spending_database
-from graph.spending_database import APPLICATION_ID, FILE_NAME
-from graph.spending_store import SpendingStore
-from nodes.call_model.ledger import RunLimits
-from nodes.call_model.limits import Used
-from nodes.records import StopCause, StopReason
-from tests.graph.spending_entries import NO_LIMIT, Clock, entry, reserved, rows, settled, used
+from mendgraph.graph.spending import database as spending_database
+from mendgraph.graph.spending.database import APPLICATION_ID, FILE_NAME
+from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.nodes.call_model.ledger import RunLimits
+from mendgraph.nodes.call_model.limits import Used
+from mendgraph.nodes.records import StopCause, StopReason
+from tests.graph.spending.spending_entries import NO_LIMIT, Clock, entry, reserved, rows, settled, used
 
 
 @pytest.fixture

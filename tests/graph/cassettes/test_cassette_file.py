@@ -7,7 +7,7 @@ import pytest
 import yaml
 from hypothesis import given, strategies as st
 
-from graph.cassettes.cassette_file import (
+from mendgraph.graph.cassettes.cassette_file import (
     CassetteFile,
     Exchange,
     Finding,
@@ -22,7 +22,7 @@ from graph.cassettes.cassette_file import (
     secrets_in,
     write,
 )
-from nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.secrets.samples import BLOCKS, KEYS, MIXED
 
 SECRETS = [KEYS[0], KEYS[20], BLOCKS[0], "$2b$12$" + MIXED[:53]]
@@ -156,7 +156,7 @@ def test_no_text_makes_the_reader_raise(text: str) -> None:
 def test_only_utf_8_of_a_conversations_size_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
     binary = decode(b"a\nb\xff", "a.yaml")
     assert decode("é".encode()) == "é"
-    monkeypatch.setattr("graph.cassettes.cassette_file.MOST_BYTES", 3)
+    monkeypatch.setattr("mendgraph.graph.cassettes.cassette_file.MOST_BYTES", 3)
     huge, long = decode(b"four", "a.yaml"), parse("four", "a.yaml")
     assert isinstance(binary, ToolError)
     assert isinstance(huge, ToolError)

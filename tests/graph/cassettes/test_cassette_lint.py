@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from graph.cassettes.cassette_file import CassetteFile, Exchange, parse, render
-from graph.cassettes.cassette_lint import RECORD_AGAIN, LintFinding, drift, lint_cassettes
-from graph.langchain.openai_chat import EndpointChat
-from nodes.execute_tools.registry import ActionRegistry
-from nodes.execute_tools.tools import default_tools
-from nodes.records import JsonMap, ToolError, ToolErrorCode, ToolSpec
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange, parse, render
+from mendgraph.graph.cassettes.cassette_lint import RECORD_AGAIN, LintFinding, drift, lint_cassettes
+from mendgraph.graph.langchain.openai_chat import EndpointChat
+from mendgraph.nodes.execute_tools.registry import ActionRegistry
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, ToolSpec
 from tests.architecture.house import ROOT
 
 KEY = "sk-" + "a1B2" * 8

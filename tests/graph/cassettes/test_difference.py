@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from graph.cassettes.difference import MOST_LINES, difference
+from mendgraph.graph.cassettes.difference import MOST_LINES, difference
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

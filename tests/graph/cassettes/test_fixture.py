@@ -8,9 +8,9 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
-from graph.cassettes.cassette_file import CassetteFile, Exchange, read
-from graph.cassettes.fixture import OfflineError, RecordedCassette, ReplayedCassette, load, only
-from graph.cassettes.source import Source, version
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange, read
+from mendgraph.graph.cassettes.fixture import OfflineError, RecordedCassette, ReplayedCassette, load, only
+from mendgraph.graph.cassettes.source import Source, version
 from tests.doubles.scripted_server import Say, ScriptedServer
 
 BODY = {"model": "old", "messages": []}

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from graph.cassettes.cassette_file import CassetteFile, parse
-from graph.cassettes.from_run import (
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, parse
+from mendgraph.graph.cassettes.from_run import (
     TestedRun,
     WrittenCassette,
     cassette_from_run,
@@ -21,12 +21,12 @@ from graph.cassettes.from_run import (
     settings_in_test,
     tests_root as root_of,
 )
-from graph.cassettes.source import context_on
-from graph.context import AgentContext
-from graph.run import Session, run_task
-from graph.runs import fork_run
-from nodes.call_model.model import Call
-from nodes.records import (
+from mendgraph.graph.cassettes.source import context_on
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import Session, run_task
+from mendgraph.graph.runs.runs import fork_run
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.records import (
     ModelReply,
     Outcome,
     OutcomeKind,
@@ -39,7 +39,7 @@ from tests.architecture.house import ROOT
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
-from tests.graph.run_plays import EDIT, LINES, cut_off, project, tree, use
+from tests.graph.runs.run_plays import EDIT, LINES, cut_off, project, tree, use
 from tests.providers import script as provided
 from tests.providers.servers import FAMILIES
 
@@ -99,7 +99,7 @@ def cassette(folder: Path, name: str) -> CassetteFile:
 def pytest_says(folder: Path) -> str:
     """The last line of pytest in a process of its own, with nothing but our plugin."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:langsmith_plugin"]
-    plugin = [] if _is_installed() else ["-p", "graph.cassettes.plugin"]
+    plugin = [] if _is_installed() else ["-p", "mendgraph.graph.cassettes.plugin"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [*command, *plugin, "tests"], cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -238,7 +238,7 @@ def test_a_run_that_does_not_repeat_says_where(folder: Path) -> None:
 
 
 def test_too_many_files_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graph.cassettes.run_course.MOST_FILES", 1)
+    monkeypatch.setattr("mendgraph.graph.cassettes.run_course.MOST_FILES", 1)
     error = refusal(folder, played(folder, use(("list_files", {})), EDIT, Say("Done.")))
     assert error.message.startswith("The run does not repeat: in step 1 list_files gave another result")
     assert "The run needs more than 1 files or 2,000,000 bytes" in error.message
@@ -289,7 +289,7 @@ def test_what_another_process_would_ask_otherwise_is_no_test(folder: Path, monke
     def warmer(*given: Any) -> AgentContext:
         return context_on(*given).model_copy(update={"temperature": 0.5})
 
-    monkeypatch.setattr("graph.cassettes.from_run.context_on", warmer)
+    monkeypatch.setattr("mendgraph.graph.cassettes.from_run.context_on", warmer)
     error = refusal(folder, played(folder, EDIT, Say("Done.")))
     assert error.code is ToolErrorCode.CONFLICT
     assert error.message.startswith("The run does not repeat: in another folder it asks for something else: ")
@@ -305,8 +305,8 @@ def test_what_is_in_the_way_of_a_test_is_told(folder: Path) -> None:
 
 
 def test_neither_the_spending_book_nor_the_store_hears_of_it(folder: Path) -> None:
-    from graph.runs import list_runs
-    from graph.spending_report import spent_by_day
+    from mendgraph.graph.runs.runs import list_runs
+    from mendgraph.graph.spending.report import spent_by_day
 
     run = played(folder, EDIT, Say("Done."))
     before = (list_runs(str(folder)), spent_by_day(1))
@@ -354,7 +354,7 @@ from pathlib import Path
 
 import pytest
 
-from graph import Session
+from mendgraph import Session
 
 
 @pytest.mark.mendgraph_cassette("mended")

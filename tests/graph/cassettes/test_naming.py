@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from graph.cassettes.naming import LONGEST, cassette_name, is_name, orphans, unused
+from mendgraph.graph.cassettes.naming import LONGEST, cassette_name, is_name, orphans, unused
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import httpx2
 import pytest
 from vcr.request import Request as VcrRequest
 
-from graph.cassettes.cassette_file import CassetteFile, Exchange
-from graph.cassettes.player import (
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange
+from mendgraph.graph.cassettes.player import (
     REPLAY_URL,
     CassetteMissError,
     Player,

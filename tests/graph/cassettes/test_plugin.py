@@ -9,7 +9,7 @@ import pytest
 
 import graph.cassettes.fixture
 import graph.run  # noqa: F401 - the same
-from graph.cassettes.plugin import FIXTURE, CassetteSession
+from mendgraph.graph.cassettes.plugin import FIXTURE, CassetteSession
 from tests.doubles.provider_server import ProviderServer
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer
 
@@ -47,7 +47,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run pytest with our plugin and no other, in this process."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    options = ("-p", "graph.cassettes.plugin", "-p", "no:cacheprovider", "-p", "no:randomly")
+    options = ("-p", "mendgraph.graph.cassettes.plugin", "-p", "no:cacheprovider", "-p", "no:randomly")
 
     def runs(*arguments: str) -> pytest.RunResult:
         return pytester.runpytest_inprocess(*options, *arguments)
@@ -179,7 +179,7 @@ def test_a_placeholder_of_a_key_in_the_workspace_is_replayed_as_it_was_recorded(
     run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = """
-from graph import run_task
+from mendgraph import run_task
 
 def test_one(tmp_path, mendgraph_cassette):
     (tmp_path / "app.py").write_text('client = OpenAI(api_key="not-needed", other="dummy-key")')
@@ -347,7 +347,7 @@ def test_an_agent_is_tested_in_ten_lines(pytester: pytest.Pytester, run: Run, mo
     pytester.makepyfile(
         test_it="""\
 import pytest
-from graph import run_task
+from mendgraph import run_task
 
 @pytest.mark.mendgraph_cassette
 def test_one(tmp_path, mendgraph_cassette):
@@ -366,7 +366,7 @@ def test_one(tmp_path, mendgraph_cassette):
 
 def test_pytest_starts_without_the_heavy_libraries(pytester: pytest.Pytester) -> None:
     program = (
-        "import sys, graph.cassettes.plugin\n"
+        "import sys, mendgraph.graph.cassettes.plugin\n"
         "print(sorted({'vcr', 'yaml', 'pydantic', 'langgraph', 'httpx2', 'nodes'} & set(sys.modules)))"
     )
     assert pytester.runpython_c(program).stdout.str().strip() == "[]"

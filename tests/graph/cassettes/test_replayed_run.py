@@ -8,9 +8,9 @@ import pytest
 from httpx2 import MockTransport, Response
 from hypothesis import given, strategies as st
 
-from graph.cassettes.cassette_file import CassetteFile
-from graph.cassettes.player import REPLAY_URL
-from graph.cassettes.replayed_run import (
+from mendgraph.graph.cassettes.cassette_file import CassetteFile
+from mendgraph.graph.cassettes.player import REPLAY_URL
+from mendgraph.graph.cassettes.replayed_run import (
     Reciter,
     Replayer,
     anything_goes,
@@ -20,15 +20,15 @@ from graph.cassettes.replayed_run import (
     reply_said,
     write_files,
 )
-from graph.cassettes.run_course import RunCourse, TurnSaid
-from graph.context import AgentContext
-from graph.langchain.chat_models import endpoint_chat, given_model
-from nodes.call_model.endpoint import PLAIN, Endpoint
-from nodes.call_model.model import Call
-from nodes.call_model.prompt import Prompt
-from nodes.execute_tools.environment.run_folder import DATA_DIR_VARIABLE
-from nodes.execute_tools.environment.workspace import WriteFile
-from nodes.records import (
+from mendgraph.graph.cassettes.run_course import RunCourse, TurnSaid
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.langchain.chat_models import endpoint_chat, given_model
+from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.execute_tools.files.workspace import WriteFile
+from mendgraph.nodes.records import (
     FinishReason,
     JsonMap,
     ModelReply,

@@ -8,8 +8,8 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from graph.build import build_graph
-from graph.cassettes.run_course import (
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.cassettes.run_course import (
     RunCourse,
     StartFiles,
     ToolStep,
@@ -18,14 +18,14 @@ from graph.cassettes.run_course import (
     read_course,
     secret_in,
 )
-from graph.context import AgentContext
-from graph.run import Session, run_task
-from graph.runs import thread_config
-from graph.state import serializer
-from nodes.execute_tools.environment.journal import Journal
-from nodes.execute_tools.environment.run_folder import workspace_folder_path
-from nodes.execute_tools.secrets.redact import Redactor
-from nodes.records import (
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import Session, run_task
+from mendgraph.graph.runs.runs import thread_config
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.records import (
     Outcome,
     OutcomeKind,
     Profile,
@@ -37,7 +37,7 @@ from nodes.records import (
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
-from tests.graph.run_plays import DOWN, EDIT, FILES, LINES, context, context as context_of_runs, cut_off, error, project
+from tests.graph.runs.run_plays import DOWN, EDIT, FILES, LINES, context, context as context_of_runs, cut_off, error, project
 
 SAID = {"done": ["looked"], "left": ["mend it"]}
 BROKEN = Calls([("edit_file", '{"path": "calc.py"')])
@@ -266,7 +266,7 @@ def test_what_lies_beside_the_cassettes_of_other_runs_is_taken_only_with_all_or_
 
 
 def test_too_many_bytes_are_refused(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graph.cassettes.run_course.MOST_BYTES", 20)
+    monkeypatch.setattr("mendgraph.graph.cassettes.run_course.MOST_BYTES", 20)
     assert error(start(work).every()).code is ToolErrorCode.INVALID_ARGUMENT
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from graph.cassettes.cassette_file import CassetteFile, Exchange
-from graph.cassettes.servers import MISSED, UPSTREAM_FAILED, RecordingServer, ReplayServer
-from graph.context import AgentContext
-from graph.run import run_task
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange
+from mendgraph.graph.cassettes.servers import MISSED, UPSTREAM_FAILED, RecordingServer, ReplayServer
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import run_task
 from tests.doubles.scripted_server import Chunked, Disconnect, Say, ScriptedServer, Status, nobody_listening
 
 BODY: Any = {"messages": [{"role": "user", "content": "a"}]}

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from graph.cassettes import source
-from graph.cassettes.source import Source, context_on, find_source, pinned_problem, version
-from nodes.call_model.endpoint import NO_KEY
-from nodes.call_model.local_model import CONTEXT_TOKENS
-from nodes.records import ProviderErrorKind, ProviderFailure
+from mendgraph.graph.cassettes import source
+from mendgraph.graph.cassettes.source import Source, context_on, find_source, pinned_problem, version
+from mendgraph.nodes.call_model.endpoint import NO_KEY
+from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import ScriptedServer, nobody_listening
 
 NATIVE = {"protocol": "native", "edit_form": "replace", "mendgraph": version()}

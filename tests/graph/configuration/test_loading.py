@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import graph
-from graph.configuration.loading import (
+from mendgraph.graph.configuration.loading import (
     CONFIG_VARIABLE,
     Configuration,
     Origin,
@@ -16,12 +16,12 @@ from graph.configuration.loading import (
     load_context,
     user_settings_rule,
 )
-from graph.context import AgentContext
-from graph.tool_runtime import ToolRuntime
-from nodes.execute_tools.environment import user_files
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.guard.policy import judge_path
-from nodes.records import ToolError
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.nodes.execute_tools.store import user_files
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.guard.policy import judge_path
+from mendgraph.nodes.records import ToolError
 
 OWN = user_files.SETTINGS_FILE
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from graph.configuration.settings_file import (
+from mendgraph.graph.configuration.settings_file import (
     Document,
     Problem,
     Settings,
@@ -13,8 +13,8 @@ from graph.configuration.settings_file import (
     program_problem,
     read_document,
 )
-from graph.context import AgentContext
-from nodes.language.documents import DEEPEST, DocumentProblem
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.nodes.language.documents import DEEPEST, DocumentProblem
 
 
 @pytest.mark.parametrize("entry", ["make", ".venv/bin/pytest", "/usr/bin/python3.11", "g++", "a-b_c"])

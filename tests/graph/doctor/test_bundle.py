@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from graph.doctor.bundle import Cleaner, Written, bundle, shape, write_bundle
-from graph.doctor.examination import Finding, Status
-from graph.run import run_task
-from nodes.execute_tools.secrets.redact import Redactor
-from nodes.records import ToolError, ToolErrorCode
+from mendgraph.graph.doctor.bundle import Cleaner, Written, bundle, shape, write_bundle
+from mendgraph.graph.doctor.examination import Finding, Status
+from mendgraph.graph.runs.run import run_task
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.doubles.scripted_server import Calls, ScriptedServer, Status as Refusal
 from tests.graph.telemetry.conftest import context
 from tests.runs.playing import write_files

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from graph.doctor import examination
-from graph.doctor.examination import Finding, Status, broken, examine, is_fine, made, report, summary
+from mendgraph.graph.doctor import examination
+from mendgraph.graph.doctor.examination import Finding, Status, broken, examine, is_fine, made, report, summary
 
 NAMES = [
     *("packages", "model", "endpoint", "embedded model", "sandbox", "openat2", "ripgrep"),
@@ -53,7 +53,7 @@ def test_one_check_that_breaks_or_hangs_leaves_the_others() -> None:
 
 def test_a_library_that_cannot_be_loaded_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(name: str) -> object:
-        if name == "graph.doctor.model":
+        if name == "mendgraph.graph.doctor.model":
             raise ImportError("no httpx2")
         return import_module(name)
 

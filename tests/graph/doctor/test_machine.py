@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from graph.doctor import machine
-from graph.doctor.examination import Status
-from nodes.execute_tools.environment import openat2
+from mendgraph.graph.doctor import machine
+from mendgraph.graph.doctor.examination import Status
+from mendgraph.nodes.execute_tools.files import openat2
 
 
 def script(folder: Path, name: str, body: str) -> Path:

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from graph.doctor import model
-from graph.doctor.examination import Status
-from nodes.call_model.weights import WeightsSpec
-from nodes.records import ProviderErrorKind, ProviderFailure
+from mendgraph.graph.doctor import model
+from mendgraph.graph.doctor.examination import Status
+from mendgraph.nodes.call_model.embedded.weights import WeightsSpec
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import ScriptedServer
 
 KEY = {"OPENAI_API_KEY": "k"}

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from graph.doctor import store
-from graph.doctor.examination import Status
-from graph.run import run_task
-from nodes.execute_tools.environment.run_folder import workspace_folder, workspace_folder_path
-from nodes.execute_tools.environment.run_lock import Owner, RunLock
+from mendgraph.graph.doctor import store
+from mendgraph.graph.doctor.examination import Status
+from mendgraph.graph.runs.run import run_task
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from tests.doubles.scripted_server import Say, ScriptedServer
 from tests.graph.telemetry.conftest import context
 
@@ -75,7 +75,7 @@ def test_the_database_is_looked_through(root: str) -> None:
     [("PRAGMA user_version = 99", "of format 99"), ("PRAGMA application_id = 7", "is not ours")],
 )
 def test_a_database_of_another_format_is_told(root: str, statement: str, said: str) -> None:
-    from nodes.execute_tools.environment.database import open_database
+    from mendgraph.nodes.execute_tools.store.database import open_database
 
     database = open_database(str(workspace_folder(root)))
     database.execute(statement)

@@ -8,14 +8,14 @@ from typing import Any
 import httpx2
 from langchain_core.language_models import BaseChatModel
 
-from graph.langchain.chat_model import ChatModel
-from graph.langchain.chat_models import EndpointModel, endpoint_chat, endpoint_model
-from graph.langchain.failures import Provider
-from graph.langchain.learned import Learned
-from nodes.call_model.endpoint import PLAIN, Endpoint, ModelOptions
-from nodes.call_model.model import Call
-from nodes.call_model.prompt import Prompt
-from nodes.records import JsonMap, ModelReply, ProviderFailure, RawCall
+from mendgraph.graph.langchain.chat_model import ChatModel
+from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_chat, endpoint_model
+from mendgraph.graph.langchain.failures import Provider
+from mendgraph.graph.langchain.learned import Learned
+from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelOptions
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.records import JsonMap, ModelReply, ProviderFailure, RawCall
 
 USER: JsonMap = {"role": "user", "content": "Fix 😀.py"}
 MESSAGES: tuple[JsonMap, ...] = ({"role": "system", "content": "Be brief."}, USER)

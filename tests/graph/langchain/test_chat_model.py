@@ -14,15 +14,15 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_openai import ChatOpenAI
 from pydantic import PrivateAttr, SecretStr
 
-from graph.langchain import chat_model
-from graph.langchain.chat_model import MOST_STALE, ChatModel
-from graph.langchain.chat_models import EndpointModel, given_model
-from graph.langchain.failures import Provider
-from graph.langchain.learned import Learned
-from nodes.call_model.driver import unnoticed
-from nodes.call_model.model import Call
-from nodes.call_model.model_loop import MODEL_LOOP
-from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
+from mendgraph.graph.langchain import chat_model
+from mendgraph.graph.langchain.chat_model import MOST_STALE, ChatModel
+from mendgraph.graph.langchain.chat_models import EndpointModel, given_model
+from mendgraph.graph.langchain.failures import Provider
+from mendgraph.graph.langchain.learned import Learned
+from mendgraph.nodes.call_model.driver import unnoticed
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
+from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import (
     Calls,
     Chunked,

@@ -15,16 +15,16 @@ from langchain_core.messages import AIMessage
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
-from graph.langchain import chat_models
-from graph.langchain.chat_model import ChatModel
-from graph.langchain.chat_models import ChatModels, EndpointModel, endpoint_chat, given_model
-from graph.langchain.failures import Provider
-from graph.langchain.learned import Learned
-from nodes.call_model.effects import Connect
-from nodes.call_model.endpoint import PLAIN, Endpoint, ModelOptions
-from nodes.call_model.model_loop import MODEL_LOOP
-from nodes.call_model.prompt import Prompt
-from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
+from mendgraph.graph.langchain import chat_models
+from mendgraph.graph.langchain.chat_model import ChatModel
+from mendgraph.graph.langchain.chat_models import ChatModels, EndpointModel, endpoint_chat, given_model
+from mendgraph.graph.langchain.failures import Provider
+from mendgraph.graph.langchain.learned import Learned
+from mendgraph.nodes.call_model.effects import Connect
+from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelOptions
+from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.replies import Message
 from tests.doubles.scripted_server import Say, ScriptedServer, Status
 from tests.graph.langchain.asked_models import CALL, MESSAGES, TOOL, ask, asked, at, event, replied, streamed

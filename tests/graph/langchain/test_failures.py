@@ -15,7 +15,7 @@ from google.genai import errors as genai
 from hypothesis import given, strategies as st
 from langchain_core import exceptions as langchain
 
-from graph.langchain.failures import (
+from mendgraph.graph.langchain.failures import (
     CallFailedError,
     Provider,
     ReplyTimeoutError,
@@ -25,8 +25,8 @@ from graph.langchain.failures import (
     read_refusal,
     setup_fault,
 )
-from nodes.call_model.retry import TRANSIENT
-from nodes.records import ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.call_model.retry import TRANSIENT
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
 URL = "http://llm.test/v1"
 ENDPOINT = Provider(URL, "OPENAI_API_KEY", endpoint=True)

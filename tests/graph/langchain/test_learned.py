@@ -1,7 +1,7 @@
 import pytest
 
-from graph.langchain.failures import Refusal
-from graph.langchain.learned import LIMIT, STREAM, TOOLS, Learned, Lessons
+from mendgraph.graph.langchain.failures import Refusal
+from mendgraph.graph.langchain.learned import LIMIT, STREAM, TOOLS, Learned, Lessons
 
 SENT = frozenset({"temperature", "stop", "seed", "stream_options", "response_format", TOOLS, STREAM, LIMIT})
 WANTED = 2_048
@@ -109,7 +109,7 @@ def test_lessons_are_kept_for_each_model_at_each_endpoint_until_they_are_forgott
 
 
 def test_a_process_that_meets_many_models_forgets_rather_than_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graph.langchain.learned.MOST_ENTRIES", 3)
+    monkeypatch.setattr("mendgraph.graph.langchain.learned.MOST_ENTRIES", 3)
     lessons = Lessons()
     first = lessons.of("", "", "0")
     for number in range(1, 4):

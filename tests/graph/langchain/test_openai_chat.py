@@ -4,11 +4,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from graph.langchain.learned import Learned
-from graph.langchain.openai_chat import usage_of
-from nodes.call_model.model import Call
-from nodes.call_model.prompt import Prompt
-from nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, RawCall
+from mendgraph.graph.langchain.learned import Learned
+from mendgraph.graph.langchain.openai_chat import usage_of
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, RawCall
 from tests.graph.langchain.asked_models import (
     CALL,
     MESSAGES,

@@ -14,11 +14,11 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.graph import END, START, StateGraph
 from langsmith import Client, tracing_context
 
-from graph.langchain.chat_models import given_model
-from graph.langchain.replies import ReplyAssembly
-from nodes.call_model.estimates import MOST_TOKENS
-from nodes.call_model.model import Call
-from nodes.records import FinishReason, ModelReply, RawCall
+from mendgraph.graph.langchain.chat_models import given_model
+from mendgraph.graph.langchain.replies import ReplyAssembly
+from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.records import FinishReason, ModelReply, RawCall
 from tests.doubles.scripted_server import Calls, Chunked, Disconnect, Refuse, Reply, Say, ScriptedServer, Status
 from tests.graph.langchain.asked_models import CALL, Result, asked, at
 

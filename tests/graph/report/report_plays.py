@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from graph.events import Asked
-from graph.run import Session
-from nodes.records import ToolError
+from mendgraph.graph.runs.events import Asked
+from mendgraph.graph.runs.run import Session
+from mendgraph.nodes.records import ToolError
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import Line, ScriptedModel
-from tests.graph.run_plays import FILES, context, use
+from tests.graph.runs.run_plays import FILES, context, use
 from tests.runs.playing import write_files
 
 HOSTILE = (

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from graph.report.history import END, START, History, Turn, course_of, read_history
-from graph.routes import Transition
-from graph.run import Session
-from graph.store import Store
-from nodes.call_model.budget import APIUsageStats
-from nodes.call_model.ledger import Spending
-from nodes.call_model.window import Window
-from nodes.guard.grants import Grant
-from nodes.records import (
+from mendgraph.graph.report.history import END, START, History, Turn, course_of, read_history
+from mendgraph.graph.machine.routes import Transition
+from mendgraph.graph.runs.run import Session
+from mendgraph.graph.persistence.store import Store
+from mendgraph.nodes.call_model.budget import APIUsageStats
+from mendgraph.nodes.call_model.ledger import Spending
+from mendgraph.nodes.call_model.window import Window
+from mendgraph.nodes.guard.grants import Grant
+from mendgraph.nodes.records import (
     LoopRecord,
     LoopVerdict,
     ModelReply,
@@ -28,7 +28,7 @@ from nodes.records import (
 )
 from tests.doubles.history_model import HistoryModel
 from tests.graph.report.visits import ALLOWED, CALL, DONE, history, step, visit
-from tests.graph.run_plays import DOWN, LINES, context, cut_off, played, project
+from tests.graph.runs.run_plays import DOWN, LINES, context, cut_off, played, project
 
 USUAL = ["call_model", "parse", "guard", "execute_tools", "loop_check"]
 

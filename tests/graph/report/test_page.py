@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from graph.context import AgentContext
-from graph.report.history import START, History
-from graph.report.page import Stored, page_view, report_html
-from graph.report.texts import Bounds, DayUse, Texts
-from graph.routes import TRANSITIONS
-from graph.run import Session
-from graph.run_records import UNDONE
-from graph.runs import ListedRun, RunState
-from graph.spending_report import AccountSpent
-from graph.store import Store
-from nodes.execute_tools.environment.database import FILE_NAME, open_file
-from nodes.execute_tools.environment.run_folder import workspace_folder_path
-from nodes.execute_tools.secrets.redact import Redactor
-from nodes.records import (
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.report.history import START, History
+from mendgraph.graph.report.page import Stored, page_view, report_html
+from mendgraph.graph.report.texts import Bounds, DayUse, Texts
+from mendgraph.graph.machine.routes import TRANSITIONS
+from mendgraph.graph.runs.run import Session
+from mendgraph.graph.machine.run_records import UNDONE
+from mendgraph.graph.runs.runs import ListedRun, RunState
+from mendgraph.graph.spending.report import AccountSpent
+from mendgraph.graph.persistence.store import Store
+from mendgraph.nodes.execute_tools.store.database import FILE_NAME, open_file
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.records import (
     ModelReply,
     Outcome,
     OutcomeKind,
@@ -37,7 +37,7 @@ from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.graph.report.report_plays import HOSTILE, asked_run, hostile_run, page
 from tests.graph.report.visits import NOW, TEXTS, attributes, history, visit
-from tests.graph.run_plays import EDIT, LINES, context, cut_off, played, project, tree, use
+from tests.graph.runs.run_plays import EDIT, LINES, context, cut_off, played, project, tree, use
 
 ALLOWED_TAGS = frozenset(
     re.findall(
@@ -184,7 +184,7 @@ def test_a_run_of_which_only_the_ends_were_kept_says_so(tmp_path: Path) -> None:
 
 
 def test_turns_and_forks(tmp_path: Path) -> None:
-    from graph.runs import fork_run
+    from mendgraph.graph.runs.runs import fork_run
 
     folder = project(tmp_path / "project")
     with Session(context(folder), model=HistoryModel((*LINES, EDIT, Say("Once more.")))) as session:
@@ -205,7 +205,7 @@ def test_a_book_that_cannot_be_read_is_said_to_be_missing(tmp_path: Path, monkey
     folder = project(tmp_path / "project")
     played(folder, (Say("It is fine."),))
     nowhere = ToolError(code=ToolErrorCode.IO_ERROR, message="It is damaged.")
-    monkeypatch.setattr("graph.report.page.spent_by_day", lambda *_, **__: nowhere)
+    monkeypatch.setattr("mendgraph.graph.report.page.spent_by_day", lambda *_, **__: nowhere)
     said = words(page(report_html("", str(folder))))
     assert "The spending book cannot be read, so the day's budgets are not shown." in said
     assert "all runs of all folders" not in said
@@ -294,7 +294,7 @@ def test_a_large_run_is_shown_in_part_and_says_what_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = 6
-    monkeypatch.setattr("graph.report.page.MOST_BYTES", 800_000)
+    monkeypatch.setattr("mendgraph.graph.report.page.MOST_BYTES", 800_000)
     folder = project(tmp_path / "project")
     lines = [
         use(*(("write_file", {"path": f"f{part}.txt", "content": f"<&> {step} {part}\n" * 1_800}) for part in range(4)))
@@ -313,7 +313,7 @@ def test_a_page_that_is_too_large_at_every_level_is_the_smallest(
 ) -> None:
     folder = project(tmp_path / "project")
     played(folder)
-    monkeypatch.setattr("graph.report.page.MOST_BYTES", 1)
+    monkeypatch.setattr("mendgraph.graph.report.page.MOST_BYTES", 1)
     assert "It adds now." in page(report_html("", str(folder)))
 
 

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from graph.report.picture import BOXES, HEIGHT, ROUTES, WIDTH, Picture, Route, draw
-from graph.routes import TRANSITIONS, Transition
+from mendgraph.graph.report.picture import BOXES, HEIGHT, ROUTES, WIDTH, Picture, Route, draw
+from mendgraph.graph.machine.routes import TRANSITIONS, Transition
 
 ACCEPTED = Transition("begin_turn", "accepted", "call_model")
 

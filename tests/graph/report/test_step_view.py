@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from graph.report.history import Step
-from graph.report.step_view import Scale, call_view, step_view
-from graph.report.texts import Field, Shown
-from nodes.call_model.budget import APIUsageStats
-from nodes.call_model.ledger import Spending
-from nodes.call_model.window import Window
-from nodes.guard.grants import Grant
-from nodes.guard.policy import denied
-from nodes.heal.corrective_prompt import HealingAttempt
-from nodes.records import (
+from mendgraph.graph.report.history import Step
+from mendgraph.graph.report.step_view import Scale, call_view, step_view
+from mendgraph.graph.report.texts import Field, Shown
+from mendgraph.nodes.call_model.budget import APIUsageStats
+from mendgraph.nodes.call_model.ledger import Spending
+from mendgraph.nodes.call_model.window import Window
+from mendgraph.nodes.guard.grants import Grant
+from mendgraph.nodes.guard.policy import denied
+from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
+from mendgraph.nodes.records import (
     CallError,
     CallResult,
     ChangeKind,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from graph.context import AgentContext
-from graph.report.texts import (
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.report.texts import (
     Bar,
     Bounds,
     DiffLine,
@@ -17,10 +17,10 @@ from graph.report.texts import (
     time_words,
     turn_bars,
 )
-from graph.spending_report import AccountSpent
-from nodes.call_model.budget import APIUsageStats
-from nodes.call_model.ledger import Spending
-from nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.graph.spending.report import AccountSpent
+from mendgraph.nodes.call_model.budget import APIUsageStats
+from mendgraph.nodes.call_model.ledger import Spending
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 
 CANARY = "kanarie-8471-vogel"
 TEXTS = Texts(Redactor((CANARY,)), Bounds(text=20))

@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from graph.report.history import History, Judged, Step, Visit
-from graph.report.texts import Bounds, Texts
-from nodes.execute_tools.secrets.redact import Redactor
-from nodes.records import CallResult, ToolCall, ToolResult, Verdict, VerdictKind
+from mendgraph.graph.report.history import History, Judged, Step, Visit
+from mendgraph.graph.report.texts import Bounds, Texts
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.records import CallResult, ToolCall, ToolResult, Verdict, VerdictKind
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TEXTS = Texts(Redactor(()), Bounds())

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from graph.telemetry.conventions import CAPTURE_VARIABLE, answered, asked, captures_messages, provider_of, server_of
-from nodes.call_model.endpoint import Endpoint
-from nodes.records import FinishReason, ModelReply, RawCall
+from mendgraph.graph.telemetry.conventions import CAPTURE_VARIABLE, answered, asked, captures_messages, provider_of, server_of
+from mendgraph.nodes.call_model.endpoint import Endpoint
+from mendgraph.nodes.records import FinishReason, ModelReply, RawCall
 
 
 @pytest.mark.parametrize(

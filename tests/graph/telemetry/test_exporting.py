@@ -17,16 +17,16 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from graph.telemetry import exporting as module
-from graph.telemetry.exporting import EXTRA_HINT, exporters, exporting, meter, own_version, problem_of, tracer
+from mendgraph.graph.telemetry import exporting as module
+from mendgraph.graph.telemetry.exporting import EXTRA_HINT, exporters, exporting, meter, own_version, problem_of, tracer
 from tests.doubles.scripted_server import Say, ScriptedServer
 from tests.graph.telemetry.conftest import Told
 
 URL = "http://127.0.0.1:9"
 RUN = """
 import os, sys
-from graph.cli import main
-from graph.telemetry import exporting
+from mendgraph.graph.cli import main
+from mendgraph.graph.telemetry import exporting
 exporting.FLUSH_S = float(os.environ.get("FLUSH_S", exporting.FLUSH_S))
 code = main(sys.argv[1:])
 print("opentelemetry.exporter.otlp.proto.http" in sys.modules, file=sys.stderr)

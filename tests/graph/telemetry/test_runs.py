@@ -16,11 +16,11 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.trace import SpanKind, StatusCode
 
-from graph.build import build_graph
-from graph.compiled import AgentGraph
-from graph.context import AgentContext
-from graph.events import Asked, Ended
-from graph.run import Session, arun_task, run_task
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.compiled import AgentGraph
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Asked, Ended
+from mendgraph.graph.runs.run import Session, arun_task, run_task
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer, Status
 from tests.graph.telemetry.conftest import Told, context
 from tests.runs.playing import write_files
@@ -217,7 +217,7 @@ def test_what_breaks_a_run_is_told_and_raised(tmp_path: Path, told: Told, monkey
     def broken(*_: object) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr("graph.bound_nodes.begin_turn", broken)
+    monkeypatch.setattr("mendgraph.graph.machine.bound_nodes.begin_turn", broken)
     with pytest.raises(RuntimeError, match="broken"):
         asyncio.run(break_off())
     assert (told.spans[0].attributes or {})["error.type"] == "RuntimeError"

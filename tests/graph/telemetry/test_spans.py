@@ -7,14 +7,14 @@ import pytest
 from opentelemetry import context, trace
 from opentelemetry.trace import StatusCode
 
-from graph.observing import OBSERVER, at_work, observed_call
-from graph.telemetry.spans import RunSpan, Span, observer
-from nodes.call_model.effects import Connect
-from nodes.call_model.model import Call, Model
-from nodes.call_model.prompt import Prompt
-from nodes.execute_tools.registry import ToolOutput
-from nodes.execute_tools.tool_run import ToolRun
-from nodes.records import (
+from mendgraph.graph.telemetry.observing import OBSERVER, at_work, observed_call
+from mendgraph.graph.telemetry.spans import RunSpan, Span, observer
+from mendgraph.nodes.call_model.effects import Connect
+from mendgraph.nodes.call_model.model import Call, Model
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.execute_tools.registry import ToolOutput
+from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.records import (
     ModelReply,
     Outcome,
     OutcomeKind,

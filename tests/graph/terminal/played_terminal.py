@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.console import Console
 
-from graph.context import AgentContext
-from graph.terminal.screen import Display, Screen
-from graph.terminal.turns import Setup
-from nodes.records import ProviderFailure
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.terminal.screen import Display, Screen
+from mendgraph.graph.terminal.turns import Setup
+from mendgraph.nodes.records import ProviderFailure
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 

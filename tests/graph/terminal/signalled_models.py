@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from nodes.call_model.model import GuardedModel
-from nodes.records import ModelReply, ProviderFailure
+from mendgraph.nodes.call_model.model import GuardedModel
+from mendgraph.nodes.records import ModelReply, ProviderFailure
 from tests.doubles.scripted_model import ScriptedModel
 
 STOPPING = "mendgraph: stopping after the running step; Ctrl-C again to stop at once\n"

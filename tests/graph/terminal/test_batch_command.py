@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from graph import cli
-from graph.batch.batch_result import BatchEnd, BatchResult, Tally
-from graph.batch.copies import Pinned
-from graph.batch.orders import TaskResult, Worked, WorkOrder, failed
-from graph.stop_request import StopRequest
-from graph.terminal import batch_command
-from graph.terminal.batch_command import JsonShown, exit_code_of_batch
-from graph.terminal.process_end import ExitCode
-from nodes.records import ToolError, ToolErrorCode
-from tests.graph.batch.scripted_work import done, waits
+from mendgraph.graph import cli
+from mendgraph.graph.fleet.batch.batch_result import BatchEnd, BatchResult, Tally
+from mendgraph.graph.fleet.batch.copies import Pinned
+from mendgraph.graph.fleet.batch.orders import TaskResult, Worked, WorkOrder, failed
+from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.graph.terminal import batch_command
+from mendgraph.graph.terminal.batch_command import JsonShown, exit_code_of_batch
+from mendgraph.graph.terminal.process_end import ExitCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.graph.fleet.batch.scripted_work import done, waits
 
 Run = Callable[..., tuple[int, str, str]]
 ERROR = ToolError(code=ToolErrorCode.RATE_LIMITED, message="Too much.")
@@ -41,7 +41,7 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[WorkOrder]]:
             case _:
                 return done(order)
 
-    monkeypatch.setattr("graph.batch.local.work", work)
+    monkeypatch.setattr("mendgraph.graph.fleet.batch.local.work", work)
     monkeypatch.setenv("MENDGRAPH_CONFIG", "")
     before = signal.getsignal(signal.SIGINT)
     yield taken
@@ -112,7 +112,7 @@ def test_ctrl_c_before_anything_has_begun_is_told(run: Run, monkeypatch: pytest.
     def pressed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("graph.batch.preparing.prepare", pressed)
+    monkeypatch.setattr("mendgraph.graph.fleet.batch.preparing.prepare", pressed)
     code, out, err = run("go", *form)
     said = "stopped by Ctrl-C before any task was begun; start the same batch again"
     assert (code, err) == (ExitCode.INTERRUPTED, f"mendgraph: {said}\n")
@@ -137,7 +137,7 @@ def test_the_second_ctrl_c_ends_the_process_at_once(
         os.kill(os.getpid(), signal.SIGINT)
         return bool(self and by)
 
-    monkeypatch.setattr("graph.terminal.process_end.leave_at_once", leave)
+    monkeypatch.setattr("mendgraph.graph.terminal.process_end.leave_at_once", leave)
     monkeypatch.setattr(JsonShown, "stopping", again)
     with pytest.raises(LeftError):
         run("wait go", "--json")
@@ -157,7 +157,7 @@ def test_where_signals_are_ignored_they_stay_so(run: Run) -> None:
 
 @pytest.mark.usefixtures("orders")
 def test_what_copies_lack_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graph.batch.task_file.pin_revision", lambda _: Pinned("", ("No submodules.",)))
+    monkeypatch.setattr("mendgraph.graph.fleet.batch.task_file.pin_revision", lambda _: Pinned("", ("No submodules.",)))
     assert run("go")[2] == "mendgraph: No submodules.\n"
 
 

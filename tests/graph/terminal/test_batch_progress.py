@@ -6,10 +6,10 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from graph.batch.batch_result import Tally
-from graph.batch.orders import TaskResult, TaskUsage
-from graph.terminal.batch_progress import BatchProgress, State, clock, result_line, status
-from nodes.records import OutcomeKind
+from mendgraph.graph.fleet.batch.batch_result import Tally
+from mendgraph.graph.fleet.batch.orders import TaskResult, TaskUsage
+from mendgraph.graph.terminal.batch_progress import BatchProgress, State, clock, result_line, status
+from mendgraph.nodes.records import OutcomeKind
 
 USAGE = TaskUsage(calls=2)
 GOOD = TaskResult(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from graph.runs import RunStep, StepKind
-from graph.terminal.chat import (
+from mendgraph.graph.runs.runs import RunStep, StepKind
+from mendgraph.graph.terminal.chat import (
     COMMANDS,
     KEYS,
     _files,
@@ -22,10 +22,10 @@ from graph.terminal.chat import (
     run_command,
     terminal_prompt,
 )
-from graph.terminal.process_end import ExitCode
-from graph.terminal.turns import Turns
-from nodes.execute_tools.environment.run_folder import workspace_folder
-from nodes.records import ToolError, ToolErrorCode
+from mendgraph.graph.terminal.process_end import ExitCode
+from mendgraph.graph.terminal.turns import Turns
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.graph.terminal.played_terminal import BUG, FIX, READ, Terminal
 from tests.graph.terminal.signalled_models import (
     STOPPING,
@@ -344,8 +344,8 @@ def test_where_no_history_can_be_kept_that_is_said_once(tmp_path: Path, monkeypa
         history.problem = "the disk is full."
         return []
 
-    monkeypatch.setattr("graph.terminal.prompt_input.PromptInput", opened)
-    monkeypatch.setattr("graph.terminal.chat.RequestHistory.load", unusable)
+    monkeypatch.setattr("mendgraph.graph.terminal.prompt_input.PromptInput", opened)
+    monkeypatch.setattr("mendgraph.graph.terminal.chat.RequestHistory.load", unusable)
     monkeypatch.setenv("MENDGRAPH_TEST_API_KEY", "sk-1234567890abcdefghij")
     assert chat(terminal.setup, terminal_prompt) is ExitCode.FINISHED
     assert terminal.err == "mendgraph: requests are not kept for the next chat: the disk is full.\n"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from graph import cli
-from graph.configuration.loading import CONFIG_VARIABLE
-from graph.context import AgentContext
-from graph.terminal.turns import Setup
-from nodes.execute_tools.environment.user_files import SETTINGS_FILE
+from mendgraph.graph import cli
+from mendgraph.graph.configuration.loading import CONFIG_VARIABLE
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.terminal.turns import Setup
+from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -36,8 +36,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         sys.stdout.write(setup.context.model_dump_json())
         return 0
 
-    monkeypatch.setattr("graph.terminal.turns.run_once", started)
-    monkeypatch.setattr("graph.terminal.chat.chat", started)
+    monkeypatch.setattr("mendgraph.graph.terminal.turns.run_once", started)
+    monkeypatch.setattr("mendgraph.graph.terminal.chat.chat", started)
 
     def run(*arguments: str) -> tuple[int, str, str]:
         code = cli.main(arguments)

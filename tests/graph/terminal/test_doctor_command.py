@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from graph import cli
-from graph.doctor.examination import Finding, Status
-from graph.terminal.doctor_command import finding_lines
+from mendgraph.graph import cli
+from mendgraph.graph.doctor.examination import Finding, Status
+from mendgraph.graph.terminal.doctor_command import finding_lines
 
 GOOD = Finding("model", Status.OK, "there")
 BAD = Finding("endpoint", Status.PROBLEM, "gone\x1b[2J", "start it")
@@ -19,7 +19,7 @@ def found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Finding]:
     """What the checks find; the tests change it."""
     findings = [GOOD]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("graph.doctor.examination.examine", lambda *_, **__: tuple(findings))
+    monkeypatch.setattr("mendgraph.graph.doctor.examination.examine", lambda *_, **__: tuple(findings))
     return findings
 
 
@@ -75,7 +75,7 @@ def test_options_of_a_run_are_honoured(tmp_path: Path, monkeypatch: pytest.Monke
         return ()
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("graph.doctor.examination.examine", examine)
+    monkeypatch.setattr("mendgraph.graph.doctor.examination.examine", examine)
     assert cli.main(["--model", "m", "doctor", "--offline", "--deep"]) == 0
     assert given == [{"model": "m"}, {"offline": True, "deep": True, "workspace_file": True}]
 

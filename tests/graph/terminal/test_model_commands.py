@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from graph import cli
-from graph.terminal import model_commands
-from graph.terminal.model_commands import shown_pull
-from nodes.call_model import local_model, pull, weights
-from nodes.call_model.pull import Pulled, PullFailure, PullFailureKind
-from nodes.call_model.weights import PullPhase, PullProgress, WeightsState, WeightsStatus
-from nodes.records import ProviderErrorKind, ProviderFailure
+from mendgraph.graph import cli
+from mendgraph.graph.terminal import model_commands
+from mendgraph.graph.terminal.model_commands import shown_pull
+from mendgraph.nodes.call_model.embedded import local_model
+from mendgraph.nodes.call_model.embedded import pull
+from mendgraph.nodes.call_model.embedded import weights
+from mendgraph.nodes.call_model.embedded.pull import Pulled, PullFailure, PullFailureKind
+from mendgraph.nodes.call_model.embedded.weights import PullPhase, PullProgress, WeightsState, WeightsStatus
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
 GIGABYTE = 1_000_000_000
 

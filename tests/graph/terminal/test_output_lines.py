@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from graph.context import AgentContext
-from graph.events import Compacted, Paid, Text
-from graph.runs import ListedRun, RunState, RunStep, StepKind
-from graph.terminal.chat import chat
-from graph.terminal.output_lines import (
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Compacted, Paid, Text
+from mendgraph.graph.runs.runs import ListedRun, RunState, RunStep, StepKind
+from mendgraph.graph.terminal.chat import chat
+from mendgraph.graph.terminal.output_lines import (
     NOTES_READ,
     NOTES_UNREAD,
     Account,
@@ -33,13 +33,13 @@ from graph.terminal.output_lines import (
     usage_block,
     usage_lines,
 )
-from graph.terminal.process_end import ExitCode
-from graph.terminal.turns import run_once
-from nodes.call_model.budget import APILimits
-from nodes.call_model.ledger import Spending, begin_turn, settle, usage_report
-from nodes.call_model.prices import Price
-from nodes.language.display import usd
-from nodes.records import (
+from mendgraph.graph.terminal.process_end import ExitCode
+from mendgraph.graph.terminal.turns import run_once
+from mendgraph.nodes.call_model.budget import APILimits
+from mendgraph.nodes.call_model.ledger import Spending, begin_turn, settle, usage_report
+from mendgraph.nodes.call_model.prices import Price
+from mendgraph.nodes.language.display import usd
+from mendgraph.nodes.records import (
     CallError,
     ChangeKind,
     ExtractionError,

@@ -10,15 +10,15 @@ from typing import Any, get_args
 import pytest
 from jsonschema import Draft202012Validator
 
-from graph import cli
-from graph.events import Asked, CallsRead, Event, FellBack, Paid, Text, ToolStarted, Traced
-from graph.terminal.chat import chat
-from graph.terminal.output_lines import as_json, error_object, event_as_map, event_name
-from graph.terminal.output_schema import EVENTS, line_schema, object_schema
-from graph.terminal.process_end import ExitCode
-from graph.terminal.turns import run_once
-from nodes.execute_tools.secrets.redact import Redactor
-from nodes.records import (
+from mendgraph.graph import cli
+from mendgraph.graph.runs.events import Asked, CallsRead, Event, FellBack, Paid, Text, ToolStarted, Traced
+from mendgraph.graph.terminal.chat import chat
+from mendgraph.graph.terminal.output_lines import as_json, error_object, event_as_map, event_name
+from mendgraph.graph.terminal.output_schema import EVENTS, line_schema, object_schema
+from mendgraph.graph.terminal.process_end import ExitCode
+from mendgraph.graph.terminal.turns import run_once
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.records import (
     CallError,
     ExtractionError,
     ExtractionErrorType,

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import typer
 
-from graph.configuration.settings_file import Problem
-from graph.terminal import process_end
-from graph.terminal.options import Options
-from graph.terminal.process_end import MEANINGS, ExitCode, exit_code_of, exit_code_table, settings_refused
-from nodes.records import OutcomeKind
+from mendgraph.graph.configuration.settings_file import Problem
+from mendgraph.graph.terminal import process_end
+from mendgraph.graph.terminal.options import Options
+from mendgraph.graph.terminal.process_end import MEANINGS, ExitCode, exit_code_of, exit_code_table, settings_refused
+from mendgraph.nodes.records import OutcomeKind
 
 
 def test_every_outcome_has_a_code_of_its_own() -> None:
@@ -78,7 +78,7 @@ def test_a_bug_asks_for_a_report_and_holds_no_secret(
 
 def test_nothing_is_written_any_more_once_nobody_reads() -> None:
     program = (
-        "import sys; from graph.terminal import process_end\n"
+        "import sys; from mendgraph.graph.terminal import process_end\n"
         "code = process_end.close_output('cannot write'); sys.stdout.write('lost'); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -108,7 +108,7 @@ def test_a_closed_input_is_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_threads_are_not_waited_for() -> None:
     program = (
-        "import threading; from graph.terminal import process_end\n"
+        "import threading; from mendgraph.graph.terminal import process_end\n"
         "threading.Thread(target=threading.Event().wait).start(); print('said'); process_end.leave_at_once(143)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)

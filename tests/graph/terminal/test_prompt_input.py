@@ -12,8 +12,8 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from graph.terminal.prompt_input import MOST_OFFERED, ChatCompleter, PromptInput
-from graph.terminal.turns import Terminated
+from mendgraph.graph.terminal.prompt_input import MOST_OFFERED, ChatCompleter, PromptInput
+from mendgraph.graph.terminal.turns import Terminated
 
 FILES = ["README.md", "calc.py", "pkg/calc_words.py", "pkg/new.py", "bad\x1bname.py"]
 COMMANDS = {"/diff": "what was changed; more", "/undo": "take back"}

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from graph import cli
-from graph.runs import get_run
-from graph.terminal import options as opt
-from graph.terminal.run_commands import refused
-from nodes.execute_tools.environment.database import FILE_NAME
-from nodes.execute_tools.environment.run_folder import workspace_folder, workspace_folder_path
-from nodes.execute_tools.environment.run_lock import Owner, RunLock
-from nodes.records import ToolError, ToolErrorCode
+from mendgraph.graph import cli
+from mendgraph.graph.runs.runs import get_run
+from mendgraph.graph.terminal import options as opt
+from mendgraph.graph.terminal.run_commands import refused
+from mendgraph.nodes.execute_tools.store.database import FILE_NAME
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.doubles.replies import Say
-from tests.graph.run_plays import cut_off, listed, played, project, tree, use
+from tests.graph.runs.run_plays import cut_off, listed, played, project, tree, use
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -375,8 +375,8 @@ def test_without_runs_there_is_nothing_to_report(run_report: Run) -> None:
 def test_a_folder_that_may_not_be_written_is_told(
     folder: Path, run_report: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from nodes.execute_tools.environment.workspace import Workspace
-    from nodes.records import ToolError, ToolErrorCode
+    from mendgraph.nodes.execute_tools.files.workspace import Workspace
+    from mendgraph.nodes.records import ToolError, ToolErrorCode
 
     played(folder)
     full = ToolError(code=ToolErrorCode.IO_ERROR, message="The disk is full.")

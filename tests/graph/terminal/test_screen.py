@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from rich.console import Console
 
-from graph.events import (
+from mendgraph.graph.runs.events import (
     Alerted,
     Asked,
     CallsRead,
@@ -28,11 +28,11 @@ from graph.events import (
     Traced,
     Waiting,
 )
-from graph.terminal.output_lines import Line
-from graph.terminal.screen import Display, RunView, Screen
-from graph.terminal.visible_text import VisibleText
-from nodes.language.text_protocol import format_extraction_errors
-from nodes.records import (
+from mendgraph.graph.terminal.output_lines import Line
+from mendgraph.graph.terminal.screen import Display, RunView, Screen
+from mendgraph.graph.terminal.visible_text import VisibleText
+from mendgraph.nodes.language.text_protocol import format_extraction_errors
+from mendgraph.nodes.records import (
     CallError,
     CallResult,
     ChangeKind,

@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from graph.events import (
+from mendgraph.graph.runs.events import (
     Alerted,
     Asked,
     CallsRead,
@@ -25,12 +25,12 @@ from graph.events import (
     ToolStarted,
     Waiting,
 )
-from graph.terminal import status_line
-from graph.terminal.screen import Screen
-from graph.terminal.status_line import LEAST_REST_S, LiveLine, Status, amount, is_live, live_line
-from nodes.call_model.budget import APILimits
-from nodes.call_model.limits import RunLimits
-from nodes.records import Outcome, OutcomeKind, StopReason, ToolCall
+from mendgraph.graph.terminal import status_line
+from mendgraph.graph.terminal.screen import Screen
+from mendgraph.graph.terminal.status_line import LEAST_REST_S, LiveLine, Status, amount, is_live, live_line
+from mendgraph.nodes.call_model.budget import APILimits
+from mendgraph.nodes.call_model.limits import RunLimits
+from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason, ToolCall
 from tests.graph.terminal.played_terminal import TerminalFile
 
 PAID = Paid(1, "reply", "gpt-x", 12_300, 1_100, 0, 0.02, 1.5)

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from graph.context import AgentContext
-from graph.terminal.process_end import ExitCode
-from graph.terminal.screen import Display, Screen
-from graph.terminal.status_line import LiveLine
-from graph.terminal.turns import (
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.terminal.process_end import ExitCode
+from mendgraph.graph.terminal.screen import Display, Screen
+from mendgraph.graph.terminal.status_line import LiveLine
+from mendgraph.graph.terminal.turns import (
     TOOL_THREAD,
     Signals,
     Terminated,
@@ -32,9 +32,9 @@ from graph.terminal.turns import (
     resume_once,
     run_once,
 )
-from nodes.call_model.model import Call
-from nodes.execute_tools.environment.run_folder import workspace_folder_path
-from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_model import ScriptedModel
 from tests.graph.terminal.played_terminal import BUG, FIX, READ, Terminal, TerminalFile
 from tests.graph.terminal.signalled_models import (

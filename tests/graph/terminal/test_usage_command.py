@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from graph import cli
-from graph.spending_database import FILE_NAME, KEPT_DAYS
-from graph.spending_report import AccountSpent, ModelDay
-from graph.spending_store import SpendingStore
-from graph.terminal import options as opt
-from graph.terminal.output_lines import Line
-from graph.terminal.usage_command import account_lines, account_objects, day_lines, day_objects
-from nodes.call_model.ledger import RunLimits
-from nodes.call_model.limits import Entry, Used
+from mendgraph.graph import cli
+from mendgraph.graph.spending.database import FILE_NAME, KEPT_DAYS
+from mendgraph.graph.spending.report import AccountSpent, ModelDay
+from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.graph.terminal import options as opt
+from mendgraph.graph.terminal.output_lines import Line
+from mendgraph.graph.terminal.usage_command import account_lines, account_objects, day_lines, day_objects
+from mendgraph.nodes.call_model.ledger import RunLimits
+from mendgraph.nodes.call_model.limits import Entry, Used
 
 TODAY = date(2026, 2, 28)
 

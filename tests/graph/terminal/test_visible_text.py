@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from graph.terminal.visible_text import LINE_ENDS, Unended, VisibleText, call_end, first_line, is_complete
-from nodes.language.blocks import read_blocks
-from nodes.language.text_protocol import extract_in_order
+from mendgraph.graph.terminal.visible_text import LINE_ENDS, Unended, VisibleText, call_end, first_line, is_complete
+from mendgraph.nodes.language.blocks import read_blocks
+from mendgraph.nodes.language.text_protocol import extract_in_order
 
 CALL = 'tool: edit({"a": "}\\")\n", "b": [1, {"c": "("}]})'
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from nodes.begin_turn.history import NOT_RUN, CutOffState, close_step, cut_off_items, scrubbed
-from nodes.language.history import close_dangling_calls, settle_exchange
-from nodes.records import (
+from mendgraph.nodes.begin_turn.history import NOT_RUN, CutOffState, close_step, cut_off_items, scrubbed
+from mendgraph.nodes.language.history import close_dangling_calls, settle_exchange
+from mendgraph.nodes.records import (
     CallError,
     CallResult,
     ExtractionError,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.begin_turn.named_files import (
+from mendgraph.nodes.begin_turn.named_files import (
     MAX_FEW_BYTES,
     MAX_NAMED_FILES,
     MAX_SMALL_BYTES,
@@ -14,9 +14,9 @@ from nodes.begin_turn.named_files import (
     preload,
     read_ahead,
 )
-from nodes.language.json_arguments import read_native_calls
-from nodes.language.text_protocol import extract_in_order
-from nodes.records import EditForm, ModelReply, Profile, Protocol, RawCall, ToolInvocation
+from mendgraph.nodes.language.json_arguments import read_native_calls
+from mendgraph.nodes.language.text_protocol import extract_in_order
+from mendgraph.nodes.records import EditForm, ModelReply, Profile, Protocol, RawCall, ToolInvocation
 
 KNOWN = frozenset({"read_file", "list_files", "run_checks", "search_files"})
 TEXT, NATIVE = Profile(protocol=Protocol.TEXT), Profile(protocol=Protocol.NATIVE)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.begin_turn.noted_files import (
+from mendgraph.nodes.begin_turn.noted_files import (
     MOST_BYTES,
     MOST_READ,
     Found,
@@ -16,8 +16,8 @@ from nodes.begin_turn.noted_files import (
     note_folders,
     note_text,
 )
-from nodes.language.project_notes import ProjectNotes
-from nodes.records import Profile, ToolError, ToolErrorCode
+from mendgraph.nodes.language.project_notes import ProjectNotes
+from mendgraph.nodes.records import Profile, ToolError, ToolErrorCode
 
 DENIED = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="no")
 

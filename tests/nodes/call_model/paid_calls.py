@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from nodes.call_model.effects import (
+from mendgraph.nodes.call_model.effects import (
     Answer,
     Booked,
     Connect,
@@ -17,15 +17,15 @@ from nodes.call_model.effects import (
     Tell,
     Wait,
 )
-from nodes.call_model.endpoint import ModelChoice
-from nodes.call_model.estimates import Gauge, estimate_tokens
-from nodes.call_model.ledger import Spending
-from nodes.call_model.limits import Entry, Used
-from nodes.call_model.model import Call
-from nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
-from nodes.call_model.prices import Price
-from nodes.call_model.prompt import Prompt
-from nodes.records import (
+from mendgraph.nodes.call_model.endpoint import ModelChoice
+from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens
+from mendgraph.nodes.call_model.ledger import Spending
+from mendgraph.nodes.call_model.limits import Entry, Used
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
+from mendgraph.nodes.call_model.prices import Price
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.records import (
     ModelReply,
     ProviderErrorKind as Kind,
     ProviderFailure,

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.call_model.budget import (
+from mendgraph.nodes.call_model.budget import (
     DEFAULT_API_LIMITS,
     INITIAL_API_USAGE,
     APILimits,
@@ -17,7 +17,7 @@ from nodes.call_model.budget import (
     reset_turn_usage,
     update_usage_after_call,
 )
-from nodes.call_model.ledger import RunLimits, Spending, begin_turn, exhausted_limit, settle
+from mendgraph.nodes.call_model.ledger import RunLimits, Spending, begin_turn, exhausted_limit, settle
 
 COUNTS = st.integers(0, 200_000)
 USAGES = st.builds(APIUsageStats, COUNTS, COUNTS, COUNTS, COUNTS)

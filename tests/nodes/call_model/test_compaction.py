@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from nodes.call_model.compaction import (
+from mendgraph.nodes.call_model.compaction import (
     LONGEST_EARLIER,
     LONGEST_ITEM,
     MOST_EARLIER,
@@ -28,10 +28,10 @@ from nodes.call_model.compaction import (
     summary_request,
     summary_text,
 )
-from nodes.call_model.window import WHOLE, StandIns, Window, shown
-from nodes.language.history import is_request
-from nodes.language.tool_results import parse_text_results
-from nodes.records import Plan, PlanStatus, PlanStep, Protocol, StopCause, StopReason
+from mendgraph.nodes.call_model.window import WHOLE, StandIns, Window, shown
+from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.language.tool_results import parse_text_results
+from mendgraph.nodes.records import Plan, PlanStatus, PlanStep, Protocol, StopCause, StopReason
 from tests.nodes.call_model.window_histories import exchange, histories, read, size_of, tokens, with_ids
 
 TASK = HumanMessage("Fix the add function in calc.py, please.")

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
-from graph.stop_request import StopRequest
-from nodes.call_model import driver
-from nodes.call_model.driver import Hands, OnText, Script, aperform, perform
-from nodes.call_model.effects import (
+from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.nodes.call_model import driver
+from mendgraph.nodes.call_model.driver import Hands, OnText, Script, aperform, perform
+from mendgraph.nodes.call_model.effects import (
     Answer,
     Booked,
     Connect,
@@ -29,10 +29,10 @@ from nodes.call_model.effects import (
     Update,
     Wait,
 )
-from nodes.call_model.limits import Entry, Used
-from nodes.call_model.model import Call, Model
-from nodes.call_model.prompt import Prompt
-from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, StopCause
+from mendgraph.nodes.call_model.limits import Entry, Used
+from mendgraph.nodes.call_model.model import Call, Model
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, StopCause
 
 NOWHERE = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="no such model")
 BUSY = ProviderFailure(kind=ProviderErrorKind.RATE_LIMITED, message="busy")

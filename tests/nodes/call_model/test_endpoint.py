@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import SecretStr
 
-from nodes.call_model.endpoint import (
+from mendgraph.nodes.call_model.endpoint import (
     MOST_FALLBACKS,
     NO_KEY,
     PROVIDERS,
@@ -17,8 +17,8 @@ from nodes.call_model.endpoint import (
     same_origin,
     split_provider,
 )
-from nodes.call_model.retry import TRANSIENT, UNUSABLE, Tried, in_words, next_model
-from nodes.records import ProviderErrorKind, ProviderErrorKind as Kind, ProviderFailure
+from mendgraph.nodes.call_model.retry import TRANSIENT, UNUSABLE, Tried, in_words, next_model
+from mendgraph.nodes.records import ProviderErrorKind, ProviderErrorKind as Kind, ProviderFailure
 
 URL = "http://127.0.0.1:8080/v1"
 OTHER = "https://llm.example/v1"

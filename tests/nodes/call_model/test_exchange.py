@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from nodes.call_model.budget import APILimits, APIUsageStats
-from nodes.call_model.effects import Answer, Booked, Connect, Effect, Reserve, Send, Sent, Stopped, Wait
-from nodes.call_model.endpoint import ModelChoice
-from nodes.call_model.estimates import Gauge, estimate_input, estimate_tokens
-from nodes.call_model.exchange import (
+from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
+from mendgraph.nodes.call_model.effects import Answer, Booked, Connect, Effect, Reserve, Send, Sent, Stopped, Wait
+from mendgraph.nodes.call_model.endpoint import ModelChoice
+from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input, estimate_tokens
+from mendgraph.nodes.call_model.exchange import (
     LONGEST_ACCOUNT,
     MOST_BYTES,
     WRAPPED_UP,
@@ -20,13 +20,13 @@ from nodes.call_model.exchange import (
     may_wrap_up,
     wrap_up_messages,
 )
-from nodes.call_model.ledger import WRAP_UP_INPUT_TOKENS, Mending, RunLimits, Spending, exhausted_limit
-from nodes.call_model.model import Call
-from nodes.call_model.paid_call import CallBudget
-from nodes.call_model.prompt import Prompt, build_prompt
-from nodes.call_model.retry import TRANSIENT
-from nodes.language.history import settle_exchange
-from nodes.records import (
+from mendgraph.nodes.call_model.ledger import WRAP_UP_INPUT_TOKENS, Mending, RunLimits, Spending, exhausted_limit
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.paid_call import CallBudget
+from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
+from mendgraph.nodes.call_model.retry import TRANSIENT
+from mendgraph.nodes.language.history import settle_exchange
+from mendgraph.nodes.records import (
     CallResult,
     ChangeKind,
     Correction,

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from nodes.call_model import fitting
-from nodes.call_model.budget import APILimits
-from nodes.call_model.compaction import RULES, SUMMARY_SYSTEM
-from nodes.call_model.effects import Answer, Booked, Effect, Reserve, Send, Sent, Settle, Stopped, Tell
-from nodes.call_model.estimates import Gauge, estimate_input
-from nodes.call_model.fitting import MOST_ROUNDS, OUTPUT_SHARE, Fitted, Talk, fit, overflow_window
-from nodes.call_model.ledger import MIN_OUTPUT_TOKENS, RunLimits, Spending
-from nodes.call_model.paid_call import CallBudget
-from nodes.call_model.prompt import build_prompt
-from nodes.call_model.window import WHOLE, Window, shown
-from nodes.language.project_notes import ProjectNotes
-from nodes.records import (
+from mendgraph.nodes.call_model import fitting
+from mendgraph.nodes.call_model.budget import APILimits
+from mendgraph.nodes.call_model.compaction import RULES, SUMMARY_SYSTEM
+from mendgraph.nodes.call_model.effects import Answer, Booked, Effect, Reserve, Send, Sent, Settle, Stopped, Tell
+from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
+from mendgraph.nodes.call_model.fitting import MOST_ROUNDS, OUTPUT_SHARE, Fitted, Talk, fit, overflow_window
+from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, RunLimits, Spending
+from mendgraph.nodes.call_model.paid_call import CallBudget
+from mendgraph.nodes.call_model.prompts.prompt import build_prompt
+from mendgraph.nodes.call_model.window import WHOLE, Window, shown
+from mendgraph.nodes.language.project_notes import ProjectNotes
+from mendgraph.nodes.records import (
     EditForm,
     ModelReply,
     Plan,

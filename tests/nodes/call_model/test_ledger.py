@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.call_model.budget import APILimits, APIUsageStats
-from nodes.call_model.estimates import MOST_TOKENS, Gauge
-from nodes.call_model.ledger import (
+from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
+from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, Gauge
+from mendgraph.nodes.call_model.ledger import (
     Mending,
     Reservation,
     RunLimits,
@@ -20,9 +20,9 @@ from nodes.call_model.ledger import (
     unknown_price,
     usage_report,
 )
-from nodes.call_model.limits import Used
-from nodes.call_model.prices import FREE, Price
-from nodes.records import StopCause, StopReason
+from mendgraph.nodes.call_model.limits import Used
+from mendgraph.nodes.call_model.prices import FREE, Price
+from mendgraph.nodes.records import StopCause, StopReason
 from tests.nodes.call_model.spendings import LIMITS, PRICES, SECONDS, SPENDINGS, TOKENS, spent
 
 UNPRICED = (

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
-from graph.spending_store import SpendingStore
-from nodes.call_model.budget import APILimits
-from nodes.call_model.estimates import (
+from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.nodes.call_model.budget import APILimits
+from mendgraph.nodes.call_model.prompts.estimates import (
     MOST_TOKENS,
     PREAMBLE_TOKENS,
     Gauge,
@@ -15,7 +15,7 @@ from nodes.call_model.estimates import (
     estimate_input,
     estimate_tokens,
 )
-from nodes.call_model.limits import (
+from mendgraph.nodes.call_model.limits import (
     Entry,
     RunLimits,
     SpendingBook,
@@ -25,8 +25,8 @@ from nodes.call_model.limits import (
     less_wrap_up,
     unknown_price,
 )
-from nodes.call_model.prices import FREE, Price
-from nodes.records import StopCause, StopReason
+from mendgraph.nodes.call_model.prices import FREE, Price
+from mendgraph.nodes.records import StopCause, StopReason
 
 PRICE = Price(input=20.0, output=150.0, cached_input=2.0)
 """With this the call that is held back costs 0.1 USD."""

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from nodes.call_model.model import Call, GuardedModel, Model, Scrubber
-from nodes.call_model.prompt import Prompt
-from nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, RawCall
+from mendgraph.nodes.call_model.model import Call, GuardedModel, Model, Scrubber
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, RawCall
 
 CALL = Call(prompt=Prompt(messages=({"role": "user", "content": "hi"},)), max_output_tokens=50, timeout_s=1.0)
 

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
-from graph.stop_request import StopRequest
-from nodes.call_model.driver import Hands
-from nodes.call_model.exchange import CallModelState, CallSettings
-from nodes.call_model.ledger import RunLimits, Spending
-from nodes.call_model.model import Call, Model
-from nodes.call_model.node import acall_model, call_model
-from nodes.call_model.paid_call import CallBudget
-from nodes.records import (
+from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.nodes.call_model.driver import Hands
+from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings
+from mendgraph.nodes.call_model.ledger import RunLimits, Spending
+from mendgraph.nodes.call_model.model import Call, Model
+from mendgraph.nodes.call_model.node import acall_model, call_model
+from mendgraph.nodes.call_model.paid_call import CallBudget
+from mendgraph.nodes.records import (
     EditForm,
     Effect,
     ModelReply,

@@ -3,7 +3,7 @@ from importlib import resources
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.call_model.prices import (
+from mendgraph.nodes.call_model.prices import (
     FREE,
     Price,
     PriceList,
@@ -14,7 +14,7 @@ from nodes.call_model.prices import (
     parse_prices,
     with_own,
 )
-from nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 LIST = """
 dated = 2026-02-28
@@ -201,7 +201,7 @@ def test_no_text_makes_reading_raise(text: str) -> None:
 
 
 def test_the_shipped_list_is_whole() -> None:
-    text = resources.files("nodes.call_model").joinpath("prices.toml").read_text(encoding="utf-8")
+    text = resources.files("mendgraph.nodes.call_model").joinpath("prices.toml").read_text(encoding="utf-8")
     shipped = parsed(text)
     assert (shipped.dated, len(shipped.prices)) == ("2026-02-05", 2 * 80)
     assert shipped.source == "litellm 1.81.10, model_prices_and_context_window_backup.json"

@@ -5,7 +5,7 @@ from email.utils import formatdate
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.call_model.retry import (
+from mendgraph.nodes.call_model.retry import (
     FIRST_WAIT_S,
     LONGEST_WAIT_S,
     MOST_WAITED_S,
@@ -13,7 +13,7 @@ from nodes.call_model.retry import (
     retry_after_s,
     wait_before_retry,
 )
-from nodes.records import ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
 PERMANENT = frozenset(ProviderErrorKind) - TRANSIENT
 NOW = 1_700_000_000.0

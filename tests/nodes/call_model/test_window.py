@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from nodes.call_model.window import (
+from mendgraph.nodes.call_model.window import (
     LONGEST_ERROR,
     MOST_STAND_IN_CHARACTERS,
     MOST_STAND_INS,
@@ -24,10 +24,10 @@ from nodes.call_model.window import (
     with_notes,
     without_results,
 )
-from nodes.language.history import RESULT_MESSAGE_NAME
-from nodes.language.project_notes import ProjectNotes, notes_text
-from nodes.language.tool_results import parse_text_results, render_text_results
-from nodes.records import CallResult, JsonMap, Protocol, ToolErrorCode, ToolResult
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME
+from mendgraph.nodes.language.project_notes import ProjectNotes, notes_text
+from mendgraph.nodes.language.tool_results import parse_text_results, render_text_results
+from mendgraph.nodes.records import CallResult, JsonMap, Protocol, ToolErrorCode, ToolResult
 from tests.nodes.call_model.window_histories import exchange, failed, histories, read, results, with_ids
 
 TASK = HumanMessage("Fix a.py")

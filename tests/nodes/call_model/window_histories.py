@@ -7,8 +7,8 @@ from math import ceil
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from nodes.language.history import settle_exchange
-from nodes.records import CallResult, ModelReply, Protocol, ToolCall, ToolErrorCode, ToolResult
+from mendgraph.nodes.language.history import settle_exchange
+from mendgraph.nodes.records import CallResult, ModelReply, Protocol, ToolCall, ToolErrorCode, ToolResult
 
 
 def size_of(message: AnyMessage) -> int:

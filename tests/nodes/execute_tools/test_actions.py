@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import BaseModel, SecretStr
 
-from nodes.execute_tools.actions import (
+from mendgraph.nodes.execute_tools.actions import (
     LONGEST_INTEGER,
     ExecResult,
     OwnTimeout,
@@ -33,10 +33,10 @@ from nodes.execute_tools.actions import (
     shown,
     value_of,
 )
-from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.registry import ToolContext, ToolOutput
-from nodes.execute_tools.secrets.redact import MARK, Redactor
-from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
+from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 ERROR = ToolError(code=ToolErrorCode.NOT_FOUND, message="no such file")
 

@@ -5,7 +5,7 @@ from hypothesis import given, strategies
 from jsonschema import Draft202012Validator
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from nodes.execute_tools.argument_schema import (
+from mendgraph.nodes.execute_tools.argument_schema import (
     DEEPEST,
     MOST_ERRORS,
     MOST_NODES,
@@ -18,7 +18,7 @@ from nodes.execute_tools.argument_schema import (
     unknown_argument,
     values_without_json_form,
 )
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 
 
 class Step(BaseModel):

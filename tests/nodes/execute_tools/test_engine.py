@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from nodes.execute_tools.engine import (
+from mendgraph.nodes.execute_tools.engine import (
     Engine,
     EngineConfig,
     GuardrailError,
@@ -16,12 +16,12 @@ from nodes.execute_tools.engine import (
     ToolCache,
     ToolRun,
 )
-from nodes.execute_tools.environment.deadline import CancellationScope
-from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.policy.call_policy import CallPolicy, CallRules, PolicyMemory, RetryPolicy
-from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
-from nodes.execute_tools.trace import TraceEvent, TraceSink
-from nodes.records import ChangeKind, Effect, FileChange, ToolCall, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.call_policy import CallPolicy, CallRules, PolicyMemory, RetryPolicy
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
+from mendgraph.nodes.records import ChangeKind, Effect, FileChange, ToolCall, ToolError, ToolErrorCode, ToolResult
 
 
 class Arguments(BaseModel):

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.invocation import await_tool, call_tool
-from nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
-from nodes.records import Effect
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.invocation import await_tool, call_tool
+from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
+from mendgraph.nodes.records import Effect
 
 
 class Nothing(BaseModel):

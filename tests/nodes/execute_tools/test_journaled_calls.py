@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from graph.context import AgentContext
-from graph.tool_runtime import ToolRuntime
-from nodes.execute_tools.engine import Engine
-from nodes.execute_tools.environment.change_records import ChangeState, FileEffect, FileState, RecordedChange
-from nodes.execute_tools.environment.database import StoreError
-from nodes.execute_tools.environment.deadline import CancellationScope
-from nodes.execute_tools.environment.journal import CallKey, Journal, RecordedCall
-from nodes.execute_tools.environment.run_folder import workspace_folder
-from nodes.execute_tools.journaled_calls import (
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.nodes.execute_tools.engine import Engine
+from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState, RecordedChange
+from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
+from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal, RecordedCall
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
+from mendgraph.nodes.execute_tools.journaled_calls import (
     DONE_BEFORE,
     Execution,
     as_json,
@@ -26,14 +26,14 @@ from nodes.execute_tools.journaled_calls import (
     outcome_unknown,
     resumed,
 )
-from nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
-from nodes.execute_tools.run_log import RunLog
-from nodes.execute_tools.step import StepResources, run_step
-from nodes.execute_tools.tool_run import ToolRun
-from nodes.execute_tools.tools import default_tools
-from nodes.execute_tools.trace import TraceSink
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.records import (
+from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.run_log import RunLog
+from mendgraph.nodes.execute_tools.step import StepResources, run_step
+from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.execute_tools.trace import TraceSink
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.records import (
     CallError,
     CallResult,
     ChangeKind,

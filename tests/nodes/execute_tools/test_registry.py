@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
-from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput, tool
-from nodes.records import Effect, JsonMap, Plan, ToolError, ToolErrorCode, ToolResult, ToolSpec
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput, tool
+from mendgraph.nodes.records import Effect, JsonMap, Plan, ToolError, ToolErrorCode, ToolResult, ToolSpec
 
 
 class PathArguments(BaseModel):

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pydantic import BaseModel, SecretStr
 
-from nodes.execute_tools.registry import ToolOutput
-from nodes.execute_tools.results import LARGEST_RESULT, LONGEST_LINE, LONGEST_MESSAGE, clip, is_usable, plain_output
-from nodes.execute_tools.tools.read_file import MAX_LINE_CHARACTERS
-from nodes.records import ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.execute_tools.registry import ToolOutput
+from mendgraph.nodes.execute_tools.results import LARGEST_RESULT, LONGEST_LINE, LONGEST_MESSAGE, clip, is_usable, plain_output
+from mendgraph.nodes.execute_tools.tools.read_file import MAX_LINE_CHARACTERS
+from mendgraph.nodes.records import ToolError, ToolErrorCode, ToolResult
 
 ERROR = ToolError(code=ToolErrorCode.NOT_FOUND, message="m")
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from nodes.execute_tools.environment.audit_log import AuditLog
-from nodes.execute_tools.run_log import LONGEST_TARGET, RunLog
-from nodes.execute_tools.secrets.redact import Redactor
-from nodes.records import (
+from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
+from mendgraph.nodes.execute_tools.run_log import LONGEST_TARGET, RunLog
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.records import (
     CallError,
     CallResult,
     ChangeKind,

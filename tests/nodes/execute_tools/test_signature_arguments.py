@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, strategies
 from pydantic import BaseModel, Field
 
-from nodes.execute_tools.argument_schema import argument_schema
-from nodes.execute_tools.signature_arguments import Signature, read_signature
+from mendgraph.nodes.execute_tools.argument_schema import argument_schema
+from mendgraph.nodes.execute_tools.signature_arguments import Signature, read_signature
 
 
 @dataclass

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.environment.deadline import CancellationScope
-from nodes.execute_tools.journaled_calls import Execution
-from nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput
-from nodes.execute_tools.run_log import RunLog
-from nodes.execute_tools.secrets.redact import Redactor
-from nodes.execute_tools.step import NOTHING_TO_JUDGE, Run, StepDone, StepResources, run_step
-from nodes.execute_tools.tool_run import ToolRun
-from nodes.execute_tools.tools.final_answer import final_answer
-from nodes.records import (
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
+from mendgraph.nodes.execute_tools.journaled_calls import Execution
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.run_log import RunLog
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.step import NOTHING_TO_JUDGE, Run, StepDone, StepResources, run_step
+from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.execute_tools.tools.final_answer import final_answer
+from mendgraph.nodes.records import (
     CallError,
     CallResult,
     ChangeKind,
@@ -130,7 +130,7 @@ def test_calls_for_which_no_time_is_left_do_not_run() -> None:
 
 def test_the_time_between_the_records_of_a_call_is_its_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
     now = count(0.0, 1.5)  # of which an engine that says 5 ms has seen nothing
-    monkeypatch.setattr("nodes.execute_tools.step.monotonic_s", lambda: next(now))
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.step.monotonic_s", lambda: next(now))
     lefts: list[tuple[float, float]] = []
 
     def run(item: ToolCall, context: ToolContext) -> ToolRun:

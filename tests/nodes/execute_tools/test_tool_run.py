@@ -6,8 +6,8 @@ from urllib.error import HTTPError, URLError
 import httpx2
 import pytest
 
-from nodes.execute_tools.registry import ToolOutput
-from nodes.execute_tools.tool_run import (
+from mendgraph.nodes.execute_tools.registry import ToolOutput
+from mendgraph.nodes.execute_tools.tool_run import (
     LONGEST_REASON,
     Failure,
     GuardrailError,
@@ -19,7 +19,7 @@ from nodes.execute_tools.tool_run import (
     reason_of,
     unknown_tool,
 )
-from nodes.records import (
+from mendgraph.nodes.records import (
     CallResult,
     ChangeKind,
     FileChange,

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from nodes.execute_tools.secrets.redact import Redactor
-from nodes.execute_tools.trace import TraceEvent, TraceSink
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 
 
 def test_trace_payload_copy() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.guard.approvals import (
+from mendgraph.nodes.guard.approvals import (
     ACTIONS,
     NO_PREVIEW,
     RESPONSE_SCHEMA,
@@ -17,7 +17,7 @@ from nodes.guard.approvals import (
     digest_of,
     read_decision,
 )
-from nodes.records import ToolCall, Verdict, VerdictKind
+from mendgraph.nodes.records import ToolCall, Verdict, VerdictKind
 
 ARGUMENTS = {"path": "./a.py", "old_str": "a", "new_str": "b"}
 CALL = ToolCall(call_id="1", tool="edit_file", arguments=ARGUMENTS, raw_arguments="")

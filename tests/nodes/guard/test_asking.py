@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from nodes.guard.approvals import NO_PREVIEW, ApprovalRequest, Preview, ShownPreview
-from nodes.guard.asking import MOST_ROUNDS, NOBODY, Hands, Settled, settle_with_person, stop_asked_for
-from nodes.guard.grants import Grant
-from nodes.guard.policy import denied
-from nodes.records import (
+from mendgraph.nodes.guard.approvals import NO_PREVIEW, ApprovalRequest, Preview, ShownPreview
+from mendgraph.nodes.guard.asking import MOST_ROUNDS, NOBODY, Hands, Settled, settle_with_person, stop_asked_for
+from mendgraph.nodes.guard.grants import Grant
+from mendgraph.nodes.guard.policy import denied
+from mendgraph.nodes.records import (
     CallError,
     Effect,
     ExtractionError,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.environment.user_files import SETTINGS_FILE
-from nodes.guard.file_rules import (
+from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
+from mendgraph.nodes.guard.file_rules import (
     DEFAULT_GUARDRAIL_RULES,
     NAME,
     OWN_SETTINGS_RULE,
@@ -31,8 +31,8 @@ from nodes.guard.file_rules import (
     is_sensitive_config,
     is_system_path,
 )
-from nodes.guard.policy import judge_path
-from nodes.records import ToolErrorCode
+from mendgraph.nodes.guard.policy import judge_path
+from mendgraph.nodes.records import ToolErrorCode
 
 BLOCKED = {
     "env_file": [

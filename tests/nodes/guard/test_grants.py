@@ -1,7 +1,7 @@
 import pytest
 
-from nodes.guard.grants import Grant, grant_for, grant_words, is_granted
-from nodes.records import Effect, JsonMap, ToolCall, ToolSpec
+from mendgraph.nodes.guard.grants import Grant, grant_for, grant_words, is_granted
+from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolSpec
 
 WRITE = ToolSpec(name="edit_file", description="", parameters={}, effect=Effect.WRITE)
 RUN = ToolSpec(name="run_command", description="", parameters={}, effect=Effect.EXECUTE)

@@ -7,13 +7,13 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
-from nodes.guard.approvals import NO_PREVIEW, RESPONSE_SCHEMA, Preview
-from nodes.guard.asking import GuardUpdate, Hands
-from nodes.guard.file_rules import WorkspacePath, check_file_guardrails, format_guardrail_violations
-from nodes.guard.grants import Grant
-from nodes.guard.node import GuardState, judge_step
-from nodes.guard.policy import GuardConfig, Item, denied, judge_reply
-from nodes.records import (
+from mendgraph.nodes.guard.approvals import NO_PREVIEW, RESPONSE_SCHEMA, Preview
+from mendgraph.nodes.guard.asking import GuardUpdate, Hands
+from mendgraph.nodes.guard.file_rules import WorkspacePath, check_file_guardrails, format_guardrail_violations
+from mendgraph.nodes.guard.grants import Grant
+from mendgraph.nodes.guard.node import GuardState, judge_step
+from mendgraph.nodes.guard.policy import GuardConfig, Item, denied, judge_reply
+from mendgraph.nodes.records import (
     CallError,
     CallResult,
     Effect,

@@ -3,7 +3,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 from hypothesis import example, given, strategies as st
 
-from nodes.guard.paths import (
+from mendgraph.nodes.guard.paths import (
     MAX_PATH_CHARS,
     PathProblem,
     climbs,

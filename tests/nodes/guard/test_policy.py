@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.guard import policy
-from nodes.guard.file_rules import (
+from mendgraph.nodes.guard import policy
+from mendgraph.nodes.guard.file_rules import (
     DEFAULT_GUARDRAIL_RULES,
     FileGuardrailRule,
     WorkspacePath,
@@ -14,8 +14,8 @@ from nodes.guard.file_rules import (
     create_protected_edit_file_tool,
     format_guardrail_violations,
 )
-from nodes.guard.paths import shown
-from nodes.guard.policy import (
+from mendgraph.nodes.guard.paths import shown
+from mendgraph.nodes.guard.policy import (
     GuardConfig,
     Item,
     Mode,
@@ -27,7 +27,7 @@ from nodes.guard.policy import (
     told_of_edit,
     verdict_on_malformed,
 )
-from nodes.records import (
+from mendgraph.nodes.records import (
     CallError,
     CallResult,
     Effect,

@@ -4,9 +4,9 @@ from pathlib import Path, PurePosixPath
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule, check_file_guardrails
-from nodes.guard.policy import judge_content, judge_path
-from nodes.guard.secret_files import (
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule, check_file_guardrails
+from mendgraph.nodes.guard.policy import judge_content, judge_path
+from mendgraph.nodes.guard.secret_files import (
     KEY_FILES,
     PACKAGE_LOGINS,
     SENSITIVE_FILES,
@@ -14,7 +14,7 @@ from nodes.guard.secret_files import (
     judged_by_content,
     secret_content,
 )
-from nodes.records import CONTENT_BYTES
+from mendgraph.nodes.records import CONTENT_BYTES
 
 HELD = {
     "the user's folders": [

@@ -1,6 +1,6 @@
 import pytest
 
-from nodes.heal.corrective_prompt import (
+from mendgraph.nodes.heal.corrective_prompt import (
     DEFAULT_SELF_HEALING_CONFIG,
     HealingAttempt,
     HealingResult,
@@ -9,7 +9,7 @@ from nodes.heal.corrective_prompt import (
     generate_corrective_prompt,
     manner_of,
 )
-from nodes.records import EditForm, ExtractionError, ExtractionErrorType, Profile, Protocol
+from mendgraph.nodes.records import EditForm, ExtractionError, ExtractionErrorType, Profile, Protocol
 
 E = ExtractionErrorType
 SPEC_KINDS = list(E)[:6]

@@ -4,9 +4,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.heal import corrective_prompt, healing
-from nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG, SelfHealingConfig, generate_corrective_prompt
-from nodes.heal.healing import (
+from mendgraph.nodes.heal import corrective_prompt
+from mendgraph.nodes.heal import healing
+from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG, SelfHealingConfig, generate_corrective_prompt
+from mendgraph.nodes.heal.healing import (
     HealingAttempt,
     HealingResult,
     attempt_extraction_with_healing,
@@ -17,8 +18,8 @@ from nodes.heal.healing import (
     is_schema_failure,
     is_unfounded,
 )
-from nodes.language.text_protocol import extract_tool_invocations_with_errors
-from nodes.records import (
+from mendgraph.nodes.language.text_protocol import extract_tool_invocations_with_errors
+from mendgraph.nodes.records import (
     CallError,
     Correction,
     ExtractionError,

@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from nodes.heal.corrective_prompt import HealingAttempt, Manner, SelfHealingConfig, generate_corrective_prompt
-from nodes.heal.healing import decide_healing
-from nodes.heal.node import HealState, heal
-from nodes.records import (
+from mendgraph.nodes.heal.corrective_prompt import HealingAttempt, Manner, SelfHealingConfig, generate_corrective_prompt
+from mendgraph.nodes.heal.healing import decide_healing
+from mendgraph.nodes.heal.node import HealState, heal
+from mendgraph.nodes.records import (
     CallError,
     Correction,
     EditForm,

@@ -3,8 +3,8 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.blocks import EDIT_TOOL, EXAMPLE_EDITS, read_blocks, render_file
-from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
+from mendgraph.nodes.language.blocks import EDIT_TOOL, EXAMPLE_EDITS, read_blocks, render_file
+from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
 
 CODE = "def add(a, b):\n    return a + b\n"
 BLOCK = f"```python\n{CODE}```"

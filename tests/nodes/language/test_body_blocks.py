@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.json_arguments import ArgumentProblem
-from nodes.language.text_protocol import (
+from mendgraph.nodes.language.json_arguments import ArgumentProblem
+from mendgraph.nodes.language.text_protocol import (
     BODY_ARGUMENTS,
     BODY_BLOCK_RULE,
     Body,
@@ -15,7 +15,7 @@ from nodes.language.text_protocol import (
     with_body,
     without_bodies,
 )
-from nodes.records import ExtractionError, ExtractionErrorType, JsonMap, ToolInvocation
+from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, JsonMap, ToolInvocation
 
 UNCLOSED = ArgumentProblem(
     ExtractionErrorType.TRUNCATED_REPLY,

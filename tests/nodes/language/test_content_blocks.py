@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolCall
 
-from nodes.language.content_blocks import (
+from mendgraph.nodes.language.content_blocks import (
     in_openai_form,
     media_of,
     media_problem,
@@ -13,7 +13,7 @@ from nodes.language.content_blocks import (
     without_media,
     without_secrets,
 )
-from nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap
 
 THOUGHT: JsonMap = {"type": "thinking", "thinking": "Hm, tool: read_file({})", "signature": "c2ln+/=="}
 SEALED: JsonMap = {"type": "redacted_thinking", "data": "ZGF0YQ=="}

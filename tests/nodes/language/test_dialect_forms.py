@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from nodes.language.dialects import (
+from mendgraph.nodes.language.dialects import (
     Reader,
     read_bare_call,
     read_function_tags,
@@ -17,8 +17,8 @@ from nodes.language.dialects import (
     read_tool_calls_mark,
     read_tool_lines,
 )
-from nodes.language.python_calls import read_python_calls
-from nodes.records import JsonMap, ToolInvocation
+from mendgraph.nodes.language.python_calls import read_python_calls
+from mendgraph.nodes.records import JsonMap, ToolInvocation
 
 KNOWN = frozenset({"read_file", "edit_file", "multi_edit", "my-tool"})
 ARGUMENTS = '{"path": "a.py"}'

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.dialects import (
+from mendgraph.nodes.language.dialects import (
     DIALECTS,
     LONGEST_LEAD,
     Passage,
@@ -20,7 +20,7 @@ from nodes.language.dialects import (
     recognised,
     whole,
 )
-from nodes.records import JsonMap, ToolInvocation
+from mendgraph.nodes.records import JsonMap, ToolInvocation
 
 KNOWN = frozenset({"read_file", "edit_file", "multi_edit", "write_file", "list_files"})
 ONLY_REQUIRED = {"read_file": "path"}

@@ -5,7 +5,7 @@ from unicodedata import category
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.display import one_line, plain
+from mendgraph.nodes.language.display import one_line, plain
 
 
 @pytest.mark.parametrize(

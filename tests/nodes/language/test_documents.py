@@ -5,7 +5,7 @@ import pytest
 import yaml
 from hypothesis import example, given, strategies as st
 
-from nodes.language.documents import (
+from mendgraph.nodes.language.documents import (
     DEEPEST,
     MOST_VALUES,
     DocumentProblem,

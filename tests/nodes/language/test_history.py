@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls, is_request, settle_exchange
-from nodes.language.tool_results import parse_text_results
-from nodes.records import (
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls, is_request, settle_exchange
+from mendgraph.nodes.language.tool_results import parse_text_results
+from mendgraph.nodes.records import (
     CallError,
     CallResult,
     Effect,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from nodes.language.json_arguments import (
+from mendgraph.nodes.language.json_arguments import (
     ArgumentProblem,
     DecodedCall,
     NativeCall,
@@ -19,7 +19,7 @@ from nodes.language.json_arguments import (
     read_native_calls,
     split_call,
 )
-from nodes.records import ExtractionError, ExtractionErrorType, JsonMap, RawCall, ToolInvocation
+from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, JsonMap, RawCall, ToolInvocation
 
 INVALID = ExtractionErrorType.INVALID_JSON_SYNTAX
 

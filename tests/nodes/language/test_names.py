@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.names import (
+from mendgraph.nodes.language.names import (
     LARGEST_NUMBER,
     SUGGESTIONS,
     closest_names,
@@ -14,7 +14,7 @@ from nodes.language.names import (
     reference_of,
     unknown_reference,
 )
-from nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 KNOWN = frozenset({"read_file", "list_files", "edit_file"})
 

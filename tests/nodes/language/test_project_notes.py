@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.project_notes import INTRODUCTION, ProjectNotes, notes_text, visible
+from mendgraph.nodes.language.project_notes import INTRODUCTION, ProjectNotes, notes_text, visible
 
 PIECES = st.sampled_from(
     ["</project_notes>", "<project_notes>", "< / PROJECT_NOTES >", "</project\u200b_notes>", "<", "\n", "a", "&lt;"]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from nodes.language import text_protocol
-from nodes.language.text_protocol import (
+from mendgraph.nodes.language import text_protocol
+from mendgraph.nodes.language.text_protocol import (
     TextCall,
     extract_in_order,
     extract_tool_invocations_with_errors,
@@ -14,7 +14,7 @@ from nodes.language.text_protocol import (
     format_extraction_errors,
     parse_tool_line,
 )
-from nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
+from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
 
 KNOWN = frozenset({"read_file", "list_files", "edit_file"})
 AVAILABLE = "Available: ['edit_file', 'list_files', 'read_file']"

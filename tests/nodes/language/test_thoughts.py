@@ -1,8 +1,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.thoughts import without_thoughts
-from nodes.records import FinishReason, ModelReply, RawCall
+from mendgraph.nodes.language.thoughts import without_thoughts
+from mendgraph.nodes.records import FinishReason, ModelReply, RawCall
 
 CALL = 'tool: read_file({"path": "a.py"})'
 THOUGHT = 'tool: delete_file({"path": "a.py"})'

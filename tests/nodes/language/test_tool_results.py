@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.tool_results import (
+from mendgraph.nodes.language.tool_results import (
     MISSED,
     is_miss,
     miss_advice,
@@ -9,7 +9,7 @@ from nodes.language.tool_results import (
     render_native_result,
     render_text_results,
 )
-from nodes.records import CallResult, ToolErrorCode, ToolResult
+from mendgraph.nodes.records import CallResult, ToolErrorCode, ToolResult
 
 
 def call_result(tool: str, result: ToolResult) -> CallResult:

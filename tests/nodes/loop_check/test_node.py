@@ -3,11 +3,11 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage
 
-from nodes.language.tool_results import MISSED, miss_advice
-from nodes.loop_check.node import LoopState, check
-from nodes.loop_check.repetition import LoopConfig
-from nodes.loop_check.signature import signature_of
-from nodes.records import (
+from mendgraph.nodes.language.tool_results import MISSED, miss_advice
+from mendgraph.nodes.loop_check.node import LoopState, check
+from mendgraph.nodes.loop_check.repetition import LoopConfig
+from mendgraph.nodes.loop_check.signature import signature_of
+from mendgraph.nodes.records import (
     Answer,
     CallError,
     CallResult,

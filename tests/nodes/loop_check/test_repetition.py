@@ -5,15 +5,15 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.loop_check import LOOP_OVERRIDE_MAX_RETRIES, LOOP_REPEAT_THRESHOLD, REPEAT_WINDOW, OverrideConstraint
-from nodes.loop_check.repetition import (
+from mendgraph.nodes.loop_check import LOOP_OVERRIDE_MAX_RETRIES, LOOP_REPEAT_THRESHOLD, REPEAT_WINDOW, OverrideConstraint
+from mendgraph.nodes.loop_check.repetition import (
     MAX_FAILED_TRIES,
     LoopConfig,
     check_progress,
     loop_stop,
     override_notice,
 )
-from nodes.records import LoopRecord, LoopVerdict, StopCause, StopReason
+from mendgraph.nodes.records import LoopRecord, LoopVerdict, StopCause, StopReason
 
 FRESH, OVERRIDE, PERSISTED = LoopVerdict.FRESH, LoopVerdict.OVERRIDE, LoopVerdict.PERSISTED
 DESCRIBED = {name: ("read_file", f"{name}.py") for name in "ABCDEFVWXYZ"}

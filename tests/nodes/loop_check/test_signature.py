@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.loop_check.signature import action_signature, signature_of, target_of
-from nodes.records import Effect, ToolCall, ToolSpec
+from mendgraph.nodes.loop_check.signature import action_signature, signature_of, target_of
+from mendgraph.nodes.records import Effect, ToolCall, ToolSpec
 
 READ = ToolSpec(name="read_file", description="", parameters={}, effect=Effect.READ, path_fields=("path",))
 MOVE = ToolSpec(name="move_file", description="", parameters={}, effect=Effect.WRITE, path_fields=("source", "target"))

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.tool_results import MISSED, MISSED as OLD_TEXT_MISSED, miss_advice
-from nodes.loop_check.repetition import (
+from mendgraph.nodes.language.tool_results import MISSED, MISSED as OLD_TEXT_MISSED, miss_advice
+from mendgraph.nodes.loop_check.repetition import (
     MISSES_BEFORE_STEPPING_DOWN,
     accepted_answer,
     count_tries,
@@ -13,7 +13,7 @@ from nodes.loop_check.repetition import (
     tries_stop,
     with_notices,
 )
-from nodes.records import (
+from mendgraph.nodes.records import (
     Answer,
     CallError,
     CallResult,

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from nodes.execute_tools.registry import ActionRegistry
-from nodes.execute_tools.tools import default_tools
-from nodes.parse.answers import TurnFacts, answer_problems
-from nodes.parse.reading import Reader, ReplyReading, read_reply
-from nodes.records import (
+from mendgraph.nodes.execute_tools.registry import ActionRegistry
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
+from mendgraph.nodes.parse.reading import Reader, ReplyReading, read_reply
+from mendgraph.nodes.records import (
     EditForm,
     Effect,
     ExtractionError,

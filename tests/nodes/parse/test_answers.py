@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.parse.answers import (
+from mendgraph.nodes.parse.answers import (
     MAX_PROBLEMS,
     NOTHING_DONE,
     NOTHING_HAPPENED,
@@ -18,7 +18,7 @@ from nodes.parse.answers import (
     schema_problem,
     unfounded,
 )
-from nodes.records import Answer
+from mendgraph.nodes.records import Answer
 
 REMEDY = "Make the change now. If none can be made, say why in one sentence."
 CLAIMED, IDLE = f"{NOTHING_HAPPENED} {REMEDY}", f"{NOTHING_DONE} {REMEDY}"

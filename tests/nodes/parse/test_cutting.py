@@ -1,9 +1,9 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.language.thoughts import without_thoughts
-from nodes.parse.cutting import Cut, cut_invented, kept_part, was_cut
-from nodes.records import FinishReason, ModelReply, RawCall
+from mendgraph.nodes.language.thoughts import without_thoughts
+from mendgraph.nodes.parse.cutting import Cut, cut_invented, kept_part, was_cut
+from mendgraph.nodes.records import FinishReason, ModelReply, RawCall
 
 TOOLS = frozenset({"read_file"})
 CALL = 'tool: read_file({"path": "a.py"})'

@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from nodes.language.blocks import EXAMPLE_EDITS
-from nodes.parse.answers import TurnFacts
-from nodes.parse.node import ParseState, parse
-from nodes.parse.reading import Reader, ReplyReading, foreign_calls
-from nodes.records import (
+from mendgraph.nodes.language.blocks import EXAMPLE_EDITS
+from mendgraph.nodes.parse.answers import TurnFacts
+from mendgraph.nodes.parse.node import ParseState, parse
+from mendgraph.nodes.parse.reading import Reader, ReplyReading, foreign_calls
+from mendgraph.nodes.records import (
     Answer,
     CallError,
     Correction,

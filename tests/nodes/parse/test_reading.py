@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.parse.answers import NOTHING_DONE, TurnFacts
-from nodes.parse.reading import Reader, ReplyReading, check_call, read_reply
-from nodes.records import (
+from mendgraph.nodes.parse.answers import NOTHING_DONE, TurnFacts
+from mendgraph.nodes.parse.reading import Reader, ReplyReading, check_call, read_reply
+from mendgraph.nodes.records import (
     Answer,
     CallError,
     EditForm,

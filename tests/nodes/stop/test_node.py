@@ -1,7 +1,7 @@
 import pytest
 from langchain_core.messages import AIMessage
 
-from nodes.records import (
+from mendgraph.nodes.records import (
     Answer,
     CallResult,
     ChangeKind,
@@ -14,8 +14,8 @@ from nodes.records import (
     ToolErrorCode,
     ToolResult,
 )
-from nodes.stop.node import StopState, finish, give_up
-from nodes.stop.report import finished, stopped, wrap_up
+from mendgraph.nodes.stop.node import StopState, finish, give_up
+from mendgraph.nodes.stop.report import finished, stopped, wrap_up
 
 USAGE = {"total_calls": 2}
 CHANGE = FileChange(path="a.py", kind=ChangeKind.CREATED, sha256_before="", sha256_after="1", diff="")

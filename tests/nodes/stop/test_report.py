@@ -1,6 +1,6 @@
 import pytest
 
-from nodes.records import (
+from mendgraph.nodes.records import (
     Answer,
     CallResult,
     ChangeKind,
@@ -15,7 +15,7 @@ from nodes.records import (
     ToolErrorCode,
     ToolResult,
 )
-from nodes.stop.report import changed_files, checks_of, finished, stopped, wrap_up
+from mendgraph.nodes.stop.report import changed_files, checks_of, finished, stopped, wrap_up
 
 USAGE = {"total_calls": 2}
 PLAN = Plan(

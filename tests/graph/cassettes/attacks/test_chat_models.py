@@ -14,9 +14,9 @@ from langchain_mistralai import ChatMistralAI
 from langchain_ollama import ChatOllama
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 
-from graph.cassettes.cassette_file import CassetteFile, parse, render, secrets_in
-from graph.cassettes.player import CassetteMissError, Player, recorded, replayed
-from graph.cassettes.servers import ReplayServer
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, parse, render, secrets_in
+from mendgraph.graph.cassettes.player import CassetteMissError, Player, recorded, replayed
+from mendgraph.graph.cassettes.servers import ReplayServer
 from tests.doubles.provider_server import ANSWER, PATH, ProviderServer
 
 KEY = "canary-7fK2mQ9x-4211"

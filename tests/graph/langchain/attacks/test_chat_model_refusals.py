@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from langchain_core.language_models import BaseChatModel
 
-from graph.langchain.chat_model import MOST_ADAPTATIONS, ChatModel
-from graph.langchain.chat_models import given_model
-from nodes.call_model.endpoint import ModelOptions
-from nodes.call_model.model import Call
-from nodes.call_model.prompt import Prompt
-from nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
+from mendgraph.graph.langchain.chat_model import MOST_ADAPTATIONS, ChatModel
+from mendgraph.graph.langchain.chat_models import given_model
+from mendgraph.nodes.call_model.endpoint import ModelOptions
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import Reply, Say, ScriptedServer, Status
 from tests.graph.langchain.asked_models import MESSAGES, TOOL, ask, at, replied
 from tests.providers.clients import client

@@ -2,9 +2,9 @@
 
 import pytest
 
-from graph.langchain.chat_models import ChatModels
-from nodes.call_model.effects import Connect
-from nodes.records import ProviderErrorKind, ProviderFailure
+from mendgraph.graph.langchain.chat_models import ChatModels
+from mendgraph.nodes.call_model.effects import Connect
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import Say, ScriptedServer
 from tests.graph.langchain.asked_models import ask, at
 

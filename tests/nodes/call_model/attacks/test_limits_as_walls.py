@@ -4,8 +4,8 @@ from typing import Any
 
 from hypothesis import given, settings, strategies as st
 
-from nodes.call_model.budget import APILimits
-from nodes.call_model.ledger import (
+from mendgraph.nodes.call_model.budget import APILimits
+from mendgraph.nodes.call_model.ledger import (
     MIN_OUTPUT_TOKENS,
     WRAP_UP_INPUT_TOKENS,
     WRAP_UP_OUTPUT_TOKENS,
@@ -16,8 +16,8 @@ from nodes.call_model.ledger import (
     reserve,
     settle,
 )
-from nodes.call_model.prices import FREE, Price
-from nodes.records import StopCause
+from mendgraph.nodes.call_model.prices import FREE, Price
+from mendgraph.nodes.records import StopCause
 from tests.nodes.call_model.spendings import LIMITS, PRICES, SECONDS
 
 CALL = st.tuples(st.just("call"), st.integers(0, 400), st.tuples(st.integers(0, 400), st.floats(0, 1), SECONDS))

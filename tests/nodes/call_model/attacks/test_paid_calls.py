@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.call_model.effects import (
+from mendgraph.nodes.call_model.effects import (
     Reserve,
     Send,
     Settle,
@@ -11,9 +11,9 @@ from nodes.call_model.effects import (
     Tell,
     Wait,
 )
-from nodes.call_model.ledger import RunLimits
-from nodes.call_model.retry import MOST_WAITED_S, TRANSIENT
-from nodes.records import (
+from mendgraph.nodes.call_model.ledger import RunLimits
+from mendgraph.nodes.call_model.retry import MOST_WAITED_S, TRANSIENT
+from mendgraph.nodes.records import (
     ModelReply,
     ProviderErrorKind as Kind,
     ProviderFailure,

@@ -2,11 +2,11 @@
 
 import pytest
 
-from nodes.call_model.budget import APILimits
-from nodes.call_model.effects import Effect, Send
-from nodes.call_model.exchange import CallSettings
-from nodes.call_model.ledger import RunLimits
-from nodes.records import FinishReason, ModelReply, Profile, Protocol, RawCall, StopReason
+from mendgraph.nodes.call_model.budget import APILimits
+from mendgraph.nodes.call_model.effects import Effect, Send
+from mendgraph.nodes.call_model.exchange import CallSettings
+from mendgraph.nodes.call_model.ledger import RunLimits
+from mendgraph.nodes.records import FinishReason, ModelReply, Profile, Protocol, RawCall, StopReason
 from tests.nodes.call_model.test_exchange import REPLY, Result, play, settings_of, state
 
 THOUGHT = ModelReply(reasoning="Hm. " * 9, finish_reason=FinishReason.LENGTH, input_tokens=70, output_tokens=2_048)

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from graph.context import AgentContext
-from graph.events import Event
-from graph.run import RunResult, Session
-from graph.state import serializer
-from nodes.execute_tools.registry import Tool, tool
-from nodes.execute_tools.secrets.redact import Redactor
-from nodes.execute_tools.tools import default_tools
-from nodes.records import Effect, Protocol
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Event
+from mendgraph.graph.runs.run import RunResult, Session
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.execute_tools.registry import Tool, tool
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import Effect, Protocol
 from tests.doubles.replies import Chunked, Message, Reply, Say, Status
 from tests.doubles.scripted_server import ScriptedServer
 from tests.nodes.execute_tools.attacks.canaries import PLANTED, everything_below, leaks
@@ -131,7 +131,7 @@ def without_redaction(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Redactor, "spans", lambda *_, **__: [])
     patch.setattr(Redactor, "pending", lambda _, text: len(text))
     patch.setattr(Redactor, "forms", ())
-    patch.setattr("graph.langchain.failures._without_secrets", lambda text, _: text)
+    patch.setattr("mendgraph.graph.langchain.failures._without_secrets", lambda text, _: text)
 
 
 def over_a_database(scene: Scene, protocol: Protocol, base_url: str) -> tuple[list[Event], RunResult]:

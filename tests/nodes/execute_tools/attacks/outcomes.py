@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from nodes.execute_tools.environment.file_reads import FileContent, OpenedFile
-from nodes.execute_tools.environment.judged_paths import JudgedPaths
-from nodes.execute_tools.environment.sandbox import PathAccess, PathSandbox
-from nodes.execute_tools.environment.workspace import Workspace
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.guard.policy import judge_path
-from nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.execute_tools.files.file_reads import FileContent, OpenedFile
+from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
+from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.guard.policy import judge_path
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.attacks.layouts import INSIDE, SECRET
 
 DENIED, INVALID = ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.INVALID_ARGUMENT

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from nodes.execute_tools.environment import Environment, ExecResult
-from nodes.execute_tools.secrets.redact import MARK
-from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
-from tests.nodes.execute_tools.environment.action_doubles import Do, echo, fail
+from mendgraph.nodes.execute_tools.environment import Environment, ExecResult
+from mendgraph.nodes.execute_tools.secrets.redact import MARK
+from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
+from tests.nodes.execute_tools.action_doubles import Do, echo, fail
 
 
 def test_an_interrupt_passes() -> None:

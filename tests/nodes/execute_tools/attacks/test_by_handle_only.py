@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from nodes.execute_tools.engine import Engine
-from nodes.execute_tools.environment.artifacts import Artifacts
-from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.registry import ActionRegistry, ToolContext
-from nodes.execute_tools.tools import default_tools
-from nodes.execute_tools.tools.append_file import append_file
-from nodes.execute_tools.tools.apply_patch import apply_patch
-from nodes.execute_tools.tools.delete_file import delete_file
-from nodes.execute_tools.tools.move_file import move_file
-from nodes.execute_tools.tools.multi_edit import multi_edit
-from nodes.execute_tools.trace import TraceSink
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from nodes.guard.policy import judge_path
-from nodes.records import Effect, ToolCall, ToolResult
+from mendgraph.nodes.execute_tools.engine import Engine
+from mendgraph.nodes.execute_tools.store.artifacts import Artifacts
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.execute_tools.tools.append_file import append_file
+from mendgraph.nodes.execute_tools.tools.apply_patch import apply_patch
+from mendgraph.nodes.execute_tools.tools.delete_file import delete_file
+from mendgraph.nodes.execute_tools.tools.move_file import move_file
+from mendgraph.nodes.execute_tools.tools.multi_edit import multi_edit
+from mendgraph.nodes.execute_tools.trace import TraceSink
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.guard.policy import judge_path
+from mendgraph.nodes.records import Effect, ToolCall, ToolResult
 from tests.architecture.house import text_of
-from tests.nodes.execute_tools.environment.layout import sha
+from tests.nodes.execute_tools.files.layout import sha
 from tests.workspace_watch import EXCUSED, Watch, installed, watched
 
 TEXT = b"# one\ndef f():\n    return 'old'\n"

@@ -15,11 +15,11 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from graph.build import build_graph
-from graph.context import AgentContext
-from graph.run import Session
-from graph.state import serializer
-from nodes.records import OutcomeKind, Protocol
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import Session
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.records import OutcomeKind, Protocol
 from tests import cassettes
 from tests.cassettes import cassette
 from tests.doubles.replies import Say
@@ -147,7 +147,7 @@ def test_control_without_redaction_a_session_leaks_everywhere(
 def test_control_without_redaction_a_cassette_and_the_input_leak(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     without_redaction(monkeypatch)
     monkeypatch.setattr(cassettes, "scrubbed", lambda body: body)
-    monkeypatch.setattr("graph.cassettes.player.scrubbed", lambda body, _keys=(): body)
+    monkeypatch.setattr("mendgraph.graph.cassettes.player.scrubbed", lambda body, _keys=(): body)
     assert found_by(cassette_run, scene, Protocol.NATIVE)["cassette"] >= {"request", "source_file", "json_file"}
     raw = found_by(raw_run, scene, Protocol.NATIVE)
     assert {name for name in raw if name.startswith("raw")} == {

@@ -13,13 +13,13 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from graph import cli
-from graph.context import AgentContext
-from graph.events import Asked
-from graph.run import Session
-from graph.state import serializer
-from nodes.call_model.model import Call
-from nodes.records import ModelReply, OutcomeKind, Protocol, ProviderFailure
+from mendgraph.graph import cli
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Asked
+from mendgraph.graph.runs.run import Session
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.records import ModelReply, OutcomeKind, Protocol, ProviderFailure
 from tests.doubles.call_model import CallModel
 from tests.doubles.replies import Message, Reply, Say, Status
 from tests.doubles.scripted_model import ScriptedModel

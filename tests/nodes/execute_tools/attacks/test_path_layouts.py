@@ -11,12 +11,12 @@ from types import FrameType
 
 import pytest
 
-from nodes.records import ToolErrorCode
+from mendgraph.nodes.records import ToolErrorCode
 from tests.nodes.execute_tools.attacks.controls import always_fails, opens_inside
 from tests.nodes.execute_tools.attacks.layouts import INSIDE, SECRET, build, picture
 from tests.nodes.execute_tools.attacks.outcomes import DENIED, LOOKING, NEW, Answer, Door, create, replaced
 from tests.nodes.execute_tools.attacks.path_rows import ROWS, Row
-from tests.nodes.execute_tools.environment.back_ends import BACK_ENDS, use
+from tests.nodes.execute_tools.files.back_ends import BACK_ENDS, use
 
 SECONDS = 20
 """For one row; what waits for a pipe waits for ever."""

@@ -13,14 +13,14 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from nodes.execute_tools.environment import openat2
-from nodes.execute_tools.environment.file_reads import FileContent
-from nodes.execute_tools.environment.handles import closing
-from nodes.execute_tools.environment.workspace import Workspace
-from nodes.records import ToolError
+from mendgraph.nodes.execute_tools.files import openat2
+from mendgraph.nodes.execute_tools.files.file_reads import FileContent
+from mendgraph.nodes.execute_tools.files.handles import closing
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.records import ToolError
 from tests.nodes.execute_tools.attacks.layouts import picture
-from tests.nodes.execute_tools.environment.back_ends import BACK_ENDS, use
-from tests.nodes.execute_tools.environment.layout import allow
+from tests.nodes.execute_tools.files.back_ends import BACK_ENDS, use
+from tests.nodes.execute_tools.files.layout import allow
 
 OUTSIDE = b"outside"
 FOLDERS = ("", "d", "d/e")

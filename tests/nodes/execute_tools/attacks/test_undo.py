@@ -8,13 +8,13 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from nodes.execute_tools.environment.change_records import ChangeState, FileState
-from nodes.execute_tools.environment.recovery import recover
-from nodes.execute_tools.environment.restoring import LeftFile, Obstacle, Restored, net_effects, restore
-from nodes.execute_tools.environment.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
-from nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileState
+from mendgraph.nodes.execute_tools.journal.recovery import recover
+from mendgraph.nodes.execute_tools.journal.restoring import LeftFile, Obstacle, Restored, net_effects, restore
+from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.memory_folder import memory_folder
-from tests.nodes.execute_tools.environment.journaled_runs import (
+from tests.nodes.execute_tools.files.journaled_runs import (
     Tree,
     World,
     directories,
@@ -23,7 +23,7 @@ from tests.nodes.execute_tools.environment.journaled_runs import (
     swap,
     tree,
 )
-from tests.nodes.execute_tools.environment.layout import no_env
+from tests.nodes.execute_tools.files.layout import no_env
 
 NAMES = ("a", "b", "d/a", "d/b", "d/e/a", "n/m/a", "n/m/b", "ü/ b", "d")
 CONTENTS = (b"", b"1", b"2\r\n", b"\xff\x00", b"long " * 2000)

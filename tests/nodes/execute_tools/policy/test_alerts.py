@@ -3,7 +3,7 @@ from statistics import median
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.policy.alerts import (
+from mendgraph.nodes.execute_tools.policy.alerts import (
     ALL_CLEAR,
     COST_FACTOR,
     THRESHOLD,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers, BreakerState, CircuitBreaker
+from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers, BreakerState, CircuitBreaker
 
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
 

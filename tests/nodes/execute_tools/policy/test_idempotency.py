@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.fingerprints import call_fingerprint, idempotency_key
-from nodes.execute_tools.policy.idempotency import Conflict, ConflictKind, IdempotentResults, Stored
+from mendgraph.nodes.execute_tools.journal.fingerprints import call_fingerprint, idempotency_key
+from mendgraph.nodes.execute_tools.policy.idempotency import Conflict, ConflictKind, IdempotentResults, Stored
 
 OTHER_CALL, IN_PROGRESS = Conflict(ConflictKind.OTHER_CALL), Conflict(ConflictKind.IN_PROGRESS)
 

@@ -1,7 +1,7 @@
 import pytest
 
-from nodes.execute_tools.policy.roles import BUILT_IN_ROLES, allowed_tools
-from nodes.records import Effect, ToolError, ToolErrorCode, ToolSpec
+from mendgraph.nodes.execute_tools.policy.roles import BUILT_IN_ROLES, allowed_tools
+from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode, ToolSpec
 
 
 def spec(name: str, effect: Effect, *, terminal: bool = False) -> ToolSpec:

@@ -1,6 +1,6 @@
 import pytest
 
-from nodes.execute_tools.secrets.assignments import (
+from mendgraph.nodes.execute_tools.secrets.assignments import (
     COMMAND_WORDS,
     Word,
     assignment_spans,
@@ -9,7 +9,7 @@ from nodes.execute_tools.secrets.assignments import (
     has_secret_word,
     passwords_in,
 )
-from nodes.execute_tools.secrets.keys import SECRET_WORDS
+from mendgraph.nodes.execute_tools.secrets.keys import SECRET_WORDS
 from tests.nodes.execute_tools.secrets.samples import MIXED
 from tests.nodes.execute_tools.secrets.ways import PASS, WAYS, WORD
 

@@ -1,8 +1,8 @@
 import pytest
 from hypothesis import example, given, strategies as st
 
-from nodes.execute_tools.secrets.assignments import assignment_spans, fold
-from nodes.execute_tools.secrets.keys import (
+from mendgraph.nodes.execute_tools.secrets.assignments import assignment_spans, fold
+from mendgraph.nodes.execute_tools.secrets.keys import (
     SECRET_WORDS,
     hinted,
     is_about,
@@ -13,8 +13,8 @@ from nodes.execute_tools.secrets.keys import (
     meanings_in,
     names_a_literal,
 )
-from nodes.execute_tools.secrets.redact import Redactor
-from nodes.execute_tools.secrets.shapes import SHAPES, shape_spans
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.secrets.shapes import SHAPES, shape_spans
 from tests.nodes.execute_tools.secrets.samples import BLOCKS, KEYS
 
 _CLEAR = """password db_password PASSWD passphrase secret client_secret clientSecret token access_token accessToken

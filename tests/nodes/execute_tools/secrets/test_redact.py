@@ -9,13 +9,15 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.engine import redacted_output
-from nodes.execute_tools.registry import ToolOutput
-from nodes.execute_tools.secrets import assignments, keys, shapes
-from nodes.execute_tools.secrets.keys import SECRET_WORDS
-from nodes.execute_tools.secrets.redact import MARK, PLACEHOLDER, Redactor, redact
-from nodes.execute_tools.secrets.shapes import SHAPES
-from nodes.records import ChangeKind, FileChange, Plan, PlanStep, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.execute_tools.engine import redacted_output
+from mendgraph.nodes.execute_tools.registry import ToolOutput
+from mendgraph.nodes.execute_tools.secrets import assignments
+from mendgraph.nodes.execute_tools.secrets import keys
+from mendgraph.nodes.execute_tools.secrets import shapes
+from mendgraph.nodes.execute_tools.secrets.keys import SECRET_WORDS
+from mendgraph.nodes.execute_tools.secrets.redact import MARK, PLACEHOLDER, Redactor, redact
+from mendgraph.nodes.execute_tools.secrets.shapes import SHAPES
+from mendgraph.nodes.records import ChangeKind, FileChange, Plan, PlanStep, ToolError, ToolErrorCode, ToolResult
 from tests.nodes.execute_tools.secrets.samples import BENIGN, BLOCKS, FILE_NAMES, HEX, KEYS, MIXED, PARTS, joined
 from tests.nodes.execute_tools.secrets.ways import HARMLESS, WAYS
 

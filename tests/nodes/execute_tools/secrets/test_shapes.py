@@ -1,7 +1,7 @@
 import pytest
 
-from nodes.execute_tools.secrets.assignments import fold
-from nodes.execute_tools.secrets.shapes import (
+from mendgraph.nodes.execute_tools.secrets.assignments import fold
+from mendgraph.nodes.execute_tools.secrets.shapes import (
     GAP,
     SHAPES,
     key_block_spans,

@@ -3,9 +3,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.secrets.redact import MARK, PLACEHOLDER, Redactor
-from nodes.execute_tools.secrets.shapes import key_block_spans, open_block
-from nodes.execute_tools.secrets.shown_parts import (
+from mendgraph.nodes.execute_tools.secrets.redact import MARK, PLACEHOLDER, Redactor
+from mendgraph.nodes.execute_tools.secrets.shapes import key_block_spans, open_block
+from mendgraph.nodes.execute_tools.secrets.shown_parts import (
     LONGEST_HELD,
     MARGIN,
     MaskedStream,
@@ -278,7 +278,7 @@ def test_a_key_without_an_end_is_looked_at_a_few_times_only(monkeypatch: pytest.
         looked_at.append(len(text))
         return open_block(text)
 
-    monkeypatch.setattr("nodes.execute_tools.secrets.shown_parts.open_block", counting)
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.secrets.shown_parts.open_block", counting)
     stream = RedactedStream(REDACTOR)
     stream.feed("-----BEGIN PRIVATE KEY-----\n")
     for _ in range(1_000):

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from nodes.execute_tools.tools.apply_patch import apply_patch
-from nodes.execute_tools.tools.patches import patched_paths
-from nodes.execute_tools.tools.read_file import read_file
-from nodes.records import ChangeKind, FileChange, JsonMap, ToolErrorCode
-from tests.nodes.execute_tools.tools.conftest import Bench
+from mendgraph.nodes.execute_tools.tools.apply_patch import apply_patch
+from mendgraph.nodes.execute_tools.edits.patches import patched_paths
+from mendgraph.nodes.execute_tools.tools.read_file import read_file
+from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolErrorCode
+from tests.nodes.execute_tools.conftest import Bench
 
 
 def patch(body: str) -> str:

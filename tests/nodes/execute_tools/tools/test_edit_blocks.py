@@ -1,10 +1,10 @@
 import pytest
 
-from nodes.execute_tools.registry import ToolContext, ToolOutput
-from nodes.execute_tools.tools.edit_blocks import edit_blocks
-from nodes.execute_tools.tools.read_file import read_file
-from nodes.records import ChangeKind, JsonMap, ToolErrorCode
-from tests.nodes.execute_tools.tools.conftest import Bench
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.tools.edit_blocks import edit_blocks
+from mendgraph.nodes.execute_tools.tools.read_file import read_file
+from mendgraph.nodes.records import ChangeKind, JsonMap, ToolErrorCode
+from tests.nodes.execute_tools.conftest import Bench
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
 FIXED = "def add(a, b):\n    return a + b\n"

@@ -3,12 +3,12 @@ import stat
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from nodes.execute_tools.tools.edit_file import edit_file
-from nodes.execute_tools.tools.multi_edit import MAX_EDITS, multi_edit
-from nodes.execute_tools.tools.read_file import read_file
-from nodes.execute_tools.tools.write_file import write_file
-from nodes.records import JsonMap, ToolErrorCode
-from tests.nodes.execute_tools.tools.conftest import Bench
+from mendgraph.nodes.execute_tools.tools.edit_file import edit_file
+from mendgraph.nodes.execute_tools.tools.multi_edit import MAX_EDITS, multi_edit
+from mendgraph.nodes.execute_tools.tools.read_file import read_file
+from mendgraph.nodes.execute_tools.tools.write_file import write_file
+from mendgraph.nodes.records import JsonMap, ToolErrorCode
+from tests.nodes.execute_tools.conftest import Bench
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
 

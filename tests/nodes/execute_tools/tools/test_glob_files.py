@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
-from nodes.execute_tools.tools.glob_files import MAX_PATHS, glob_files
-from nodes.execute_tools.tools.list_files import MAX_ENTRIES, list_files
-from nodes.execute_tools.tools.path_globs import MAX_PATTERN_CHARACTERS, parse_glob, relative_glob
-from nodes.execute_tools.tools.search_files import search_files
-from nodes.records import ToolErrorCode
-from tests.nodes.execute_tools.tools.conftest import Bench
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.tools.glob_files import MAX_PATHS, glob_files
+from mendgraph.nodes.execute_tools.tools.list_files import MAX_ENTRIES, list_files
+from mendgraph.nodes.execute_tools.files.path_globs import MAX_PATTERN_CHARACTERS, parse_glob, relative_glob
+from mendgraph.nodes.execute_tools.tools.search_files import search_files
+from mendgraph.nodes.records import ToolErrorCode
+from tests.nodes.execute_tools.conftest import Bench
 
 FILES = {
     "a.py": "",

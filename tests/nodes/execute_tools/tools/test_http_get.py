@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.environment.network import HttpResponse, Network
-from nodes.execute_tools.environment.url_rules import NetworkRules
-from nodes.execute_tools.registry import ToolContext, ToolOutput
-from nodes.execute_tools.tools.http_get import http_get, readable_text
-from nodes.records import Effect, ToolError, ToolErrorCode, ToolResult
-from tests.nodes.execute_tools.tools.conftest import Bench
+from mendgraph.nodes.execute_tools.network.network import HttpResponse, Network
+from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.tools.http_get import http_get, readable_text
+from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode, ToolResult
+from tests.nodes.execute_tools.conftest import Bench
 
 
 class Scripted(Network):

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from nodes.execute_tools.tools.delete_file import delete_file
-from nodes.execute_tools.tools.edit_file import edit_file
-from nodes.execute_tools.tools.move_file import move_file
-from nodes.execute_tools.tools.read_file import read_file
-from nodes.execute_tools.tools.write_file import write_file
-from nodes.records import ChangeKind, FileChange, ToolErrorCode
-from tests.nodes.execute_tools.tools.conftest import Bench
+from mendgraph.nodes.execute_tools.tools.delete_file import delete_file
+from mendgraph.nodes.execute_tools.tools.edit_file import edit_file
+from mendgraph.nodes.execute_tools.tools.move_file import move_file
+from mendgraph.nodes.execute_tools.tools.read_file import read_file
+from mendgraph.nodes.execute_tools.tools.write_file import write_file
+from mendgraph.nodes.records import ChangeKind, FileChange, ToolErrorCode
+from tests.nodes.execute_tools.conftest import Bench
 
 
 def test_a_file_is_moved_with_its_mode_into_new_folders(bench: Bench) -> None:

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from nodes.execute_tools.environment.artifacts import Artifacts
-from nodes.execute_tools.registry import ToolContext, ToolOutput
-from nodes.execute_tools.secrets.redact import MARK
-from nodes.execute_tools.secrets.shown_parts import masked_blocks
-from nodes.execute_tools.tools.read_file import MAX_PAGE_BYTES, TextPage, read_file, read_page
-from nodes.records import ToolErrorCode
+from mendgraph.nodes.execute_tools.store.artifacts import Artifacts
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.secrets.redact import MARK
+from mendgraph.nodes.execute_tools.secrets.shown_parts import masked_blocks
+from mendgraph.nodes.execute_tools.tools.read_file import MAX_PAGE_BYTES, TextPage, read_file, read_page
+from mendgraph.nodes.records import ToolErrorCode
 from tests.nodes.execute_tools.secrets.samples import BLOCKS
-from tests.nodes.execute_tools.tools.conftest import Bench
+from tests.nodes.execute_tools.conftest import Bench
 
 
 def test_a_small_file(bench: Bench) -> None:
@@ -360,7 +360,7 @@ def test_a_page_ends_before_its_json_gets_too_large() -> None:
 
 
 def test_a_large_file_is_never_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["nodes.execute_tools.tools.read_file"], "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(sys.modules["mendgraph.nodes.execute_tools.tools.read_file"], "CHUNK_BYTES", 1000)
     sizes = []
 
     def read(size: int) -> bytes:

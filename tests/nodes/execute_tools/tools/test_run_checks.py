@@ -3,17 +3,17 @@ from typing import Any
 
 import pytest
 
-from nodes.execute_tools.environment.checks import NOTHING_RAN, CheckRules, Checks
-from nodes.execute_tools.environment.commands import CommandResult
-from nodes.execute_tools.environment.deadline import CancellationScope
-from nodes.execute_tools.environment.processes import Ends
-from nodes.execute_tools.environment.resource_limits import Limit, LimitReached
-from nodes.execute_tools.registry import ToolContext
-from nodes.execute_tools.tools.run_checks import LONGEST_OUTPUT, run_checks
-from nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
-from tests.nodes.execute_tools.tools.conftest import Bench
+from mendgraph.nodes.execute_tools.evidence.checks import NOTHING_RAN, CheckRules, Checks
+from mendgraph.nodes.execute_tools.processes.commands import CommandResult
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
+from mendgraph.nodes.execute_tools.processes.processes import Ends
+from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, LimitReached
+from mendgraph.nodes.execute_tools.registry import ToolContext
+from mendgraph.nodes.execute_tools.tools.run_checks import LONGEST_OUTPUT, run_checks
+from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
+from tests.nodes.execute_tools.conftest import Bench
 
-MODULE = import_module("nodes.execute_tools.tools.run_checks")
+MODULE = import_module("mendgraph.nodes.execute_tools.tools.run_checks")
 APP = 'def add(a, b):\n    """\n    >>> add(1, 1)\n    2\n    """\n    return a + b\n'
 UNAVAILABLE = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no sandbox")
 

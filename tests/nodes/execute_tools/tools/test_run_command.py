@@ -8,27 +8,27 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.environment import bubblewrap
-from nodes.execute_tools.environment.change_records import FileEffect, FileState
-from nodes.execute_tools.environment.commands import CommandResult, CommandRules, Commands, open_commands
-from nodes.execute_tools.environment.processes import Ends, EndsOfOutput
-from nodes.execute_tools.environment.resource_limits import Limit, LimitReached
-from nodes.execute_tools.environment.tree_status import Unwatched
-from nodes.execute_tools.registry import ToolContext, ToolOutput
-from nodes.execute_tools.tools.command_output import LONGEST_LAST_WORDS, last_words, output_text
-from nodes.execute_tools.tools.diffs import unified_diff
-from nodes.execute_tools.tools.read_file import read_file
-from nodes.execute_tools.tools.run_command import run_command
-from nodes.execute_tools.tools.write_file import write_file
-from nodes.records import ChangeKind, Effect, FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
-from tests.nodes.execute_tools.environment.layout import sha
-from tests.nodes.execute_tools.environment.recorder_doubles import BrokenJournal, MemoryJournal
-from tests.nodes.execute_tools.tools.conftest import Bench
+from mendgraph.nodes.execute_tools.processes import bubblewrap
+from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
+from mendgraph.nodes.execute_tools.processes.commands import CommandResult, CommandRules, Commands, open_commands
+from mendgraph.nodes.execute_tools.processes.processes import Ends, EndsOfOutput
+from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, LimitReached
+from mendgraph.nodes.execute_tools.processes.tree_status import Unwatched
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.processes.command_output import LONGEST_LAST_WORDS, last_words, output_text
+from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
+from mendgraph.nodes.execute_tools.tools.read_file import read_file
+from mendgraph.nodes.execute_tools.tools.run_command import run_command
+from mendgraph.nodes.execute_tools.tools.write_file import write_file
+from mendgraph.nodes.records import ChangeKind, Effect, FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
+from tests.nodes.execute_tools.files.layout import sha
+from tests.nodes.execute_tools.files.recorder_doubles import BrokenJournal, MemoryJournal
+from tests.nodes.execute_tools.conftest import Bench
 
 RESULT = CommandResult(0, Ends(), Ends(), 0.1, 30.0)
 
 
-MODULE = import_module("nodes.execute_tools.tools.run_command")
+MODULE = import_module("mendgraph.nodes.execute_tools.tools.run_command")
 
 
 class Recorder:

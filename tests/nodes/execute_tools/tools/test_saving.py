@@ -7,16 +7,16 @@ from typing import Any, Literal, get_args
 
 import pytest
 
-from nodes.execute_tools.environment.change_records import UNKNOWN_SHA256, FileEffect, FileState
-from nodes.execute_tools.environment.command_changes import CommandChange, CommandChanges
-from nodes.execute_tools.environment.failures import invalid
-from nodes.execute_tools.environment.workspace import Workspace
-from nodes.execute_tools.journaled_calls import describe_effect
-from nodes.execute_tools.registry import ToolContext, ToolOutput
-from nodes.execute_tools.tools import saving as command_effects
-from nodes.execute_tools.tools.diffs import NO_FILE, Version, file_change, unified_diff
-from nodes.execute_tools.tools.read_file import read_file
-from nodes.execute_tools.tools.saving import (
+from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, FileEffect, FileState
+from mendgraph.nodes.execute_tools.processes.command_changes import CommandChange, CommandChanges
+from mendgraph.nodes.execute_tools.files.failures import invalid
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.journaled_calls import describe_effect
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.tools import saving as command_effects
+from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change, unified_diff
+from mendgraph.nodes.execute_tools.tools.read_file import read_file
+from mendgraph.nodes.execute_tools.tools.saving import (
     MOST_CHANGES,
     MOST_DIFF_CHARACTERS,
     LoadedText,
@@ -30,11 +30,11 @@ from nodes.execute_tools.tools.saving import (
     shown_unread,
     was_read,
 )
-from nodes.execute_tools.tools.text_files import TextFile, TextForm
-from nodes.guard.policy import judge_path
-from nodes.records import ChangeKind, FileChange, ToolError, ToolErrorCode, ToolResult
-from tests.nodes.execute_tools.environment.layout import sha
-from tests.nodes.execute_tools.tools.conftest import Bench
+from mendgraph.nodes.execute_tools.files.text_files import TextFile, TextForm
+from mendgraph.nodes.guard.policy import judge_path
+from mendgraph.nodes.records import ChangeKind, FileChange, ToolError, ToolErrorCode, ToolResult
+from tests.nodes.execute_tools.files.layout import sha
+from tests.nodes.execute_tools.conftest import Bench
 
 
 def sha256(data: bytes) -> str:
@@ -192,7 +192,7 @@ def test_a_text_that_the_evidence_contradicts_is_not_written(bench: Bench, monke
         seen.append(asked)
         return refusal if asked[-1] == "x = 2\n" else None
 
-    monkeypatch.setattr("nodes.execute_tools.tools.saving.judged_evidence", judged)
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.tools.saving.judged_evidence", judged)
     context = ToolContext(bench.workspace)
     assert save_text(context, "a.py", "x = 2\n", before) == ToolOutput.failed(refusal)
     assert bench.bytes_of("a.py") == b"x = 1\n"

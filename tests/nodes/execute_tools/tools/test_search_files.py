@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from nodes.execute_tools.environment.processes import ProcessResult
-from nodes.execute_tools.environment.workspace import OpenedFile, Workspace
-from nodes.execute_tools.secrets.redact import MARK
-from nodes.execute_tools.tools.search_files import (
+from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
+from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
+from mendgraph.nodes.execute_tools.secrets.redact import MARK
+from mendgraph.nodes.execute_tools.tools.search_files import (
     LINE_CHARACTERS,
     MAX_SHOWN_BYTES,
     FileMatches,
@@ -22,9 +22,9 @@ from nodes.execute_tools.tools.search_files import (
     search_files,
     select,
 )
-from nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS, MIXED
-from tests.nodes.execute_tools.tools.conftest import Bench, deny_env
+from tests.nodes.execute_tools.conftest import Bench, deny_env
 
 MODULE = sys.modules[search_files.run.__module__]
 

@@ -2,11 +2,11 @@ import stat
 
 import pytest
 
-from nodes.execute_tools.tools.append_file import append_file
-from nodes.execute_tools.tools.read_file import read_file
-from nodes.execute_tools.tools.write_file import write_file
-from nodes.records import ChangeKind, ToolErrorCode
-from tests.nodes.execute_tools.tools.conftest import Bench
+from mendgraph.nodes.execute_tools.tools.append_file import append_file
+from mendgraph.nodes.execute_tools.tools.read_file import read_file
+from mendgraph.nodes.execute_tools.tools.write_file import write_file
+from mendgraph.nodes.records import ChangeKind, ToolErrorCode
+from tests.nodes.execute_tools.conftest import Bench
 
 
 def test_a_file_is_created_with_its_folders(bench: Bench) -> None:

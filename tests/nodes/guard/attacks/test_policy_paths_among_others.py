@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule, is_env_file
-from nodes.guard.policy import GuardConfig, judge_call, judge_path, judge_reply
-from nodes.records import Effect, ToolCall, ToolSpec, Verdict, VerdictKind
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule, is_env_file
+from mendgraph.nodes.guard.policy import GuardConfig, judge_call, judge_path, judge_reply
+from mendgraph.nodes.records import Effect, ToolCall, ToolSpec, Verdict, VerdictKind
 
 
 def spec(name: str, effect: Effect, *path_fields: str) -> ToolSpec:

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from nodes.parse.answers import TurnFacts
-from nodes.parse.reading import MOST_CALLS, Reader, ReplyReading, check_call, completed, foreign_calls, read_reply
-from nodes.records import (
+from mendgraph.nodes.parse.answers import TurnFacts
+from mendgraph.nodes.parse.reading import MOST_CALLS, Reader, ReplyReading, check_call, completed, foreign_calls, read_reply
+from mendgraph.nodes.records import (
     Answer,
     CallError,
     ExtractionError,

@@ -1,0 +1,586 @@
+"""What a run may do, on which model, within which limits: the form that LangGraph Studio shows.
+
+The context of a turn is stored in the state when the turn begins (`mendgraph.graph.machine.state`), so that a resumed run cannot fall
+back to other limits. It holds no secrets: the endpoint's key comes from `OPENAI_API_KEY`.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
+
+from mendgraph.nodes.call_model.budget import APILimits
+from mendgraph.nodes.call_model.endpoint import FallbackProblem, ModelOptions, models_in_order
+from mendgraph.nodes.call_model.limits import RunLimits, account_problem
+from mendgraph.nodes.call_model.prices import Price
+from mendgraph.nodes.call_model.prompts.profiles import find_profile
+from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
+from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit, RetryPolicy
+from mendgraph.nodes.execute_tools.secrets.keys import is_secret_key
+from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
+from mendgraph.nodes.loop_check.repetition import LoopConfig
+from mendgraph.nodes.records import EditForm, Profile, Protocol
+
+if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
+    from mendgraph.nodes.execute_tools.call_policy import CallRules
+
+MAX_CALLS_PER_TURN_LIMIT = 1_000
+"""The most calls that a context may allow in one turn; `mendgraph.graph.machine.build` derives its recursion limit from it."""
+
+
+MOST = 2**53
+"""The largest count that a context may hold: JSON and the checkpoints hold it exactly."""
+
+
+REPLY_TOKENS = 2_048
+"""Output tokens of one reply, where nobody says how many."""
+
+_OWN_FIELDS = {
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens"), "max_output_tokens_per_call"),
+    **dict.fromkeys(("model", "model_name", "model_id", "azure_deployment", "deployment_name"), "model"),
+    **{name: name for name in ("temperature", "seed", "reasoning_effort", "use_responses_api")},
+    **dict.fromkeys(("messages", "tools", "stream", "stream_options", "stop"), "protocol or mode"),
+    **dict.fromkeys(("extra_body", "model_kwargs"), "the names of the single settings"),
+    "max_retries": "provider_retries",
+}
+"""Settings that the run decides itself, and what to use instead."""
+
+_HARMLESS = frozenset({"prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "cache_control"})
+_DECIDED_LIMITS = frozenset({"api", "wrap_up", "max_output_tokens_per_call"})
+_ENDPOINT_WORDS = re.compile(
+    r"(?:^|_)(?:api_?key|apikey|(?:access|auth|bearer|session|api)_token|secret|password|credentials?|base|base_?url|url|uri|endpoint|host|proxy|headers?|"
+    r"query|client|transport|http|callbacks|cache|region|project|organization|profile_name)(?:_|$)"
+)
+"""Parts of the names of settings that choose where calls go, or who pays them."""
+
+
+def _names_in(value: object) -> Iterator[str]:
+    """The names in a JSON value, at any depth."""
+    if isinstance(value, dict):
+        yield from map(str, value)
+    if isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _names_in(each)
+
+
+class Setting(NamedTuple):
+    """What else there is to know of a field, beside its type, default, bounds and description.
+
+    `trust` says when a workspace's own file may set it although the user does not trust the file: the name of a rule
+    in `mendgraph.graph.configuration.trust`, or the values in order, the strictest one first; "" is never. `option` is the option
+    of the command line, with its metavar, "" where there is none; `choices` are its values where the field takes more.
+    """
+
+    trust: str | tuple[str | None, ...] = ""
+    option: str = ""
+    choices: tuple[str, ...] = ()
+
+
+def _setting(
+    default: Any,
+    description: str,
+    *,
+    at: str | tuple[str, ...] = "call_model",
+    trust: str | tuple[str | None, ...] = "",
+    option: str = "",
+    choices: tuple[str, ...] = (),
+    **bounds: Any,
+) -> Any:
+    """A field of `AgentContext`: all that there is to know of it. `at` are the nodes at which Studio's form shows it.
+
+    Source: `langgraph_nodes`, an extension of JSON schema that Studio reads.
+    """
+    made = Field(
+        default,
+        description=description,
+        json_schema_extra={"langgraph_nodes": [at] if isinstance(at, str) else [*at]},
+        **bounds,
+    )
+    made.metadata.append(Setting(trust, option, choices))
+    return made
+
+
+def _limit(default: Any, description: str, **more: Any) -> Any:
+    """The same of a limit: a count from 1 on, unless `more` bounds it; a workspace's own file may lower it."""
+    bounds: dict[str, Any] = {} if "gt" in more else {"ge": 1, "le": MOST}
+    return _setting(default, description, trust="less", **bounds, **more)
+
+
+class AgentContext(BaseModel):
+    """One run's permissions, model and limits. Every field has a safe default."""
+
+    # What was given may hold a password, such as an address with a login, which is refused and must not be repeated.
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+    )
+
+    workspace: str = _setting(
+        ".",
+        "Folder that the agent works in; '.' is where the command or the server was started. Nothing outside it "
+        "is touched.",
+        at="begin_turn",
+        min_length=1,
+    )
+    mode: Literal["read-only", "ask", "auto"] = _setting(
+        "auto",
+        "read-only: no changes. ask: a person approves each change. auto: changes inside the rules.",
+        at="guard",
+        trust=("read-only", "ask", "auto"),
+        option="--mode",
+    )
+
+    model: str | None = _setting(
+        None,
+        "Model: a name at the endpoint, 'provider:name' such as 'anthropic:claude-sonnet-4-6', or 'local' for the "
+        "embedded one. Default: found from the environment.",
+        option="--model NAME",
+    )
+    base_url: str | None = _setting(
+        None,
+        "Address of the OpenAI-compatible endpoint, or of the provider before the model's name. Default: "
+        "OPENAI_BASE_URL, or the provider's own.",
+        option="--base-url URL",
+    )
+    protocol: Literal["text", "native", "auto"] = _setting(
+        "auto",
+        "How calls travel. auto: text with the embedded model, native elsewhere.",
+        trust="any",
+        option="--protocol",
+    )
+    edit_form: Literal["replace", "blocks", "patch", "auto"] = _setting(
+        "auto", "How edits are written. auto: fenced blocks with the embedded model, replace elsewhere.", trust="any"
+    )
+    temperature: float | None = _setting(
+        None,
+        "Sampling temperature of the first try. Default: the model's own, and 0 for a small model.",
+        trust="any",
+        option="--temperature T",
+        ge=0.0,
+        le=2.0,
+    )
+    reasoning_effort: str | None = _setting(
+        None,
+        "How long a reasoning model thinks, such as low, medium or high. Default: as it is set up.",
+        trust=("none", "minimal", "low", "medium", "high", "xhigh"),
+        option="--reasoning-effort EFFORT",
+        pattern="^[a-z]{1,20}$",
+    )
+    model_kwargs: dict[str, Any] = _setting(
+        {}, "More settings, handed to the chat model: fields of its class, or of an endpoint's requests."
+    )
+    use_responses_api: bool | None = _setting(
+        None, "Use OpenAI's Responses API. Default: only for models of OpenAI's that have no other."
+    )
+    seed: int | None = _setting(
+        None, "Sampling seed, where the endpoint honours one.", trust="any", option="--seed N", ge=0, le=2**31 - 1
+    )
+    request_timeout_s: float = _setting(
+        300.0, "Longest time for one model call, in seconds.", trust="less", gt=0, le=3_600
+    )
+    idle_timeout_s: float = _setting(
+        120.0, "Longest silence in the middle of a reply that has begun, in seconds.", trust="less", gt=0, le=3_600
+    )
+    provider_retries: int = _setting(2, "Further tries after a transient endpoint failure.", trust="less", ge=0, le=10)
+    fallback_models: tuple[str, ...] = _setting(
+        (),
+        "Models to ask in turn where the model fails: 'name', 'local' or 'name @ https://host/v1'.",
+        option="--fallback MODEL",
+    )
+    window_tokens: int | None = _setting(
+        None,
+        "The model's window, input and output together. Default: by its name.",
+        option="--window-tokens N",
+        ge=1_024,
+        le=MOST,
+    )
+
+    max_calls_per_session: int = _limit(100, "Model calls in one thread.")
+    max_calls_per_turn: int = _setting(
+        10, "Model calls in one turn.", trust="less", option="--max-calls N", ge=1, le=MAX_CALLS_PER_TURN_LIMIT
+    )
+    max_input_tokens_per_session: int = _limit(100_000, "Input tokens in one thread.")
+    max_output_tokens_per_session: int = _limit(50_000, "Output tokens in one thread.")
+    max_input_tokens_per_turn: int | None = _limit(None, "Input tokens in one turn. Default: no limit.")
+    max_output_tokens_per_turn: int | None = _limit(None, "Output tokens in one turn. Default: no limit.")
+    max_output_tokens_per_call: int | None = _setting(
+        None,
+        "Output tokens in one reply. Default: 2,048, and for a reasoning model what the budget has left.",
+        trust="shorter",
+        ge=16,
+        le=MOST,
+    )
+    max_steps: int | None = _limit(
+        None, "Rounds of tool calls in one turn. Default: no limit.", at="loop_check", option="--max-steps N"
+    )
+    max_steps_soft: bool = _setting(
+        False, "Only report when max_steps is passed, instead of stopping.", at="loop_check", trust="off"
+    )
+    max_seconds: float | None = _limit(
+        None, "Seconds in model calls and tools in one turn.", option="--max-seconds S", gt=0
+    )
+    max_cost_usd: float | None = _limit(
+        None, "USD in one thread; the model needs a known price.", option="--max-cost-usd USD", gt=0
+    )
+    max_tokens_per_day: int | None = _limit(
+        None,
+        "Input and output tokens in one UTC day, in all workspaces. Default: no limit.",
+        option="--max-tokens-per-day N",
+    )
+    max_cost_usd_per_day: float | None = _limit(
+        None, "USD in one UTC day, in all workspaces. Default: no limit.", option="--max-cost-usd-per-day USD", gt=0
+    )
+    account: str = _setting(
+        "", "Whose spending this is, for limits over many runs: a project, a batch or a user.", option="--account NAME"
+    )
+    account_days: bool = _setting(
+        False, "Count the limits of a day against this account's runs alone, instead of all runs.", trust="off"
+    )
+    max_tokens_per_account: int | None = _limit(
+        None,
+        "Input and output tokens that the account may ever use. Default: no limit.",
+        option="--max-tokens-per-account N",
+    )
+    max_cost_usd_per_account: float | None = _limit(
+        None, "USD that the account may ever use. Default: no limit.", option="--max-cost-usd-per-account USD", gt=0
+    )
+    usd_per_million_input: float | None = _setting(
+        None, "Price of a million input tokens, in USD. Default: as the price list has it.", ge=0
+    )
+    usd_per_million_output: float | None = _setting(
+        None, "Price of a million output tokens, in USD. Default: as the price list has it.", ge=0
+    )
+    usd_per_million_cached_input: float | None = _setting(
+        None, "Price of a million input tokens from the endpoint's cache. Default: like other input.", ge=0
+    )
+    usd_per_million_cache_write: float | None = _setting(
+        None, "Price of a million input tokens written into its cache. Default: like other input.", ge=0
+    )
+    wrap_up: bool = _setting(
+        True,
+        "Hold one call back, in which a large model tells what is done and left when a limit ends it.",
+        trust="any",
+        option="--wrap-up/--no-wrap-up",
+    )
+
+    max_healing_attempts: int = _setting(
+        3, "Corrections in a row for malformed calls.", at="heal", trust="less", ge=0, le=20
+    )
+    max_schema_repairs: int = _setting(
+        2, "Corrections in a row for arguments that do not fit.", at="heal", trust="less", ge=0, le=20
+    )
+    repeat_window: int = _setting(
+        3, "Actions that loop control looks back on.", at=("guard", "loop_check"), ge=2, le=50
+    )
+    loop_repeat_threshold: int = _setting(
+        3, "Identical actions in the window that are a loop.", at=("guard", "loop_check"), trust="less", ge=2, le=50
+    )
+    loop_override_retries: int = _setting(
+        1,
+        "Refused repeats of a loop that end the run; 0 ends it at the loop itself.",
+        at="loop_check",
+        trust="less",
+        ge=0,
+        le=50,
+    )
+    read_max_lines: int = _limit(500, "Most lines of a file that one read_file shows.", at="execute_tools")
+    tool_timeout_s: float = _setting(
+        30.0, "Longest time for one tool call, in seconds.", at="execute_tools", trust="less", gt=0, le=3_600
+    )
+    tool_timeouts_s: dict[str, PositiveFloat] = _setting(
+        {},
+        "Longest time for one call of the tools named here, in seconds, instead of tool_timeout_s.",
+        at="execute_tools",
+        trust="times",
+    )
+    tool_retries: int = _setting(
+        1, "Further tries of a tool that says it may succeed then.", at="execute_tools", trust="less", ge=0, le=10
+    )
+    tool_retry_backoff_s: float = _setting(
+        0.5, "Seconds before the first retry of a tool.", at="execute_tools", ge=0, le=60
+    )
+    tool_quotas: dict[str, NonNegativeInt] = _setting(
+        {}, "Most calls in one turn of the tools named here.", at="execute_tools", trust="limits"
+    )
+    tool_calls_per_minute: dict[str, PositiveInt] = _setting(
+        {}, "Most calls in a minute of the tools named here.", at="execute_tools", trust="limits"
+    )
+    role: str | None = _setting(
+        None,
+        "Which tools may be used: reader, editor, operator, or a role of yours. Default: all.",
+        at=("guard", "execute_tools"),
+        trust=("reader", "editor", "operator", None),
+        option="--role ROLE",
+        choices=("reader", "editor", "operator"),
+    )
+    offer: Literal["few", "all"] = _setting(
+        "few", "Tools that the model is told of. few: what most tasks need, in the fewest tokens.", trust="any"
+    )
+    allowed_programs: tuple[str, ...] = _setting(
+        (),
+        "Programs that run_command may start, in a sandbox without network. Default: no commands.",
+        at="execute_tools",
+        trust="part",
+        option="--allow-program NAME",
+    )
+    readable_folders: tuple[str, ...] = _setting(
+        (),
+        "Folders outside the workspace that commands may read, such as a language's own installation.",
+        at="execute_tools",
+        trust="part",
+    )
+    allowed_hosts: tuple[str, ...] = _setting(
+        (),
+        "Hosts that http_get may ask: docs.python.org, *.example.com, host:8080. Default: no network.",
+        at="execute_tools",
+        trust="part",
+        option="--allow-host HOST",
+    )
+    allowed_private_hosts: tuple[str, ...] = _setting(
+        (),
+        "Those of allowed_hosts that may have a private address, such as a company's server.",
+        at="execute_tools",
+        trust="part",
+        option="--allow-private-host HOST",
+    )
+    http_max_bytes: int = _limit(1_000_000, "Bytes of one document, after decompression.", at="execute_tools")
+    http_timeout_s: float = _setting(
+        20.0, "Seconds for one http_get, redirects included.", at="execute_tools", trust="less", gt=0, le=3_600
+    )
+    allowed_extensions: tuple[str, ...] = _setting(
+        (),
+        "Kinds of files that may be used, such as .py or .md. Default: all that the rules allow.",
+        at=("guard", "execute_tools"),
+        trust="extensions",
+    )
+    evidence: bool = _setting(
+        True,
+        "Run examples of docstrings and the request, and tests of changed files, in a read-only sandbox.",
+        at=("parse", "execute_tools"),
+        trust="off",
+        option="--evidence/--no-evidence",
+    )
+    checks: tuple[str, ...] = _setting(
+        (),
+        "Commands that must succeed before a run is FINISHED, such as 'pytest -q'; in the same sandbox.",
+        at=("parse", "execute_tools"),
+        option="--check COMMAND",
+    )
+    checks_timeout_s: float = _setting(
+        60.0, "Longest time for one of the checks, in seconds.", at="execute_tools", trust="less", gt=0, le=3_600
+    )
+    max_failed_tries: int = _setting(
+        4,
+        "Tries in a row whose edits or checks may fail before the run ends.",
+        at=("parse", "loop_check"),
+        trust="less",
+        ge=1,
+        le=100,
+    )
+    read_ahead: bool = _setting(
+        True, "Read the files that the request names before the model is asked.", at="begin_turn", trust="any"
+    )
+    project_notes: bool = _setting(
+        True,
+        "Tell the model, where it is no small one, what the workspace's AGENTS.md or CLAUDE.md says.",
+        at="begin_turn",
+        trust="off",
+        option="--project-notes/--no-project-notes",
+    )
+    syntax_gate: Literal["off", "report", "refuse"] = _setting(
+        "report",
+        "An edit that breaks the syntax of a Python, JSON, TOML or YAML file. report: the model is told.",
+        at="execute_tools",
+        trust=("refuse", "report", "off"),
+    )
+    audit: bool = _setting(True, "Keep a log of all calls in the run's own folder.", at="execute_tools", trust="on")
+    answer_schema: dict[str, Any] | None = _setting(
+        None, "JSON schema that the value of final_answer must fit. Default: any text is an answer.", at="parse"
+    )
+
+    @field_validator("base_url")
+    @classmethod
+    def _no_login_in_the_address(cls, url: str | None) -> str | None:
+        if url is not None and "@" in url.partition("://")[2].partition("/")[0]:
+            raise ValueError("base_url may hold no user name or password: put the key into OPENAI_API_KEY")
+        return url
+
+    @field_validator("model_kwargs")
+    @classmethod
+    def _no_endpoint_in_the_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        for name in settings:
+            if name in _OWN_FIELDS:
+                raise ValueError(f"{name!r} cannot be given here: use {_OWN_FIELDS[name]}")
+            if name not in _HARMLESS and _ENDPOINT_WORDS.search(name.lower()):
+                raise ValueError(
+                    f"{name!r} chooses where calls go or who pays them: use base_url and the environment's keys, or"
+                    " give a chat model of your own with model=..."
+                )
+        try:
+            json.dumps(settings)
+        except (TypeError, ValueError, RecursionError):
+            raise ValueError(
+                "only JSON values can be given here: strings, numbers, booleans, null, lists and objects"
+            ) from None
+
+        if key := next((name for name in _names_in(settings) if is_secret_key(name)), ""):
+            raise ValueError(f"{key!r} holds a key: set it in the environment, or give a chat model with model=...")
+        return settings
+
+    @field_validator("account")
+    @classmethod
+    def _nameable_account(cls, account: str) -> str:
+        if (problem := account_problem(account)) is not None:
+            raise ValueError(problem)
+        return account
+
+    @field_validator("allowed_extensions")
+    @classmethod
+    def _with_a_dot(cls, extensions: tuple[str, ...]) -> tuple[str, ...]:
+        kinds = tuple(f".{each.removeprefix('.').lower()}" for each in extensions)
+        for kind in kinds:
+            if not re.fullmatch(r"\.[^./\s]+", kind):
+                raise ValueError(f"{kind!r} is no extension: name them like .py or .md, without inner dots")
+        return kinds
+
+    @model_validator(mode="after")
+    def _both_prices(self) -> Self:
+        if (self.usd_per_million_input is None) != (self.usd_per_million_output is None):
+            raise ValueError("usd_per_million_input and usd_per_million_output are given together")
+        for name in ("usd_per_million_cached_input", "usd_per_million_cache_write"):
+            if getattr(self, name) is not None and self.usd_per_million_input is None:
+                raise ValueError(f"{name} needs usd_per_million_input as well")
+        return self
+
+    @field_validator("fallback_models")
+    @classmethod
+    def _usable_fallbacks(cls, fallbacks: tuple[str, ...]) -> tuple[str, ...]:
+        found = models_in_order(None, None, fallbacks)
+        if isinstance(found, FallbackProblem):
+            raise ValueError(found.message)  # noqa: TRY004 - what pydantic tells of a field
+        return fallbacks
+
+    def price(self) -> Price | None:
+        """The price that this context gives to every model, None where it gives none."""
+        if self.usd_per_million_input is None or self.usd_per_million_output is None:
+            return None
+        return Price(
+            input=self.usd_per_million_input,
+            output=self.usd_per_million_output,
+            cached_input=self.usd_per_million_cached_input,
+            cache_write=self.usd_per_million_cache_write,
+        )
+
+    def model_options(self) -> ModelOptions:
+        """How the run wants its chat model set up."""
+        return ModelOptions(
+            reasoning_effort=self.reasoning_effort,
+            model_kwargs=self.model_kwargs,
+            use_responses_api=self.use_responses_api,
+        )
+
+    def profile(self, embedded: bool, model: str, *, tools: bool = True, thinks: bool = False) -> Profile:
+        """How a turn talks to its model: as the shipped profile of its family says, but for what is set here.
+
+        A model that has no native `tools` is talked to in text; one that was set up so `thinks` before it answers.
+        """
+        known = find_profile(model)
+        protocol = known.protocol if self.protocol == "auto" else Protocol(self.protocol)
+        protocol = protocol if tools else Protocol.TEXT
+        form = known.edit_form if self.edit_form == "auto" else EditForm(self.edit_form)
+        loose = self.edit_form == "auto" and (known.small or protocol is Protocol.TEXT)
+        return Profile(
+            protocol=protocol,
+            edit_form=form,
+            embedded=embedded,
+            family=known.family,
+            small=known.small,
+            steps_down=loose and form is EditForm.REPLACE,
+            reasoning=thinks or known.reasoning or self.reasoning_effort not in (None, "none"),
+        )
+
+    def limits(self, profile: Profile | None = None) -> RunLimits:
+        """The run's limits, as the ledger wants them. A small model's account of itself is worth no call."""
+        return RunLimits(
+            api=APILimits(
+                max_calls_per_session=self.max_calls_per_session,
+                max_calls_per_turn=self.max_calls_per_turn,
+                max_input_tokens_per_session=self.max_input_tokens_per_session,
+                max_output_tokens_per_session=self.max_output_tokens_per_session,
+            ),
+            wrap_up=self.wrap_up and not (profile and profile.small),
+            max_output_tokens_per_call=self._reply_tokens(profile),
+            **{name: getattr(self, name) for name in RunLimits.model_fields if name not in _DECIDED_LIMITS},
+        )
+
+    def _reply_tokens(self, profile: Profile | None) -> int | None:
+        """The most output tokens of one reply; None where only the budget bounds it, thoughts included."""
+        if self.max_output_tokens_per_call is not None:
+            return self.max_output_tokens_per_call
+        return None if profile and profile.reasoning else REPLY_TOKENS
+
+    def healing(self, profile: Profile) -> SelfHealingConfig:
+        """How often malformed replies are asked for again, and small models met with the facts."""
+        return SelfHealingConfig(
+            max_retries=self.max_healing_attempts,
+            max_schema_repairs=self.max_schema_repairs,
+            max_claims=max(1, self.max_failed_tries - 2) if profile.small else 1,
+        )
+
+    def calls(self, allowed: frozenset[str]) -> "CallRules":
+        """What is allowed of each tool call; `allowed` are the tools of the run's role."""
+        from mendgraph.nodes.execute_tools.call_policy import CallRules
+
+        return CallRules(
+            timeouts={"run_checks": self._checks_time_s(), **self.tool_timeouts_s},
+            retries=RetryPolicy(self.tool_retries, self.tool_retry_backoff_s, ()),
+            allowed=allowed,
+            read_only=self.mode == "read-only",
+            rate_limits={name: RateLimit(calls, 60.0) for name, calls in self.tool_calls_per_minute.items()},
+            quotas=self.tool_quotas,
+        )
+
+    def _checks_time_s(self) -> float:
+        """Wall time for all checks of an answer, in seconds: those that are configured, and the examples and tests."""
+        return self.checks_timeout_s * len(self.checks) + self.tool_timeout_s
+
+    def network(self) -> "NetworkRules":
+        """What http_get may ask."""
+        from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
+
+        return NetworkRules(
+            hosts=self.allowed_hosts,
+            allow_private=self.allowed_private_hosts,
+            max_bytes=self.http_max_bytes,
+            timeout_s=self.http_timeout_s,
+        )
+
+    def loop(self) -> LoopConfig:
+        """When repetition is a loop."""
+        return LoopConfig(
+            window=self.repeat_window,
+            threshold=self.loop_repeat_threshold,
+            max_overrides=self.loop_override_retries,
+            max_failed_tries=self.max_failed_tries,
+        )
+
+
+SETTINGS: Mapping[str, Setting] = {
+    name: next(each for each in field.metadata if isinstance(each, Setting))
+    for name, field in AgentContext.model_fields.items()
+}
+"""What else there is to know of each field."""

@@ -1,0 +1,378 @@
+"""The folder of a batch: which tasks were begun, what came of them, and their patches, safe from a kill at any moment.
+
+    batch.json      the batch's name, and the options of its last start
+    begun.jsonl     a line for each task that was begun, with its hash, and for each commit that copies are made of
+    results.jsonl   a line for each task that is done with
+    patches/        what each task has changed
+    work/           the copies of the workspaces, unless they are made elsewhere
+
+A result's patch is on the disk before its line is, so what has a line is whole. A line that a kill tore is cut off.
+"""
+
+import errno
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Final, NamedTuple, Self
+
+from pydantic import ValidationError
+
+from mendgraph.graph.fleet.batch.orders import TaskResult, TaskUsage, Worked
+from mendgraph.graph.fleet.batch.tasks import BatchTask
+from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
+from mendgraph.nodes.execute_tools.store.run_folder import remove_run_folder, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular, read_bytes
+from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode
+
+BATCH: Final = "batch.json"
+BEGUN: Final = "begun.jsonl"
+RESULTS: Final = "results.jsonl"
+PATCHES: Final = "patches"
+WORK: Final = "work"
+
+_SCHEMA: Final = 1
+_LOCK: Final = "batch"
+_OURS: Final = re.compile(rf"{_LOCK}\.lock(\.json(\.new)?)?|\.{re.escape(BATCH)}\.[0-9a-f]+")
+"""What a start leaves behind that was killed before the folder was a batch's."""
+_NAME: Final = re.compile(r"[0-9a-f]{8,32}")
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+_NO_FILE: Final = (
+    "is a link, a pipe or a device, and a file is needed: put the file itself there, or name another folder (--out)."
+)
+
+
+class _NoFileError(Exception):
+    """The message is the path of what should be a file."""
+
+
+class Done(NamedTuple):
+    """What is remembered of a task that has its result: the hash of the task, its end, and what it has used.
+
+    `in_copy_alone`: no patch could be made of what it changed.
+    """
+
+    task: str
+    kind: OutcomeKind
+    usage: TaskUsage
+    in_copy_alone: bool = False
+
+
+def done_of(result: TaskResult) -> Done:
+    """What is remembered of this result."""
+    return Done(result.task, result.kind, result.usage, result.error is not None and bool(result.base))
+
+
+@dataclass
+class BatchFolder:
+    """The folder of a batch that this process works on: nobody else can meanwhile. Use it as a context manager."""
+
+    path: str
+    batch: str
+    lock: RunLock
+    results_fd: int
+    begun_fd: int
+    is_new: bool = False
+    done: dict[str, Done] = field(default_factory=dict)
+    begun: dict[str, str] = field(default_factory=dict)
+    pins: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        """Return the folder."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave it to others."""
+        self.close()
+
+    def close(self) -> None:
+        """Leave it to others."""
+        os.close(self.results_fd)
+        os.close(self.begun_fd)
+        self.lock.release()
+
+    def known_hash(self, task_id: str) -> str | None:
+        """The hash of the task when it was begun, None where it was not begun yet."""
+        return self.begun.get(task_id) or (self.done[task_id].task if task_id in self.done else None)
+
+    def begin(self, task: BatchTask) -> None:
+        """Write down that a task is begun, before anything is done for it.
+
+        Raises:
+            OSError: the disk refuses it.
+        """
+        if task.id not in self.begun:
+            _append(self.begun_fd, {"id": task.id, "task": task.sha256})
+            self.begun[task.id] = task.sha256
+
+    def pin(self, workspace: str, revision: str, commit: str) -> None:
+        """Write down of which commit the copies of a workspace are, at this start and at each later one.
+
+        Raises:
+            OSError: the disk refuses it.
+        """
+        _append(self.begun_fd, {"workspace": workspace, "revision": revision, "commit": commit})
+        self.pins[workspace, revision] = commit
+
+    def write(self, worked: Worked) -> TaskResult:
+        r"""Bring a patch and then its result onto the disk; the result as it is written there.
+
+        Bytes of file names that are no UTF-8, which no JSON holds, become escapes such as `\udcff`.
+
+        Raises:
+            OSError: the disk refuses it. The file of results is then as it was.
+        """
+        result = worked.result
+        if worked.patch:
+            name = f"{PATCHES}/{result.id}.patch"
+            _write_whole(os.path.join(self.path, name), worked.patch)
+            result = result.model_copy(update={"patch": name, "patch_sha256": sha256(worked.patch).hexdigest()})
+        result = result.model_copy(update={"value": _as_text(result.value)})
+        line = _as_text(result.model_dump(mode="json"))
+        result = TaskResult.model_validate_json(json.dumps(line))
+        _append(self.results_fd, line)
+        os.fsync(self.results_fd)
+        self.done[result.id] = done_of(result)
+        return result
+
+
+def is_batch_folder(path: str) -> bool:
+    """Whether a batch has begun in the folder."""
+    return os.path.lexists(os.path.join(path, BATCH))
+
+
+def open_batch_folder(path: str, options: Mapping[str, Any]) -> BatchFolder | ToolError:
+    """Take the folder, which is made where there is none, and read what is in it.
+
+    UNAVAILABLE: another process works on this batch. CONFLICT: the folder holds something else. INVALID_ARGUMENT: its
+    files cannot be read. Otherwise the code is that of what the file system refuses.
+    """
+    try:
+        os.makedirs(path, exist_ok=True)
+        strangers = [] if is_batch_folder(path) else _strangers(path)
+    except OSError as error:
+        return os_failure(error, "make the batch's folder", path)
+    if strangers:
+        message = (
+            f"The folder {quoted(path)} is no batch's: it holds {quoted(strangers[0])}. Name another one with --out,"
+            " or a new one, which is made."
+        )
+        return ToolError(code=ToolErrorCode.CONFLICT, message=message)
+    lock = RunLock(path, name=_LOCK, what="on this batch")
+    busy = lock.acquire(Owner(f"batch {os.path.basename(path)}"))
+    if busy is not None:
+        return busy
+    try:
+        found = _opened(path, options, lock)
+    except OSError as error:
+        found = os_failure(error, "open the batch's folder", path)
+    if isinstance(found, ToolError):
+        lock.release()
+    return found
+
+
+def read_results(path: str) -> Iterator[TaskResult]:
+    """The results in a batch's folder, one after another; a line that is just being written is left out.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open_regular(os.path.join(path, RESULTS)) as file:
+        for line in lines_of(file, RESULTS):
+            if line.endswith(b"\n"):
+                yield TaskResult.model_validate_json(line)
+
+
+def forget_run(root: str, run_id: str) -> None:
+    """Remove what is kept of the run in a copy that is removed as well: nothing could be done with it any more.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    remove_run_folder(run_id)
+    with suppress(FileNotFoundError):
+        shutil.rmtree(workspace_folder_path(root))
+
+
+def copies_in(folder: str) -> list[str]:
+    """The names in a folder of copies; none where it is not there."""
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+
+
+def _opened(path: str, options: Mapping[str, Any], lock: RunLock) -> BatchFolder | ToolError:
+    is_new = not is_batch_folder(path)
+    batch = _batch_name(path, options)
+    if isinstance(batch, ToolError):
+        return batch
+    for name in (PATCHES, WORK):
+        os.makedirs(os.path.join(path, name), exist_ok=True)
+    descriptors: list[int] = []
+    try:
+        descriptors += [_open_lines(os.path.join(path, RESULTS))]
+        descriptors += [_open_lines(os.path.join(path, BEGUN))]
+        _sync_folder(path)
+        folder = BatchFolder(path, batch, lock, descriptors[0], descriptors[1], is_new=is_new)
+        problem = _read_done(folder) or _read_begun(folder)
+    except _NoFileError as error:
+        problem = ToolError(code=ToolErrorCode.CONFLICT, message=f"{quoted(str(error))} {_NO_FILE}")
+    except BaseException:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise
+    if problem is not None:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return problem
+    return folder
+
+
+def _open_lines(path: str) -> int:
+    """The open file of lines, made where there is none; a link is not followed, as its file would be cut and written.
+
+    Raises:
+        OSError: it cannot be opened.
+        _NoFileError: it is a link, a pipe or a device.
+    """
+    try:
+        descriptor = os.open(path, _APPEND, 0o644)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENXIO}:
+            raise _NoFileError(path) from error
+        raise
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise _NoFileError(path)
+
+
+def _batch_name(path: str, options: Mapping[str, Any]) -> str | ToolError:
+    """The batch's name: that of the folder, or a new one. The options of this start are written down beside it."""
+    file = os.path.join(path, BATCH)
+    data = read_bytes(file)
+    if isinstance(data, ToolError) and data.code is not ToolErrorCode.NOT_FOUND:
+        return data
+    known = {"schema": _SCHEMA, "batch": secrets.token_hex(6)} if isinstance(data, ToolError) else _json(data)
+    match known:
+        case {"schema": int(schema), "batch": str(name)} if schema == _SCHEMA and _NAME.fullmatch(name):
+            whole = {"schema": _SCHEMA, "batch": name, "options": dict(options)}
+            _write_whole(file, json.dumps(whole, indent=2, ensure_ascii=True).encode() + b"\n")
+            return name
+    message = f"{quoted(file)} is no file of this version of mendgraph: put it back, or name another folder (--out)."
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def _json(data: bytes) -> object:
+    """What the text holds; None where it is no JSON."""
+    try:
+        found: object = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return found
+
+
+def _strangers(path: str) -> list[str]:
+    return sorted(name for name in os.listdir(path) if not _OURS.fullmatch(name))
+
+
+def _read_done(folder: BatchFolder) -> ToolError | None:
+    for number, line in enumerate(_whole_lines(folder.results_fd, RESULTS), 1):
+        try:
+            result = TaskResult.model_validate_json(line)
+        except ValidationError:
+            return _unreadable(folder, RESULTS, number, "no result")
+        if result.id in folder.done:
+            return _unreadable(folder, RESULTS, number, f"a second result of the task {result.id!r}")
+        folder.done[result.id] = done_of(result)
+    return None
+
+
+def _read_begun(folder: BatchFolder) -> ToolError | None:
+    for number, line in enumerate(_whole_lines(folder.begun_fd, BEGUN), 1):
+        match _json(line):
+            case {"id": str(task_id), "task": str(task)}:
+                folder.begun[task_id] = task
+            case {"workspace": str(workspace), "revision": str(revision), "commit": str(commit)}:
+                folder.pins[workspace, revision] = commit
+            case _:
+                return _unreadable(folder, BEGUN, number, "no note of a task")
+    return None
+
+
+def _unreadable(folder: BatchFolder, name: str, line: int, what: str) -> ToolError:
+    path = quoted(os.path.join(folder.path, name))
+    message = f"Line {line} of {path} is {what}: put it right, or remove the line, and the task is taken up again."
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def _whole_lines(descriptor: int, name: str) -> Iterator[bytes]:
+    """The lines of the file; what follows the last line end was torn by a kill, and is cut off."""
+    whole = 0
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        file.seek(0)
+        for line in lines_of(file, name):
+            if line.endswith(b"\n"):
+                whole += len(line)
+                yield line
+    if os.fstat(descriptor).st_size > whole:
+        os.ftruncate(descriptor, whole)
+        os.fsync(descriptor)
+
+
+def _as_text(value: Any) -> Any:
+    """The same JSON without halves of surrogate pairs, which could not be read again."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_as_text(name): _as_text(each) for name, each in value.items()}
+    return [_as_text(each) for each in value] if isinstance(value, list) else value
+
+
+def _append(descriptor: int, value: JsonMap) -> None:
+    """Add one line, wholly or not at all; ASCII, so that no separator of Unicode splits it."""
+    data = json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+    before = os.fstat(descriptor).st_size
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except OSError:
+        os.ftruncate(descriptor, before)
+        raise
+
+
+def _write_whole(path: str, data: bytes) -> None:
+    """Put a whole new file in the place of the old one, and onto the disk."""
+    folder, name = os.path.split(path)
+    new = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(new, _NEW, 0o644), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except BaseException:
+        if os.path.lexists(new):
+            os.unlink(new)
+        raise
+    _sync_folder(folder)
+
+
+def _sync_folder(path: str) -> None:
+    descriptor = os.open(path, _DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,163 @@
+"""What travels between a batch and whoever does its work, and what comes of a task. Pure; all of it can be pickled."""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, Protocol
+
+from pydantic import Field
+
+from mendgraph.graph.fleet.batch.tasks import BatchTask
+from mendgraph.graph.machine.run_records import Durability
+from mendgraph.nodes.records import OutcomeKind, Record, StopReason, ToolError, ToolErrorCode
+
+MOST_TRIES: Final = 3
+"""How often a task is tried whose process or machine dies of it, or with it."""
+
+LEFT_OPEN: Final = frozenset({StopReason.ACCOUNT_LIMIT, StopReason.DAY_LIMIT, StopReason.CANCELLED})
+"""Reasons that say nothing of the task itself, which has no result yet: a restart goes on with it."""
+
+WORKER_FAILED: Final = "worker_failed"
+"""The reason of a task whose worker died, or met an error that nobody expected."""
+
+
+class TaskUsage(Record):
+    """What a task has used, all tries together; `cost_usd` is None where the price of a call is not known.
+
+    Of the input, `cached_tokens` were read from the provider's cache and `cache_write_tokens` written into it; of the
+    output, `reasoning_tokens` were thought and not said.
+    """
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost_usd: float | None = 0.0
+
+
+class TaskResult(Record):
+    """What came of a task: one line of the file of results.
+
+    `kind`, `reason`, `message` and `answer` are those of the run's outcome. `error` says why there was no run to its
+    end: the copy could not be made, its settings are refused, or what worked on it died; the kind is then SYSTEM_ERROR
+    and `reason` `workspace_failed` or `worker_failed`. `changed` are the files that differ from `base`, the commit or
+    hash that the copy began with; `patch` is the path of the difference below the batch's folder, "" where there is
+    none, and `patch_sha256` that of its bytes. `seconds` is the time of the last try, `tries` how many there were, and
+    `resumed` says that the run went on from the store. `task` is the hash of the task (`BatchTask.sha256`).
+    """
+
+    id: str
+    kind: OutcomeKind
+    reason: str
+    message: str = ""
+    answer: str = ""
+    value: Any = None
+    changed: tuple[str, ...] = ()
+    patch: str = ""
+    patch_sha256: str = ""
+    usage: TaskUsage = Field(default_factory=TaskUsage)
+    seconds: float = 0.0
+    run_id: str = ""
+    copy_path: str = ""
+    base: str = ""
+    tries: int = 1
+    resumed: bool = False
+    error: ToolError | None = None
+    task: str = ""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the task is done with; others go on when the batch is started again, and are not written down."""
+        return self.reason not in LEFT_OPEN
+
+
+class WorkOrder(NamedTuple):
+    """A task to work on, in any process and on any machine.
+
+    `context` is the JSON of an `AgentContext`, and `given` that of the fields in it which the workspace's own settings
+    cannot change; they are read where `own_settings` says so, and may then only narrow what the context allows, unless
+    the hash of their file is `trusted` ("*": whatever it holds). `folder` is the place of the copy itself, not of its
+    parent, and `without` are folders that no copy holds. `packed` is the source in bytes, where the worker cannot
+    reach it. The task's revision is the commit that the batch has pinned; `known_as` is the hash that the task had
+    before. `tries` is the number of this try.
+    """
+
+    batch: str
+    task: BatchTask
+    context: str
+    folder: str
+    packed: bytes | None = None
+    given: str = "{}"
+    own_settings: bool = False
+    trusted: str = ""
+    without: tuple[str, ...] = ()
+    known_as: str = ""
+    durability: Durability = "sync"
+    tries: int = 1
+
+    @property
+    def task_hash(self) -> str:
+        """The hash of the task as it was given."""
+        return self.known_as or self.task.sha256
+
+    @property
+    def run_id(self) -> str:
+        """The name of the task's run: the same whenever and wherever it is worked on."""
+        return f"{self.batch}-{self.task.id}"
+
+    @property
+    def account(self) -> str:
+        """The name under which the whole batch's spending is counted."""
+        return f"batch/{self.batch}"
+
+    @property
+    def shared_name(self) -> str:
+        """The key of the copy in a shared store."""
+        return f"batch/{self.batch}/{self.task.id}"
+
+
+class Worked(NamedTuple):
+    """What came of an order. `patch` are the bytes of the difference, b"" where nothing was changed."""
+
+    result: TaskResult
+    patch: bytes = b""
+
+
+class Executor(Protocol):
+    """Does orders, several at a time. It takes an order only when somebody is free for it: the iterator is lazy."""
+
+    def run(self, orders: Iterator[WorkOrder]) -> Iterator[Worked]:
+        """What came of each order, as it comes. Orders are taken in the thread that asks for the next result.
+
+        Every order that was taken gives one result, whatever becomes of its worker, also after `cancel`. Where the
+        iterator is closed early, what is at work is ended at once.
+        """
+        ...
+
+    def cancel(self, reason: str) -> None:
+        """Take no further order, and let those at work stop early (`Session.stop`); signal handlers may call it.
+
+        `run` then gives what comes of those at work, with the reason `cancelled`, and ends.
+        """
+        ...
+
+
+def failed(order: WorkOrder, error: ToolError, reason: str = StopReason.WORKSPACE_FAILED.value) -> TaskResult:
+    """The result of a task that could not be worked on to its end."""
+    return TaskResult(
+        id=order.task.id,
+        kind=OutcomeKind.SYSTEM_ERROR,
+        reason=reason,
+        message=error.message,
+        run_id=order.run_id,
+        copy_path=order.folder,
+        tries=order.tries,
+        error=error,
+        task=order.task_hash,
+    )
+
+
+def cancelled(order: WorkOrder, reason: str) -> TaskResult:
+    """The result of a task that was stopped before its run could be; a restart takes it up. `reason`: "by Ctrl-C"."""
+    error = ToolError(code=ToolErrorCode.CANCELLED, message=f"The task was stopped {reason}.")
+    return failed(order, error, StopReason.CANCELLED).model_copy(update={"kind": OutcomeKind.BUDGET_STOP})

@@ -1,0 +1,203 @@
+"""One task of a batch on this machine: its copy, its run, its patch. Any thread of any process may do it."""
+
+import os
+from collections import deque
+from functools import partial
+from hashlib import sha256
+from typing import Final
+
+from mendgraph.graph.fleet.batch.copies import make_patch, prepare_copy
+from mendgraph.graph.fleet.batch.orders import (
+    LEFT_OPEN,
+    WORKER_FAILED,
+    Executor,
+    TaskResult,
+    TaskUsage,
+    Worked,
+    WorkOrder,
+    cancelled,
+    failed,
+)
+from mendgraph.graph.fleet.batch.settings import context_of
+from mendgraph.graph.machine.build_arguments import SessionOptions
+from mendgraph.graph.runs.events import Asked, Event
+from mendgraph.graph.runs.resume_plan import RETRIED
+from mendgraph.graph.machine.run_records import UNDONE, RunRecord
+from mendgraph.graph.runs.run_result import RunResult
+from mendgraph.graph.runs.runs import get_run
+from mendgraph.graph.runs.session import Session
+from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name, uses_postgres
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
+from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.records import JsonMap, Outcome, StopReason, ToolError, ToolErrorCode
+
+__all__ = ["LEFT_OPEN", "WORKER_FAILED", "Executor", "TaskResult", "TaskUsage", "WorkOrder", "Worked", "failed", "work"]
+
+GOES_ON: Final = RETRIED | {*LEFT_OPEN, UNDONE}
+"""Ends of a run that was stopped before its work was done: it is taken up, where others stand as they are."""
+
+LONGEST_BUSY_S: Final = 30.0
+"""How long a copy may be held by a worker that was killed, or a machine that was lost, before the task has failed."""
+
+_POLL_S: Final = 0.25
+_NOBODY: Final = "nobody"
+_CAPS: Final = ("max_tokens_per_account", "max_cost_usd_per_account")
+
+
+def work(order: WorkOrder, stop: StopRequest | None = None, options: SessionOptions | None = None) -> Worked:
+    """Work on a task to its end: make its copy, resume its run if the store knows it, else begin it.
+
+    `stop.ask(...)` lets it end early, from any thread; whoever asks repeats it until `work` returns, as a turn that
+    begins in the same moment may miss it once. `options` are those of `Session`, without its context and thread.
+
+    Never raises: what went wrong is in the result.
+    """
+    begun = monotonic_s()
+    try:
+        done = _work(order, stop or StopRequest(), options or {})
+    except Exception as error:  # noqa: BLE001 - one task's surprise is that task's result; the others go on
+        done = Worked(failed(order, _unexpected(error), WORKER_FAILED))
+    return done._replace(result=done.result.model_copy(update={"seconds": round(monotonic_s() - begun, 3)}))
+
+
+def _work(order: WorkOrder, stop: StopRequest, options: SessionOptions) -> Worked:
+    if stop.reason:
+        return Worked(cancelled(order, stop.reason))
+    copy = prepare_copy(order.task, order.folder, order.packed, without=order.without)
+    if isinstance(copy, ToolError):
+        return Worked(failed(order, copy))
+    context = context_of(order, copy.root)
+    if isinstance(context, ToolError):
+        return Worked(failed(order, context, StopReason.INVALID_REQUEST))
+    known = _known_run(order, copy.root)
+    if isinstance(known, ToolError):
+        return Worked(failed(order, known, StopReason.STORE_FAILED))
+    of_session: SessionOptions = {"durability": order.durability, **options, "thread_id": order.run_id}
+    with Session(context, **of_session) as session, stop.told(partial(_end_early, session, stop)):
+        result = _end_of(session, order, stop, known)
+    patch = make_patch(copy)
+    error, patch = (patch, b"") if isinstance(patch, ToolError) else (None, patch)
+    ran = get_run(order.run_id, copy.root)
+    outcome = result.outcome
+    return Worked(
+        TaskResult(
+            id=order.task.id,
+            kind=outcome.kind,
+            reason=outcome.reason,
+            message=outcome.message,
+            answer=outcome.answer,
+            value=outcome.value,
+            changed=outcome.changed_files if isinstance(ran, ToolError) else ran.files,
+            patch_sha256=sha256(patch).hexdigest() if patch else "",
+            usage=_usage(outcome.usage),
+            run_id=order.run_id,
+            copy_path=copy.root,
+            base=copy.base,
+            tries=order.tries,
+            resumed=known is not None,
+            error=error,
+            task=order.task_hash,
+        ),
+        patch,
+    )
+
+
+def _known_run(order: WorkOrder, root: str) -> RunRecord | ToolError | None:
+    """What the store knows of the task's run, None where it was not begun yet."""
+    if uses_postgres():
+        problem = _share(order, root)
+        if problem is not None:
+            return problem
+    found = get_run(order.run_id, root)
+    if isinstance(found, ToolError):
+        return None if found.code is ToolErrorCode.NOT_FOUND else found
+    if found.run_id != order.run_id:
+        return None
+    return _rebuilt(order, root) or found
+
+
+def _share(order: WorkOrder, root: str) -> ToolError | None:
+    """Let the copy be known in the shared store by a name that it has on every machine."""
+    folder = workspace_folder(root)
+    return folder if isinstance(folder, ToolError) else give_workspace_name(folder, order.shared_name)
+
+
+def _rebuilt(order: WorkOrder, root: str) -> ToolError | None:
+    """With a shared store the run may have been begun elsewhere: bring this copy to where it stands."""
+    if not uses_postgres():
+        return None
+    from mendgraph.nodes.execute_tools.journal.rebuilding import rebuild_workspace
+
+    rebuilt = rebuild_workspace(order.run_id, root)
+    return rebuilt if isinstance(rebuilt, ToolError) else None
+
+
+def _end_early(session: Session, stop: StopRequest) -> None:
+    """Let the run end once its step is whole: nobody tells its model that calls were left out, as it goes on later."""
+    session.stop(stop.reason, in_step=False)
+
+
+def _end_of(session: Session, order: WorkOrder, stop: StopRequest, known: RunRecord | None) -> RunResult:
+    """The end of the task's run: the one that it has, or the one that it comes to."""
+    if known is not None and (ended := _standing(session, known)) is not None:
+        return ended
+    begin = partial(_begin, session, order) if known is None else partial(_resume, session)
+    result, waited_s = begin(), 0.0
+    while result.outcome.reason is StopReason.WORKSPACE_BUSY and waited_s < LONGEST_BUSY_S and not stop.reason:
+        stop.wait(_POLL_S)
+        waited_s += _POLL_S
+        result = begin()
+    old = known is not None and any(getattr(known.context, name) != getattr(session.context, name) for name in _CAPS)
+    if old and result.outcome.reason is StopReason.ACCOUNT_LIMIT and not stop.reason:
+        return _resume(session)  # it went on under the limit that it was begun with, and there is another one now
+    return result
+
+
+def _begin(session: Session, order: WorkOrder) -> RunResult:
+    return _answered(session, session.work(order.task.prompt))
+
+
+def _resume(session: Session) -> RunResult:
+    return _answered(session, deque(session.resume(), maxlen=1)[0])
+
+
+def _answered(session: Session, last: Event) -> RunResult:
+    """The end of the turn; what needs a person's approval is refused, as nobody can be asked."""
+    while isinstance(last, Asked):
+        last = session.work_on(_NOBODY)
+    return session.result()
+
+
+def _standing(session: Session, known: RunRecord) -> RunResult | None:
+    """The end that the run has and keeps; None where it is to go on.
+
+    A process that is killed between the last step and the note of its end leaves the end in the state alone.
+    """
+    if known.state == "ended" and known.reason in GOES_ON:
+        return None
+    try:
+        ended = session.result()
+    except KeyError:  # it was killed before its first step
+        return None
+    outcome: Outcome | None = ended.outcome  # None while its turn is at work
+    return None if outcome is None or outcome.reason in GOES_ON else ended
+
+
+def _usage(used: JsonMap) -> TaskUsage:
+    return TaskUsage(
+        calls=used.get("total_calls", 0),
+        input_tokens=used.get("total_input_tokens", 0),
+        output_tokens=used.get("total_output_tokens", 0),
+        cached_tokens=used.get("cached_tokens", 0),
+        reasoning_tokens=used.get("reasoning_tokens", 0),
+        cache_write_tokens=used.get("cache_write_tokens", 0),
+        cost_usd=used.get("cost_usd", 0.0),
+    )
+
+
+def _unexpected(error: Exception) -> ToolError:
+    said = Redactor(known_values(os.environ)).text(f"{type(error).__name__}: {error}")
+    return ToolError(code=ToolErrorCode.IO_ERROR, message=f"The worker met an error that nobody expected ({said}).")

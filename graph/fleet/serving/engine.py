@@ -1,0 +1,161 @@
+"""Aegra behind our door: the application that `mendgraph serve` runs. Apache-2.0, from PyPI; it needs PostgreSQL."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from mendgraph.graph.fleet.serving.door import Door
+from mendgraph.graph.fleet.serving.door_answers import App
+from mendgraph.graph.fleet.serving.locks import Locks
+from mendgraph.graph.fleet.serving.opening import CannotServeError, open_desk
+from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE, PostgresUrl, postgres_url
+
+_FOLDER: Final = Path(__file__).parent
+CONFIGURATION: Final = _FOLDER / "langgraph.json"
+"""The same graph and users for `langgraph dev`, on one machine: `langgraph dev --config` takes it."""
+_SETTINGS: Final = {
+    "AEGRA_CONFIG": str(_FOLDER / "aegra.json"),
+    "REDIS_BROKER_ENABLED": "false",  # runs end with their server, and lost_runs says so; nothing is queued elsewhere
+    "CRON_ENABLED": "false",
+}
+_DEFAULTS: Final = {
+    "ENV_MODE": "PRODUCTION",  # the log has one JSON object for each line, and no colours
+    "LOG_LEVEL": "WARNING",
+    "SQLALCHEMY_POOL_SIZE": "8",
+    "SQLALCHEMY_MAX_OVERFLOW": "16",
+    "LANGGRAPH_MAX_POOL_SIZE": "8",
+}
+"""What an operator may set otherwise."""
+_RIGHTS: Final = (
+    "SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) AND (to_regnamespace('mendgraph') IS NOT"
+    " NULL OR has_database_privilege(current_database(), 'CREATE')), current_user, current_database()"
+)
+_LOOK_AGAIN_S: Final = 0.1
+_LAST_S: Final = 10
+"""Seconds for requests that are open when the server is told to end; then the runs have as long (`lost_runs`)."""
+_NO_NAME: Final = "postgresql://"
+"""The engine's drivers read the rest from the environment: they understand different URLs, and its migrations none
+with a % sign, which passwords are written with."""
+_CONNECTION: Final = {
+    "dbname": "PGDATABASE",
+    "hostaddr": "PGHOST",
+    **{
+        name: f"PG{name.replace('_', '').upper()}"
+        for name in ("host", "port", "user", "password", "passfile", "sslmode", "sslcert", "sslkey", "sslrootcert")
+    },
+    "target_session_attrs": "PGTARGETSESSIONATTRS",
+}
+"""Variables of libpq and asyncpg. Source: postgresql.org/docs/current/libpq-envars.html."""
+
+
+def create_app() -> App:
+    """The application, before it is started.
+
+    Raises:
+        CannotServeError: the extra `serve` is missing, nobody says where the database is, or there are no users.
+    """
+    desk = open_desk()
+    url = postgres_url()
+    if url is None:
+        raise CannotServeError(f"Servers share one PostgreSQL database: name it in {STORE_URL_VARIABLE}.")
+    if any(find_spec(name) is None for name in ("aegra_api", "greenlet", "psycopg")):
+        raise CannotServeError("The server is an extra: pip install 'mendgraph[serve]'.")
+    try:
+        desk.locks.keep()
+        check_rights(url)
+    except StoreError as error:
+        raise CannotServeError(str(error)) from None
+    os.environ.update(_SETTINGS, DATABASE_URL=_NO_NAME, **connection_variables(url.url))
+    for name, value in _DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    from aegra_api.main import app  # type: ignore[import-untyped, unused-ignore]
+
+    from mendgraph.graph.fleet.serving.engine_tables import hide_values, kept_rules, shorten_sessions
+    from mendgraph.graph.fleet.serving.lost_runs import EngineThreads, finish_runs
+
+    _log_tracebacks()
+    shorten_sessions(app)
+    threads = EngineThreads(desk.locks)
+    inner = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(application: Any) -> AsyncIterator[Any]:
+        async with AsyncExitStack() as running:
+            async with alone(desk.locks, "starting"):  # two servers that make the engine's tables at once fail
+                state = await running.enter_async_context(inner(application))
+                hide_values()
+                running.enter_context(kept_rules())
+                await running.enter_async_context(threads.watching())
+            yield state
+            await finish_runs()
+
+    app.router.lifespan_context = lifespan
+    return Door(app, desk.tenants, threads)
+
+
+def check_rights(url: PostgresUrl) -> None:
+    """See whether the tables can be made, which otherwise fails in the middle of the start.
+
+    Raises:
+        CannotServeError: the user may not.
+        StoreError: the database cannot be asked.
+    """
+    from mendgraph.nodes.execute_tools.store.postgres_connections import connections_to
+
+    connections = connections_to(url)
+    with connections.errors(), connections.connect() as connection:
+        may, user, database = connection.execute(_RIGHTS).fetchone() or (False, "", "")
+    if not may:
+        raise CannotServeError(
+            f"The user {user} may make no tables in the database {database}: make it theirs, for example with"
+            f' ALTER DATABASE "{database}" OWNER TO "{user}".'
+        )
+
+
+def _log_tracebacks() -> None:
+    """Write down where an error comes from: the engine's JSON lines only say that there is one."""
+    import structlog
+
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, structlog.stdlib.ProcessorFormatter):
+            handler.formatter.processors = (structlog.processors.format_exc_info, *handler.formatter.processors)
+
+
+@asynccontextmanager
+async def alone(locks: Locks, name: str) -> AsyncIterator[None]:
+    """Wait until this lock is ours, and hold it until the block ends; it ends with a process that dies in it."""
+    while not await asyncio.to_thread(locks.take, name):  # noqa: ASYNC110 - another process leaves it
+        await asyncio.sleep(_LOOK_AGAIN_S)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(locks.leave, name)
+
+
+def connection_variables(url: str) -> dict[str, str]:
+    """The database's URL, as environment variables that every driver reads."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    parts = conninfo_to_dict(url)
+    return {variable: str(parts[name]) for name, variable in _CONNECTION.items() if parts.get(name)}
+
+
+def run_server(host: str, port: int) -> int:
+    """Serve until the process is asked to end; the exit code: 1 where it did not start, which the log explains.
+
+    Raises:
+        CannotServeError: as `create_app` says.
+    """
+    app = create_app()
+    import uvicorn
+
+    config = uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_LAST_S)
+    server = uvicorn.Server(config)
+    server.run()
+    return 0 if server.started else 1

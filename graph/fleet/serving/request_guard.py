@@ -1,0 +1,125 @@
+"""Keeps web pages away from a server on this machine: `http.app` of the configurations for `langgraph dev` names it.
+
+Every page that a browser shows can send requests to a server on loopback, and one whose name is rebound to 127.0.0.1
+can read the answers as well. So each request is checked before the server's own routes and CORS see it: the name that
+it was sent to, the origin of the page that sent it, and that its body is JSON, which no form can send.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+
+from mendgraph.graph.fleet.serving.door_answers import App, Receive, Scope, Send, send_json
+from mendgraph.graph.fleet.serving.request_body import Refused
+
+HOSTS_VARIABLE: Final = "MENDGRAPH_HOSTS"
+"""More host names that the server is reached by, separated by commas. Its own address needs no mention."""
+
+STUDIO_ORIGINS: Final = tuple(f"https://{region}smith.langchain.com" for region in ("", "eu.", "aws.", "apac."))
+"""Where LangGraph Studio is. Source: langsmith.utils.get_host_url of langsmith 0.14."""
+
+_LOOPBACK: Final = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?")
+LOOPBACK_ORIGINS: Final = rf"https?://{_LOOPBACK.pattern}"
+
+_IN_PROCESS: Final = "/noauth"
+"""The root path of requests that the server sends to itself, which no client can set."""
+
+_JSON: Final = re.compile(r"application/json\s*(;.*)?", re.IGNORECASE)
+_OF_OTHERS: Final = frozenset({"cross-site", "same-site"})
+
+
+class RequestGuard:
+    """ASGI middleware that answers 403 or 415 to what a foreign page may have sent; all else goes on to `app`.
+
+    Origins are those of the server's own CORS configuration (`http.cors` in `langgraph.json`), each by its name: "*"
+    admits none. Without such a configuration they are Studio's and those of loopback.
+    """
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        cors = _cors(os.environ) or {"allow_origins": STUDIO_ORIGINS, "allow_origin_regex": LOOPBACK_ORIGINS}
+        self._origins = frozenset(cors.get("allow_origins") or ())
+        self._origin_pattern = re.compile(cors.get("allow_origin_regex") or r"(?!)")
+        self._hosts = frozenset(_named_hosts(os.environ))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request pass, or refuse it."""
+        inside = scope["type"] == "lifespan" or scope.get("root_path", "").split("/")[:2] == ["", _IN_PROCESS[1:]]
+        inside = inside or (scope.get("method"), scope.get("path")) == ("GET", "/ok")  # what health checks ask for
+        refused = None if inside else self.refused(scope.get("method", "GET"), _headers(scope))
+        if refused is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": "refused"})
+        else:
+            await send_json(refused.status, [], {"error": "refused", "detail": refused.detail}, send)
+
+    def refused(self, method: str, headers: Mapping[str, list[str]]) -> Refused | None:
+        """Why a request is not let in, None where it is; `headers` have lower-case names and all their values."""
+        host, origin = _only(headers.get("host", [])), _only(headers.get("origin", []))
+        if host is None or not (_LOOPBACK.fullmatch(host.lower()) or _name_of(host) in self._hosts):
+            shown = ascii(host) if host else "no name"
+            said = (
+                f"This server is not known as {shown}: address it as 127.0.0.1, or name the host in {HOSTS_VARIABLE}."
+            )
+            return Refused(403, said)
+        if "origin" not in headers:
+            refused = _is_sent_by_others(method, headers)
+        else:
+            refused = origin not in self._origins and not self._origin_pattern.fullmatch(origin or "")
+        if refused:
+            said = (
+                f"Pages of {ascii(origin) if origin else 'other sites'} may not use this server: add the origin to "
+                "http.cors.allow_origins in langgraph.json, or send the request from a program."
+            )
+            return Refused(403, said)
+        has_body = "transfer-encoding" in headers or set(headers.get("content-length", ())) - {"0"}
+        if has_body and not _JSON.fullmatch(_only(headers.get("content-type", [])) or ""):
+            return Refused(415, "The body of a request has to be JSON: send it as Content-Type: application/json.")
+        return None
+
+
+app = Starlette(middleware=[Middleware(RequestGuard)])
+"""No routes of its own: the server adds them behind the middleware."""
+
+
+def _cors(environment: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """The server's CORS configuration, from where `langgraph_api.config` has it."""
+    own = json.loads(environment.get("CORS_CONFIG") or "null")
+    cors: Mapping[str, Any] | None = own or json.loads(environment.get("LANGGRAPH_HTTP") or "{}").get("cors")
+    return cors
+
+
+def _named_hosts(environment: Mapping[str, str]) -> Iterable[str]:
+    """The names that the operator gives the server; `langgraph dev` says its own address, or that of its tunnel."""
+    yield from filter(None, (_name_of(each.strip()) for each in environment.get(HOSTS_VARIABLE, "").split(",")))
+    if url := environment.get("LANGGRAPH_API_URL", ""):
+        yield _name_of(url.partition("://")[2].partition("/")[0])
+
+
+def _name_of(host: str) -> str:
+    """A host without its port."""
+    return re.sub(r":\d{1,5}$", "", host.lower())
+
+
+def _is_sent_by_others(method: str, headers: Mapping[str, list[str]]) -> bool:
+    """Whether a page of another origin has sent this without saying its own; a link that is followed may."""
+    followed = method == "GET" and headers.get("sec-fetch-dest") == ["document"]
+    return not _OF_OTHERS.isdisjoint(headers.get("sec-fetch-site", ())) and not followed
+
+
+def _headers(scope: Scope) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, value in scope["headers"]:
+        found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+    return found
+
+
+def _only(values: list[str]) -> str | None:
+    """The value of a header that is there once."""
+    return values[0] if len(values) == 1 else None

@@ -1,0 +1,407 @@
+"""The nodes of one machine, bound to its tools and its models.
+
+Each method is one node: it takes the node's slice of the state with the turn's stored context, and calls its package.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any, TypeVar, cast
+from uuid import uuid4
+
+from langchain_core.language_models import BaseChatModel
+from langgraph.config import get_config, get_stream_writer
+from langgraph.errors import GraphBubbleUp
+from langgraph.runtime import Runtime, get_runtime
+from langgraph.types import Overwrite
+
+from mendgraph.graph.configuration.narrowing import client_context
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.given_context import Admission, given_context, run_id_of
+from mendgraph.graph.machine.guard_runtime import judge_calls, with_known_files
+from mendgraph.graph.machine.judged_workspace import WorkspaceFiles
+from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared
+from mendgraph.graph.telemetry.observing import OBSERVER
+from mendgraph.graph.machine.reply_reader import reply_reader, rescue
+from mendgraph.graph.machine.run_records import REQUEST_ID
+from mendgraph.graph.machine.slices import (
+    BeginTurnSlice,
+    CallModelSlice,
+    ExecuteToolsSlice,
+    GuardSlice,
+    HealSlice,
+    LoopCheckSlice,
+    ParseSlice,
+    StopSlice,
+    Watched,
+)
+from mendgraph.graph.machine.state import Update
+from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.graph.machine.workspace_records import WorkspaceRecords
+from mendgraph.nodes.begin_turn.node import begin_turn
+from mendgraph.nodes.begin_turn.noted_files import most_bytes
+from mendgraph.nodes.begin_turn.turn_start import Made, TurnResources
+from mendgraph.nodes.call_model import ledger
+from mendgraph.nodes.call_model.driver import Hands
+from mendgraph.nodes.call_model.node import acall_model, call_model
+from mendgraph.nodes.call_model.window import WHOLE
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, calls_in_loop
+from mendgraph.nodes.execute_tools.files.file_reads import FileContent
+from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+from mendgraph.nodes.execute_tools.network.url_rules import rule_problems
+from mendgraph.nodes.execute_tools.journaled_calls import Execution
+from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
+from mendgraph.nodes.guard.policy import judge_workspace, told_of_edit
+from mendgraph.nodes.heal.node import heal
+from mendgraph.nodes.loop_check.node import check
+from mendgraph.nodes.loop_check.signature import signature_of
+from mendgraph.nodes.parse.answers import schema_problem
+from mendgraph.nodes.parse.cutting import was_cut
+from mendgraph.nodes.parse.node import parse
+from mendgraph.nodes.parse.reading import foreign_calls
+from mendgraph.nodes.records import (
+    CallError,
+    JsonMap,
+    ModelReply,
+    OutcomeKind,
+    StopCause,
+    StopReason,
+    ToolCall,
+    ToolError,
+)
+from mendgraph.nodes.stop.node import finish, give_up
+
+Slice = TypeVar("Slice", ParseSlice, HealSlice, GuardSlice)
+_SAID_OF_REPLIES = ("corrections", "healing_attempts", "stop")
+
+
+class BoundNodes:
+    """All nodes of one machine. Holds no state of a run."""
+
+    def __init__(
+        self,
+        model: BaseChatModel | str | None,
+        tools: ToolRuntime,
+        stop: StopRequest | None = None,
+        context: AgentContext | None = None,
+        *,
+        served: bool = False,
+    ) -> None:
+        """Bind the nodes; nothing is opened or connected yet.
+
+        `stop` is how somebody lets a run end early, `context` that of runs that are given none. With `served` all runs
+        are those of a server's clients, whichever server it is.
+        """
+        self._stop, self._bound, self._served = stop, context, served
+        self._tools = tools
+        self._specs = tools.specs
+        self._models = ModelRuntime(model, tools, stop)
+
+    @property
+    def records(self) -> WorkspaceRecords:
+        """The records of the workspaces that this machine works in."""
+        return self._tools.records
+
+    def close(self) -> None:
+        """Close the connections that the nodes opened for sync calls."""
+        self._models.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop, and those for sync calls."""
+        await self._models.aclose()
+
+    def mark_turn(self, context: AgentContext, run_id: str, *, first: bool) -> None:
+        """Mark that a turn begins whose request has an id of the store's: see `REQUEST_ID`."""
+        self._models.begin(context, run_id, first=first)
+
+    def scrub(self, text: str) -> str:
+        """A person's words without secrets."""
+        return self._tools.redactor().text(text)
+
+    def read_file(self, context: AgentContext, path: str) -> bytes | None:
+        """The bytes of a file of the run's workspace, None where a tool may not have them."""
+        content = self._tools.workspace(context).read_file(path)
+        return content.data if isinstance(content, FileContent) else None
+
+    def begin_turn(self, state: BeginTurnSlice, runtime: Runtime[AgentContext]) -> Update:
+        """Store the turn's context, start its counters, and check what can be checked before anything is spent."""
+        given = given_context(self._asked(runtime), self._bound, state.get("context"))
+        if isinstance(given, StopCause):
+            return self._refused(state, given)
+        context = given if isinstance(given, AgentContext) else AgentContext()
+        root = check_workspace(context.workspace)
+        problem = root.message if isinstance(root, ToolError) else self._context_problem(context, root)
+        problem = problem if isinstance(given, AgentContext) else given
+        context = context if isinstance(root, ToolError) else context.model_copy(update={"workspace": root})
+        run_id = run_id_of(runtime) or state.get("run_id") or uuid4().hex
+        spent = self._spent_before(state, context, run_id)
+        update = begin_turn(state, self._turn_resources(state, context, problem or None, run_id))
+        window = state.get("window") or WHOLE
+        if window.tokens is not None:  # the model may be another one now
+            update["window"] = window.model_copy(update={"tokens": None})
+        for name, reason in ({} if update["stop"] else self._tools.lacks(context, run_id)).items():
+            _tell(run_id, name, {"reason": reason})
+        update |= {"context": context, "spending": ledger.begin_turn(spent), "run_id": run_id, "tool_counts": {}}
+        return _observed("begin_turn", state, update)
+
+    def _refused(self, state: BeginTurnSlice, cause: StopCause) -> Update:
+        """End the turn where it begins: nothing was looked at, and nothing is touched. Its context is the last one's.
+
+        A thread that has none gets none: a client of a server could go on with defaults, past what its operator allows.
+        """
+        profile = self._models.profile(AgentContext())
+        update = begin_turn(state, TurnResources(profile, cause.message, Overwrite, self.scrub, None))
+        spending = ledger.begin_turn(state.get("spending") or ledger.Spending())
+        run_id = state.get("run_id") or uuid4().hex
+        update |= {"stop": cause, "run_id": run_id, "spending": spending, "tool_counts": {}}
+        update |= {"context": state["context"]} if state.get("context") else {}
+        return _observed("begin_turn", state, update)
+
+    def _turn_resources(
+        self, state: BeginTurnSlice, context: AgentContext, problem: str | None, run_id: str
+    ) -> TurnResources:
+        profile, tools = self._models.profile(context), self._tools.usable(context)
+
+        def calls_made(items: list[ToolCall | CallError]) -> Made:
+            runs = self._tools.calls_made(context, Execution(run_id, "", state.get("step", 0)), items)
+            verdicts = state.get("verdicts") or []
+            return Made(
+                results={at: told_of_edit(items[at], verdicts[at], run.as_record()) for at, run in runs.items()},
+                files_read={path: sha256 for run in runs.values() for path, sha256 in run.output.files_read.items()},
+            )
+
+        return TurnResources(
+            profile,
+            problem,
+            Overwrite,
+            self.scrub,
+            None if problem else WorkspaceFiles(self._tools.workspace(context)),
+            root=context.workspace,
+            model_name=partial(self._models.model_name, context),
+            refused_media=partial(self._models.refused_media, context),
+            calls_made=calls_made,
+            specs=self._specs,
+            read_ahead=context.read_ahead and "read_file" in tools,
+            checked=profile.small and "run_checks" in tools and self._tools.can_check(context),
+            most_notes=(
+                most_bytes(profile, self._models.window_tokens(context, profile)) if context.project_notes else 0
+            ),
+            tell=partial(_tell, run_id),
+        )
+
+    def call_model(self, state: CallModelSlice) -> Update:
+        """Make the next model call."""
+        ready = self._models.prepared(state) or self._models.prepare(state)
+        return self._costed(state, call_model(state, ready.settings, ready.tools, self._hands(state, ready)))
+
+    async def acall_model(self, state: CallModelSlice) -> Update:
+        """Make the next model call without blocking the event loop."""
+        ready = self._models.prepared(state)
+        if ready is None:
+            ready = await asyncio.to_thread(self._models.prepare, state)
+        return self._costed(state, await acall_model(state, ready.settings, ready.tools, self._hands(state, ready)))
+
+    def parse(self, state: ParseSlice) -> Update:
+        """Read the reply."""
+        said = self._as_written(state, "reply")
+        update = with_known_files(self._tools, state["context"], parse(said, reply_reader(self._tools, state)))
+        cut = "reply" in update and was_cut(said.get("reply") or ModelReply(), update["reply"])
+        update = self._tools.words.hidden(state["run_id"], update, "reply", "items", "errors", "answer")
+        if (state.get("reply") or ModelReply()).preloaded:
+            return update
+        if cut:
+            _tell(state["run_id"], "reply.cut", {})
+            update["spending"] = ledger.count_mending(state["spending"], cut=1)
+        valid = not update["errors"]
+        return self._watched(state, update, lambda vitals: observe_reply(vitals, valid))
+
+    def heal(self, state: HealSlice) -> Update:
+        """Repair the reply or ask for it again."""
+        reader = reply_reader(self._tools, state, told=False)
+        state = self._as_written(state, "reply")
+        update = heal(state, state["context"].healing(state["profile"]), partial(rescue, reader))
+        rescued = "reading" in update
+        update = with_known_files(self._tools, state["context"], update)
+        if rescued:
+            found = foreign_calls((state.get("reply") or ModelReply()).text, reader)
+            _tell(state["run_id"], "reply.rescued", {"dialect": found.dialect if found else ""})
+        asked = int(not rescued and "corrections" in update)
+        update = self._tools.words.hidden(state["run_id"], update, "reply", "items", *_SAID_OF_REPLIES)
+        update["spending"] = ledger.count_mending(state["spending"], rescued=int(rescued), asked_again=asked)
+        return _observed("heal", state, update)
+
+    def guard(self, state: GuardSlice) -> Update:
+        """Judge the calls."""
+        try:
+            judged = judge_calls(self._tools, self._as_written(state, "items"))
+        except GraphBubbleUp:
+            _observed("guard", state)
+            raise
+        update = self._tools.words.hidden(state["run_id"], judged, "items", "verdicts", "results")
+        if update["results"]:
+            log, items = self._tools.log(state["context"], state["run_id"]), update.get("items", state["items"])
+            for item, verdict, result in zip(items, update["verdicts"], update["results"], strict=True):
+                log.call(state.get("step", 0), item, verdict, result)
+        return _observed("guard", state, update)
+
+    def execute_tools(self, state: ExecuteToolsSlice) -> Update:
+        """Run the allowed calls, and charge the time to the turn; once a stop is asked for, no further call begins."""
+        with self._scope() as scope:
+            update = self._tools.run(state, get_stream_writer(), scope, _task())
+        return self._tools_watched(state, update)
+
+    async def aexecute_tools(self, state: ExecuteToolsSlice) -> Update:
+        """The same for an event loop, in which async tools run; a cancelled run changes nothing any more."""
+        with self._scope() as scope, calls_in_loop() as in_loop:
+            run = partial(self._tools.run, state, get_stream_writer(), scope, _task(), in_loop)
+            update = await await_call(run, scope=scope)
+        return self._tools_watched(state, update)
+
+    def loop_check(self, state: LoopCheckSlice) -> Update:
+        """Judge the step and settle it into the history."""
+        context, words = state["context"], partial(self._tools.words.written, state["run_id"])
+        update = check(
+            state,
+            context.loop(),
+            lambda call, spec: signature_of(words(call), spec, context.workspace),
+            self._specs,
+            context.workspace,
+        )
+        self._tools.words.forget(state["run_id"])
+        paid = not (state.get("reply") or ModelReply()).preloaded
+        spending = state["spending"]
+        update |= {"items": [], "spending": spending.model_copy(update={"steps": spending.steps + paid})}
+        return _observed("loop_check", state, update)
+
+    async def aloop_check(self, state: LoopCheckSlice) -> Update:
+        """The same in the event loop: nothing is waited for."""
+        return self.loop_check(state)
+
+    def finish(self, state: StopSlice) -> Update:
+        """End with the answer."""
+        return self._stopped(state, finish(state, ledger.usage_report(state["spending"])))
+
+    def budget_stop(self, state: StopSlice) -> Update:
+        """End on a limit: the one that a node named, or the one that the router saw."""
+        cause = state.get("stop") or ledger.exhausted_limit(state["spending"], state["context"].limits())
+        return self._given_up(state, OutcomeKind.BUDGET_STOP, cause)
+
+    def system_error(self, state: StopSlice) -> Update:
+        """End on a failure that the machine could not mend."""
+        return self._given_up(state, OutcomeKind.SYSTEM_ERROR, state.get("stop"))
+
+    def _given_up(self, state: StopSlice, kind: OutcomeKind, cause: StopCause | None) -> Update:
+        cause = cause or StopCause(reason=StopReason.CANCELLED, message="The run was stopped.")
+        return self._stopped(state, give_up(state, kind, cause, ledger.usage_report(state["spending"])))
+
+    def _stopped(self, state: StopSlice, update: Update) -> Update:
+        """Write what is left of the spending, and forget what the model wrote."""
+        self._models.flush()
+        self._tools.words.forget(state.get("run_id", ""))
+        return _observed(update["outcome"].kind.value, state, update)
+
+    def _asked(self, runtime: Runtime[AgentContext]) -> object:
+        """The context that the run was given, or what a client may have of it where it comes through a server.
+
+        LangGraph's servers say who they are in each run's configuration, where no client can take it away.
+        """
+        given: object = runtime.context
+        if isinstance(given, Admission) or not (self._served or runtime.server_info):
+            return given
+
+        allowed = client_context(given, self._bound)
+        return Admission(allowed, "") if isinstance(allowed, StopCause) else allowed
+
+    def _spent_before(self, state: BeginTurnSlice, context: AgentContext, run_id: str) -> ledger.Spending:
+        messages = state.get("messages") or []
+        marked = bool(messages) and str(messages[-1].id).startswith(REQUEST_ID)
+        return self._models.spent_before(state.get("spending"), context, run_id, marked=marked)
+
+    @contextmanager
+    def _scope(self) -> Iterator[CancellationScope]:
+        """The right of one step, which is closed when somebody wants the run to stop in it."""
+        scope, stop = CancellationScope(), self._stop
+
+        def close() -> None:
+            if stop and stop.in_step:
+                scope.close()
+
+        with stop.told(close) if stop else nullcontext():
+            yield scope
+
+    def _hands(self, state: CallModelSlice, ready: Prepared) -> Hands:
+        limits = ready.settings.budget.limits
+        return self._models.hands(limits, partial(_tell, state["run_id"], step=state.get("step", 0) + 1))
+
+    def _costed(self, state: CallModelSlice, update: Update) -> Update:
+        if trouble := self._models.unbooked():
+            _tell(state["run_id"], "spending.unbooked", {"reason": trouble})
+        update = self._tools.words.hidden(state["run_id"], update, "reply", "window")
+        reply, stop = update.get("reply"), update.get("stop")
+        if stop is not None:  # also what no endpoint said: an exception of a user's own model, an address with a login
+            return {**update, "stop": stop.model_copy(update={"message": self.scrub(stop.message)})}
+        if reply is None or reply.preloaded:
+            return update
+        tokens = reply.input_tokens + reply.output_tokens
+        return self._watched(state, update, lambda vitals: observe_cost(vitals, tokens, "tokens"))
+
+    def _as_written(self, state: Slice, channel: str) -> Slice:
+        """The slice with a channel as the model wrote it, which its state holds with marks."""
+        written: Any = self._tools.words.written(state["run_id"], state.get(channel))
+        return cast("Slice", {**state, channel: written}) if state.get(channel) else state
+
+    def _watched(
+        self, state: Watched, update: Update, observe: Callable[[Vitals], tuple[Vitals, Alert | None]]
+    ) -> Update:
+        """The update with the run's vital signs after it; an alert goes to whoever listens, and into the log."""
+        vitals, alert = observe(update.get("vitals") or state.get("vitals") or Vitals())
+        if alert is not None:
+            get_stream_writer()({"type": "alert", **alert.as_map()})
+            self._tools.log(state["context"], state["run_id"]).alert(alert.as_map())
+        return {**update, "vitals": vitals}
+
+    def _tools_watched(self, state: ExecuteToolsSlice, update: Update) -> Update:
+        for result in update["results"]:
+            update = self._watched(state, update, partial(observe_tool, ok=result.result.ok))
+        return update
+
+    def _context_problem(self, context: AgentContext, root: str) -> str | None:
+        """What no run can be made with, although each field of the context is fine by itself."""
+        secret = judge_workspace(root, self._tools.rules(context))
+        if secret is not None:
+            return secret
+        saver = get_config()["configurable"].get("__pregel_checkpointer", ...)
+        if context.mode == "ask" and saver is None:
+            return "mode 'ask' needs a checkpointer: without one the run cannot wait for a person's answer."
+        allowed = self._tools.allowed(context)
+        if isinstance(allowed, ToolError):
+            return allowed.message
+        checks = self._tools.checks(context) if context.checks else None
+        if isinstance(checks, ToolError):
+            return f"The checks of this run cannot be run. {checks.message}"
+        unpriced = self._models.problem(context)
+        for problem in (*rule_problems(context.network()), self._tools.unknown_tools(context), unpriced):
+            if problem:
+                return problem
+        return schema_problem(context.answer_schema or {})
+
+
+def _observed(node: str, state: Mapping[str, Any], update: Update | None = None) -> Update:
+    """The update, which whoever observes the run hears of; None where the node waits for a person."""
+    if observer := OBSERVER.get():
+        observer.node_ended(node, state, update)
+    return update or {}
+
+
+def _tell(run_id: str, name: str, payload: JsonMap, step: int = 0) -> None:
+    """Say what the run has to do without, what a call cost, or how a reply was read, to whoever listens."""
+    event = {"name": name, "payload": payload, "run_id": run_id, "step_id": str(step), "ms": 0}
+    get_stream_writer()({"type": "trace", **event})
+
+
+def _task() -> str:
+    """What LangGraph calls this execution of the node: the same when it is run again after a kill."""
+    info = get_runtime().execution_info
+    return "" if info is None else info.task_id

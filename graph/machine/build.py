@@ -1,0 +1,148 @@
+"""Puts the machine together: the only file that knows all nodes.
+
+It replays the transition table of `mendgraph.graph.machine.routes`, gives each node its slice of the state, and hands one node what it
+needs of another. A node's configuration comes from the context that `begin_turn` stored in the state, never from the
+run's own arguments: those are gone after a resume.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph import StateGraph
+from langgraph.runtime import get_runtime
+from langgraph.store.base import BaseStore
+
+from mendgraph.graph.machine import routes
+from mendgraph.graph.machine.bound_nodes import BoundNodes
+from mendgraph.graph.machine.build_arguments import BuildArguments, check_arguments, with_keys
+from mendgraph.graph.machine.compiled import Machine, agent_graph
+from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
+from mendgraph.graph.machine.slices import (
+    BeginTurnSlice,
+    CallModelSlice,
+    ExecuteToolsSlice,
+    GuardSlice,
+    HealSlice,
+    LoopCheckSlice,
+    ParseSlice,
+)
+from mendgraph.graph.machine.state import AgentInput, AgentOutput, AgentState
+from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.graph.machine.two_ways import Route, TwoWays, bounded
+from mendgraph.nodes.execute_tools.registry import Tool
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
+from mendgraph.nodes.records import OutcomeKind
+
+NO_ROLES: Mapping[str, Collection[str]] = MappingProxyType({})
+
+_ROUTERS: dict[str, Callable[[routes.Routed], str]] = {
+    "begin_turn": routes.after_begin_turn,
+    "call_model": routes.after_call_model,
+    "parse": routes.after_parse,
+    "heal": routes.after_heal,
+    "guard": routes.after_guard,
+    "loop_check": routes.after_loop_check,
+}
+
+
+def build_graph(
+    checkpointer: BaseCheckpointSaver[Any] | bool | None = None,
+    *,
+    model: BaseChatModel | str | None = None,
+    tools: Sequence[Tool] | None = None,
+    rules: Sequence[FileGuardrailRule] = DEFAULT_GUARDRAIL_RULES,
+    roles: Mapping[str, Collection[str]] = NO_ROLES,
+    secrets: Sequence[str] = (),
+    store: BaseStore | None = None,
+    context: AgentContext | None = None,
+) -> Machine:
+    """Compile the machine, to be run by itself or as a node of a graph of yours.
+
+    Pass `context=AgentContext(...)` and, with a checkpointer, a `thread_id` to `invoke`, `ainvoke`, `stream` or
+    `astream`. A turn keeps its context from `begin_turn` on; whoever goes on with one that was cut off before that, or
+    forks from there, has to pass it again. As a node it gets the context of the graph around it where that is an
+    `AgentContext`, and keeps its records apart from those of other agents in the same thread.
+
+    Args:
+        checkpointer: keeps threads, and is needed by mode "ask". It is used with `mendgraph.graph.machine.state.serializer()`, unless it
+            has a serializer of its own. True keeps the threads of a node in its parent's checkpointer from one of the
+            parent's turns to the next, False keeps none there.
+        model: a chat model of LangChain's, such as ChatAnthropic(...), or the name of one: "provider:name", or a name
+            at an OpenAI-compatible endpoint. It replaces what the context or the environment names.
+        tools: all the tools there are, by default `default_tools()`.
+        rules: which files are denied.
+        roles: which tools a role of yours may use, by name.
+        secrets: values that nothing shows or stores, beside those of the environment.
+        store: LangGraph's long-term memory over threads. The machine keeps nothing there; a tool of yours reaches it
+            with `langgraph.config.get_store()`, unless it is `isolated`.
+        context: that of runs that are given none, or that are part of a graph whose context is of another type.
+
+    Returns:
+        The compiled graph. The `outcome` of its result says how a run ended; what can be expected to fail is there and
+        never raised.
+
+    Raises:
+        TypeError: an argument is of another type; the message names it and the remedy.
+        ValueError: two tools have the same name.
+    """
+    given = BuildArguments(checkpointer, model, tools, rules, roles, secrets, store, context)
+    check_arguments(given)
+    return build_machine(
+        checkpointer,
+        model=model,
+        tools=tools,
+        rules=tuple(rules),
+        roles=roles,
+        secrets=with_keys(secrets, model),
+        store=store,
+        context=context,
+    )[0]
+
+
+def build_machine(  # noqa: PLR0913 - the same
+    checkpointer: BaseCheckpointSaver[Any] | bool | None,
+    *,
+    model: BaseChatModel | str | None,
+    tools: Sequence[Tool] | None,
+    rules: tuple[FileGuardrailRule, ...],
+    roles: Mapping[str, Collection[str]] = NO_ROLES,
+    secrets: Sequence[str] = (),
+    store: BaseStore | None = None,
+    context: AgentContext | None = None,
+    stop: StopRequest | None = None,
+    served: bool = False,
+) -> tuple[Machine, BoundNodes]:
+    """Compile the machine, and give its nodes as well: they are closed by whoever runs it (`mendgraph.graph.runs.session`).
+
+    `stop` is how somebody may let a run end early. With `served` every context is a client's, on any server.
+    """
+    nodes = BoundNodes(model, ToolRuntime(tools, rules, roles, secrets), stop, context, served=served)
+    builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
+        AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
+    )
+    beginning = bounded("begin_turn", lambda state: nodes.begin_turn(state, get_runtime(AgentContext)))
+    builder.add_node("begin_turn", beginning, input_schema=BeginTurnSlice)
+    calling = TwoWays("call_model", nodes.call_model, nodes.acall_model)
+    builder.add_node("call_model", calling, input_schema=CallModelSlice)
+    builder.add_node("parse", bounded("parse", nodes.parse), input_schema=ParseSlice)
+    builder.add_node("heal", bounded("heal", nodes.heal), input_schema=HealSlice)
+    builder.add_node("guard", bounded("guard", nodes.guard), input_schema=GuardSlice)
+    executing = TwoWays("execute_tools", nodes.execute_tools, nodes.aexecute_tools)
+    builder.add_node("execute_tools", executing, input_schema=ExecuteToolsSlice)
+    checking = TwoWays("loop_check", nodes.loop_check, nodes.aloop_check)
+    builder.add_node("loop_check", checking, input_schema=LoopCheckSlice)
+    builder.add_node(OutcomeKind.FINISHED.value, nodes.finish)
+    builder.add_node(OutcomeKind.BUDGET_STOP.value, nodes.budget_stop)
+    builder.add_node(OutcomeKind.SYSTEM_ERROR.value, nodes.system_error)
+    for source, _, target in routes.TRANSITIONS:
+        if source not in _ROUTERS:
+            builder.add_edge(source, target)
+    for source, router in _ROUTERS.items():
+        builder.add_conditional_edges(source, Route(router), routes.path_map(source))
+    compiled = builder.compile(checkpointer=checkpointer, store=store, name="mendgraph")
+    limit = routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)
+    return agent_graph(compiled.with_config(recursion_limit=limit), nodes.scrub, secrets), nodes

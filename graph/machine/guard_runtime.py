@@ -1,0 +1,220 @@
+"""Guard's work with the things of one run: its rules, its tools, and what a person has to be shown and may answer.
+
+What a call would do is found out by the tool's own function on a dry workspace. Nothing is changed and nothing is
+started: only tools that come with this package and change files are run, on files as the run may see them; of a
+command or a tool of a user's the arguments are shown. Calls are looked at one after the other, each after what those
+before it would change.
+"""
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Literal
+
+from langgraph.config import get_config, get_stream_writer
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.slices import GuardSlice
+from mendgraph.graph.machine.state import Update
+from mendgraph.graph.machine.tool_runtime import ToolRuntime, last_request
+from mendgraph.nodes.execute_tools.files.workspace_views import DryChange, DryWorkspace, change_mark
+from mendgraph.nodes.execute_tools.invocation import call_tool
+from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, header, unified_diff
+from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_text
+from mendgraph.nodes.guard.approvals import ApprovalRequest, Preview, ShownPreview
+from mendgraph.nodes.guard.asking import GuardUpdate, Hands
+from mendgraph.nodes.guard.node import judge_step
+from mendgraph.nodes.guard.policy import GuardConfig, judge_reply
+from mendgraph.nodes.loop_check.signature import signature_of
+from mendgraph.nodes.records import Effect, JsonMap, LoopRecord, Plan, ToolCall, ToolError, Verdict
+
+SECONDS = 10.0
+"""How long one call may be thought about."""
+
+_LONGEST_ARGUMENT = 2_000
+_CUT = "[... "
+"""How the line begins that says how much is not shown; no other line of a diff does."""
+
+
+def with_known_files(tools: ToolRuntime, context: AgentContext, update: Update) -> Update:
+    """What a reply was read as, with what the files that its calls name hold now, where a person will be asked."""
+    if context.mode != "ask" or not update.get("items"):
+        return update
+    calls = [item for item in update["items"] if isinstance(item, ToolCall) and item.tool in tools.specs]
+    writing = [call for call in calls if tools.specs[call.tool].effect is Effect.WRITE]
+    return {**update, "known_files": Previewer(tools, GuardSlice(context=context)).known_files(writing)}
+
+
+def judge_calls(tools: ToolRuntime, state: GuardSlice) -> GuardUpdate:
+    """Judge the calls of one reply, and ask a person where that is needed."""
+    context = state["context"]
+    allowed = tools.allowed(context)
+
+    def refused(decision: JsonMap) -> None:
+        tools.tell_refused(state.get("run_id", ""), state.get("step", 0), get_stream_writer(), decision)
+
+    config = GuardConfig(
+        mode=context.mode,
+        root=context.workspace,
+        rules=tools.rules(context),
+        allowed=frozenset() if isinstance(allowed, ToolError) else allowed,
+        paths_of=tools.paths_of,
+        leads_to=partial(tools.leads_to, context, observe=refused),
+    )
+    overrides = state.get("loop", LoopRecord()).overrides
+    signature = partial(signature_of, root=context.workspace)
+
+    def judge_one(call: ToolCall) -> Verdict:
+        return judge_reply([call], config, tools.specs, overrides, signature)[0]
+
+    def hands(ask: Callable[[ApprovalRequest], object]) -> Hands:
+        clean = tools.redactor().content
+        return Hands(
+            ask=lambda request: clean(ask(clean(request))),
+            preview=Previewer(tools, state),
+            validate=tools.registry.validate,
+            judge=judge_one,
+            thread=str(get_config()["configurable"].get("thread_id") or state.get("run_id", "")),
+            grants=state.get("grants") or (),
+            known=state.get("known_files") or {},
+        )
+
+    return judge_step(
+        state,
+        lambda items: judge_reply(items, config, tools.specs, overrides, signature),
+        tools.specs,
+        hands,
+    )
+
+
+class Previewer:
+    """Looks at the calls of one step."""
+
+    def __init__(self, tools: ToolRuntime, state: GuardSlice) -> None:
+        self._tools, self._state = tools, state
+        self._shipped = {tool.name: tool for tool in default_tools()}
+
+    def __call__(self, calls: Mapping[int, ToolCall]) -> dict[int, Preview]:
+        """What each call would do, in order. A call that would fail says so, and leaves the files to the next one."""
+        dry = DryWorkspace.of(self._tools.workspace(self._state["context"]))
+        known = dict(self._state.get("files_read") or {})
+        return {index: self._preview(call, dry, known) for index, call in calls.items()}
+
+    def known_files(self, calls: Sequence[ToolCall]) -> dict[str, str]:
+        """The hashes of the files that these calls name, by each of their names; "" where there is none."""
+        dry = DryWorkspace.of(self._tools.workspace(self._state["context"]))
+        found: dict[str, str] = {}
+        for named in {path for call in calls for path in self._named(call)}:
+            real = dry.real_name(named)
+            if real:
+                found[named] = found[real] = dry.on_disk(real)
+        return found
+
+    def _preview(self, call: ToolCall, dry: DryWorkspace, known: dict[str, str]) -> Preview:
+        tool = self._tools.registry.get(call.tool)
+        names = tuple(dict.fromkeys(real for path in self._named(call) if (real := dry.real_name(path))))
+        if tool is not None and tool.effect is Effect.WRITE and tool == self._shipped.get(tool.name):
+            return self._dry_run(tool, call, dry, known, names)
+        if tool is not None and tool.effect is Effect.WRITE:
+            pins = tuple((name, dry.on_disk(name), "") for name in names)
+            return Preview(self._shown("arguments", _lines_of(call.arguments)), names, pins or None)
+        argv = call.arguments.get("argv")
+        if isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv):
+            return Preview(self._shown("argv", _command_lines(argv, call.arguments)), names)
+        return Preview(self._shown("arguments", _lines_of(call.arguments)), names)
+
+    def _dry_run(
+        self, tool: Tool, call: ToolCall, dry: DryWorkspace, known: dict[str, str], names: tuple[str, ...]
+    ) -> Preview:
+        before = len(dry.made)
+        try:
+            output = call_tool(tool, self._context(dry, known), call.arguments, SECONDS)
+        except Exception as error:  # noqa: BLE001 - whatever a call does, the question is asked
+            return self._problem(f"It cannot be told what this call would do ({type(error).__name__}: {error}).", names)
+        made = dry.made[before:]
+        if not isinstance(output, ToolOutput) or output.result.error is not None:
+            error_of = output.result.error if isinstance(output, ToolOutput) else None
+            return self._problem(f"The call would fail: {error_of.message if error_of else 'no result'}", names)
+        known.update(output.files_read)
+        if not made:
+            return self._problem(str(output.result.data.get("note") or "The call would change no file."), names)
+        text = "".join(map(_diff, made))
+        pins = tuple((each.path, each.sha256, change_mark(each.before, each.after, each.target)) for each in made)
+        changed = dict.fromkeys([*(each.name for each in made), *(each.target for each in made if each.target), *names])
+        return Preview(self._shown("diff", text), tuple(changed), pins)
+
+    def _context(self, dry: DryWorkspace, known: Mapping[str, str]) -> ToolContext:
+        context = self._state["context"]
+        return ToolContext(
+            workspace=dry,
+            files_read=dict(known),
+            plan=Plan(),
+            timeout_s=SECONDS,
+            max_lines=context.read_max_lines,
+            syntax_gate=context.syntax_gate,
+            task=last_request(self._state.get("messages") or []),
+        )
+
+    def _named(self, call: ToolCall) -> Iterator[str]:
+        spec = self._tools.specs.get(call.tool)
+        for name in spec.path_fields if spec else ():
+            value = call.arguments.get(name)
+            yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str))
+        yield from self._tools.paths_of(call)
+
+    def _problem(self, text: str, names: tuple[str, ...]) -> Preview:
+        """A call that changes nothing now, and so may change nothing later: its pins are none at all."""
+        return Preview(self._shown("problem", text), names, ())
+
+    def _shown(self, kind: Literal["diff", "argv", "arguments", "problem"], text: str) -> ShownPreview:
+        lines = self._tools.redactor().text(text).removesuffix("\n").split("\n")
+        kept: list[str] = []
+        characters, truncated = 0, False
+        for line in map(_visible, lines):
+            characters += len(line) + 1
+            truncated = len(kept) > MAX_DIFF_LINES or characters > 2 * MAX_DIFF_CHARACTERS  # of several files
+            if truncated:
+                kept.append(f"{_CUT}{len(lines) - len(kept)} more lines]")
+                break
+            kept.append(line)
+        cut = truncated or (kind == "diff" and any(line.startswith(_CUT) for line in kept))
+        return ShownPreview(kind=kind, text="\n".join(kept), truncated=cut)
+
+
+def _visible(line: str) -> str:
+    """A line in which nothing steers a screen: control, bidi and other format characters are written as escapes."""
+    if line.isprintable():
+        return line
+    return "".join(
+        each if each.isprintable() or each == "\t" else each.encode("unicode_escape").decode() for each in line
+    )
+
+
+def _diff(change: DryChange) -> str:
+    moved = f"rename from {change.name}\nrename to {change.target}\n" if change.target else ""
+    if change.before == change.after:
+        return moved
+    texts = [None if data is None else decode_text(data) for data in (change.before, change.after)]
+    if any(text is None and data is not None for text, data in zip(texts, (change.before, change.after), strict=True)):
+        gone = ", and would be gone" if change.after is None else ""
+        return f"{moved}{change.target or change.name} is {why_not_text(change.before or change.after or b'')}{gone}\n"
+    old, new = (text.text if text else None for text in texts)
+    diff = unified_diff(change.target or change.name, old, new)
+    return moved + (diff or "".join(header(change.name, old, new)))
+
+
+def _command_lines(argv: Sequence[str], arguments: JsonMap) -> str:
+    folder = arguments.get("cwd")
+    return shlex.join(argv) + (f"\nin {folder}" if isinstance(folder, str) and folder != "." else "")
+
+
+def _lines_of(arguments: JsonMap) -> str:
+    return "\n".join(map(partial(_argument, arguments), arguments))
+
+
+def _argument(arguments: JsonMap, name: str) -> str:
+    value = " ".join(str(arguments[name]).split())
+    more = len(value) - _LONGEST_ARGUMENT
+    return f"{name}: {value[:_LONGEST_ARGUMENT]}" + (f"... {more} more characters" if more > 0 else "")

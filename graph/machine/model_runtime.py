@@ -1,0 +1,310 @@
+"""The models of one machine: connections, breakers, prices, the spending book, what was sent.
+
+It gives the node its settings and its hands; the node decides with the one and acts with the other.
+"""
+
+import os
+import random
+from collections.abc import Callable
+from functools import cached_property, partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AnyMessage
+from langgraph.config import get_stream_writer
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.telemetry.observing import OBSERVER, RunObserver
+from mendgraph.graph.configuration.price_files import load_prices
+from mendgraph.graph.machine.slices import CallModelSlice
+from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.nodes.call_model.driver import NEVER, Hands, Stop
+from mendgraph.nodes.call_model.effects import Connect, Wait
+from mendgraph.nodes.call_model.endpoint import (
+    EMBEDDED_MODEL,
+    Endpoint,
+    FallbackProblem,
+    ModelChoice,
+    find_endpoint,
+    models_in_order,
+)
+from mendgraph.nodes.call_model.exchange import CallSettings
+from mendgraph.nodes.call_model.ledger import RunLimits, Spending, charge_lost, unknown_price
+from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS
+from mendgraph.nodes.call_model.model import GuardedModel, Model, Scrubber
+from mendgraph.nodes.call_model.paid_call import CallBudget
+from mendgraph.nodes.call_model.prices import FREE, Price, PriceList, find_price
+from mendgraph.nodes.call_model.prompts.profiles import find_profile
+from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages
+from mendgraph.nodes.call_model.embedded.weights import embedded_weights
+from mendgraph.nodes.call_model.window import StandIns
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers
+from mendgraph.nodes.execute_tools.secrets.shown_parts import RedactedStream
+from mendgraph.nodes.language.content_blocks import in_openai_form, media_of
+from mendgraph.nodes.records import EditForm, JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
+
+if TYPE_CHECKING:
+    from mendgraph.graph.langchain.chat_model import ChatModel
+    from mendgraph.graph.langchain.chat_models import ChatModels
+
+MOST_TURNS: Final = 1_000
+"""How many turns' preparations are kept, so that their calls need no new ones."""
+
+
+class Prepared(NamedTuple):
+    """What all calls of a turn have in common; the context and the profile tell turns apart."""
+
+    context: AgentContext
+    profile: Profile
+    settings: CallSettings
+    tools: tuple[ToolSpec, ...]
+
+
+class ModelRuntime:
+    """How one machine calls its models. Nothing is connected, opened or read before it is needed."""
+
+    def __init__(self, model: BaseChatModel | str | None, tools: ToolRuntime, stop: Stop | None) -> None:
+        """`model` answers all calls, or is the name of the one that does; `stop` is how a run may be ended early."""
+        self._given = model if isinstance(model, BaseChatModel) else None
+        self._named = model if isinstance(model, str) else None
+        self._tools, self._stop = tools, stop or NEVER
+        self._breakers = Breakers(BreakerConfig(), monotonic_s)
+        self._cache = ShownMessages()
+        self._stand_ins: StandIns = {}
+        self._prepared: dict[str, Prepared] = {}
+        self._book = SpendingStore()
+
+    @cached_property
+    def _models(self) -> "ChatModels":
+        """Made when the first turn begins: langchain-openai takes half a second to import."""
+        from mendgraph.graph.langchain.chat_models import ChatModels
+
+        return ChatModels(lambda: os.environ, self._given)
+
+    @cached_property
+    def _prices(self) -> PriceList | ToolError:
+        return load_prices()
+
+    def close(self) -> None:
+        """Close the connections that were opened for sync calls, and the spending book."""
+        if "_models" in self.__dict__:
+            self._models.close()
+        self._book.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop, those for sync calls, and the spending book."""
+        if "_models" in self.__dict__:
+            await self._models.aclose()
+        self._book.close()
+
+    def profile(self, context: AgentContext) -> Profile:
+        """How a turn of this context talks to its model, by its name and by what it has shown so far."""
+        known = self._known(context)
+        return context.profile(
+            self._is_embedded(context),
+            self._model_name(context),
+            tools=known is None or known.learned.tools,
+            thinks=known is not None and known.thinks,
+        )
+
+    def refused_media(self, context: AgentContext, message: AnyMessage) -> list[str]:
+        """What a message holds beside text, such as "image", that the turn's model is known not to take.
+
+        The block form shows a model nothing but text.
+        """
+        kinds = media_of(message)
+        if not kinds or self.profile(context).edit_form is EditForm.BLOCKS:
+            return sorted(kinds)
+        known = self._known(context)
+        if known is None:
+            return []
+        if known.in_openai_form and in_openai_form(message) is None:
+            return sorted(kinds)
+        return sorted(kind for kind in kinds if known.takes(kind) is False)
+
+    def model_name(self, context: AgentContext) -> str:
+        """The turn's model, as a person knows it."""
+        known = None if self._given is None else self._known(context)
+        return known.provider.name if known else self._model_name(context)
+
+    def begin(self, context: AgentContext, run_id: str, *, first: bool) -> None:
+        """Mark in the spending book that a turn begins, whatever becomes of this process before its first step."""
+        self._book.begin(_thread(context, run_id), first=first)
+
+    def spent_before(self, spending: Spending | None, context: AgentContext, run_id: str, *, marked: bool) -> Spending:
+        """The session's counters where a turn begins, with all that earlier turns have lost.
+
+        They lose calls with a process that is killed, and where a thread goes on from an older checkpoint. Turns of
+        threads that the store names are `marked`, so that the turn's own lost calls can be told from those. Names that
+        others give may come twice: what is booked before a thread has any counters is then another one's.
+        """
+        thread = _thread(context, run_id)
+        if spending is None:
+            begun = self._book.begun(thread) if marked else None
+            spending = Spending(booked=self._book.newest() if begun is None else begun)
+        until = self._book.begun(thread, turn=True) if marked else None
+        return charge_lost(spending, *self._book.lost(thread, spending.booked, until))
+
+    def problem(self, context: AgentContext) -> str | None:
+        """What no call can be made with: a price list that cannot be read, or a limit on cost without a price."""
+        if context.price() is None and isinstance(self._prices, ToolError):
+            return self._prices.message
+        limits = context.limits()
+        found = models_in_order(self._name(context), context.base_url, context.fallback_models)
+        if self._given is not None and context.fallback_models:
+            return (
+                "fallback_models are not asked beside a chat model of your own: name the first one as well, such as"
+                ' "anthropic:claude-sonnet-4-6", or leave fallback_models empty.'
+            )
+        if isinstance(found, FallbackProblem) and self._given is None:
+            return found.message
+        for choice in self._choices(context):
+            name = self._priced_name(context, choice)
+            cause = unknown_price(limits, self._price(context, name), name)
+            if cause is not None:
+                return cause.message
+        return None
+
+    def prepared(self, state: CallModelSlice) -> Prepared | None:
+        """What was prepared for an earlier call of this turn; it asks nobody, so an event loop may ask it."""
+        known = self._prepared.get(state.get("run_id", ""))
+        same = known is not None and known.context is state["context"] and known.profile is state["profile"]
+        return known if same else None
+
+    def prepare(self, state: CallModelSlice) -> Prepared:
+        """How the calls of this turn are made and paid, and the tools that the model is told of."""
+        context, profile, run_id = state["context"], state["profile"], state.get("run_id", "")
+        made = Prepared(
+            context, profile, self._settings(context, profile, run_id), self._tools.offered(context, profile)
+        )
+        if len(self._prepared) >= MOST_TURNS:
+            self._prepared.clear()
+        self._prepared[run_id] = made
+        return made
+
+    def _settings(self, context: AgentContext, profile: Profile, run_id: str) -> CallSettings:
+        budget = CallBudget(
+            limits=context.limits(profile),
+            models=self._choices(context),
+            timeout_s=context.request_timeout_s,
+            idle_timeout_s=context.idle_timeout_s,
+            retries=context.provider_retries,
+            thread=_thread(context, run_id),
+            price_of=partial(self._price, context),
+            jitter=random.random,
+        )
+        return CallSettings(
+            budget=budget,
+            temperature=context.temperature,
+            seed=context.seed,
+            window_tokens=self.window_tokens(context, profile),
+            cache=self._cache,
+            stand_ins=self._stand_ins,
+        )
+
+    def hands(self, limits: RunLimits, tell: Callable[[str, JsonMap], None]) -> Hands:
+        """What performs this turn's calls; text and waits go to whoever streams the run with mode "custom"."""
+        write = get_stream_writer()
+
+        def on_text(text: str) -> None:
+            write({"type": "text", "text": text})
+
+        def on_wait(wait: Wait) -> None:
+            write({"type": "waiting", "seconds": wait.seconds, "reason": wait.reason})
+
+        observer = OBSERVER.get()
+        connect = self._connect if observer is None else partial(self._connect_observed, observer)
+        return Hands(connect, on_text, on_wait, tell, self._book, limits, self._stop)
+
+    def flush(self) -> None:
+        """Write down what the last calls have cost; a call that follows would do so as well."""
+        self._book.flush()
+
+    def unbooked(self) -> str:
+        """Why calls are not written into the spending book, told once; "" where they are."""
+        trouble = self._book.trouble()
+        return trouble.message if trouble else ""
+
+    def _connect(self, wanted: Connect) -> Model | ProviderFailure:
+        connected = self._models.connect(wanted)
+        if isinstance(connected, ProviderFailure):
+            return connected
+        redactor = self._tools.redactor()
+        # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
+        # It runs as it is written; `WrittenWords` keeps it out of what is stored.
+        scrubber = Scrubber(redactor.unnamed, partial(RedactedStream, redactor))
+        choice = ModelChoice(model=wanted.model, base_url=wanted.base_url)
+        return GuardedModel(connected, self._breakers.of(choice.breaker_key), scrubber)
+
+    def _connect_observed(self, observer: RunObserver, wanted: Connect) -> Model | ProviderFailure:
+        model = self._connect(wanted)
+        own = self._given is not None
+        return model if isinstance(model, ProviderFailure) else observer.model(model, wanted, own=own)
+
+    def _choices(self, context: AgentContext) -> tuple[ModelChoice, ...]:
+        """The run's models in order. A chat model of the user's own answers for all of them."""
+        name, options = self._name(context), context.model_options()
+        found = models_in_order(name, context.base_url, context.fallback_models, options)
+        if self._given is not None or isinstance(found, FallbackProblem):
+            named = name if self._given is None else self._model_name(context) or None
+            return (ModelChoice(model=named, base_url=context.base_url, options=options),)
+        return found
+
+    def _name(self, context: AgentContext) -> str | None:
+        """The model that is asked for, by the argument of the graph or by the context."""
+        return self._named or context.model
+
+    def _endpoint(self, context: AgentContext) -> Endpoint | None:
+        found = find_endpoint(self._name(context), context.base_url, os.environ)
+        return None if isinstance(found, ProviderFailure) else found
+
+    def _known(self, context: AgentContext) -> "ChatModel | None":
+        """The turn's chat model, where it is the user's own or was connected before."""
+        return self._models.known(self._name(context), context.base_url, context.model_options())
+
+    def _is_embedded(self, context: AgentContext) -> bool:
+        endpoint = None if self._given is not None else self._endpoint(context)
+        return endpoint is not None and endpoint.embedded
+
+    def _model_name(self, context: AgentContext) -> str:
+        """The name of the turn's model; "" where only its endpoint can tell. Asks nobody."""
+        if self._given is not None:
+            known = self._known(context)
+            return (known.name if known else "") or context.model or ""
+        endpoint = self._endpoint(context)
+        if endpoint is None:
+            return ""
+        return embedded_weights().model if endpoint.embedded else endpoint.model
+
+    def _priced_name(self, context: AgentContext, choice: ModelChoice) -> str:
+        """The name under which a call of this model is looked up in the price list."""
+        if choice.model is not None or self._given is not None:
+            return choice.model or ""
+        return EMBEDDED_MODEL if self._is_embedded(context) else ""
+
+    def _price(self, context: AgentContext, name: str) -> Price | None:
+        """What the context says of every model; else the embedded one is free, and others cost what the list says."""
+        said = context.price()
+        if said is not None:
+            return said
+        if self._given is None and (name == EMBEDDED_MODEL or (not name and self._is_embedded(context))):
+            return FREE
+        return None if isinstance(self._prices, ToolError) else find_price(self._prices, name)
+
+    def window_tokens(self, context: AgentContext, profile: Profile) -> int | None:
+        """The window of the turn's model, None where nobody knows it."""
+        if context.window_tokens is not None:
+            return context.window_tokens
+        if profile.embedded:
+            return CONTEXT_TOKENS
+        known = self._known(context)
+        said = known.window_tokens if known else None
+        return said or find_profile(self._model_name(context)).window_tokens
+
+
+def _thread(context: AgentContext, run_id: str) -> str:
+    """A thread's name in the spending book, which all workspaces share."""
+    return f"{run_id} {sha256(context.workspace.encode('utf-8', 'replace')).hexdigest()[:16]}"

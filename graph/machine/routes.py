@@ -1,0 +1,186 @@
+"""The transition table and the routers that read it: nothing else decides where a run goes.
+
+Each router is a pure function of the state. It never looks into messages or replies: a node has already said, in a
+closed enum or a `StopCause`, what happened, and the router says that in a word of `TRANSITIONS`, which alone knows
+where the word leads. The compiled graph's edges, the labels that LangGraph draws and README's picture are made of it.
+
+Two rules hold for every cycle. The way back to `call_model` always asks the ledger first, by `_may_call_again`; and
+`execute_tools` is reached from `guard` alone.
+"""
+
+from collections.abc import Hashable
+from typing import Literal, NamedTuple
+
+from typing_extensions import TypedDict
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.nodes.call_model.exchange import may_wrap_up
+from mendgraph.nodes.call_model.ledger import Spending, exhausted_limit
+from mendgraph.nodes.records import LoopRecord, LoopVerdict, Profile, Reading, StopCause, Verdict, VerdictKind
+
+
+class Routed(TypedDict, total=False):
+    """What the routers look at. They are read anew at each edge, so the history is not among them."""
+
+    context: AgentContext
+    profile: Profile
+    spending: Spending
+    reading: Reading | None
+    verdicts: list[Verdict]
+    loop: LoopRecord
+    stop: StopCause | None
+
+
+class Transition(NamedTuple):
+    """One edge of the machine: from where, on what word, to where."""
+
+    source: str
+    label: str
+    target: str
+
+
+TRANSITIONS: tuple[Transition, ...] = (
+    Transition("__start__", "", "begin_turn"),
+    Transition("begin_turn", "accepted", "call_model"),
+    Transition("begin_turn", "invalid request", "SYSTEM_ERROR"),
+    Transition("call_model", "replied", "parse"),
+    Transition("call_model", "provider failed", "SYSTEM_ERROR"),
+    Transition("call_model", "budget exhausted", "BUDGET_STOP"),
+    Transition("parse", "calls", "guard"),
+    Transition("parse", "only malformed", "heal"),
+    Transition("parse", "an answer", "FINISHED"),
+    Transition("heal", "try again", "call_model"),
+    Transition("heal", "repaired as it is", "guard"),
+    Transition("heal", "budget exhausted", "BUDGET_STOP"),
+    Transition("heal", "exhausted", "SYSTEM_ERROR"),
+    Transition("guard", "some call may run", "execute_tools"),
+    Transition("guard", "all denied", "loop_check"),
+    Transition("guard", "stopped by a person", "BUDGET_STOP"),
+    Transition("execute_tools", "", "loop_check"),
+    Transition("loop_check", "fresh or override", "call_model"),
+    Transition("loop_check", "answered", "FINISHED"),
+    Transition("loop_check", "budget exhausted", "BUDGET_STOP"),
+    Transition("loop_check", "still repeating", "SYSTEM_ERROR"),
+    Transition("loop_check", "tries used up", "SYSTEM_ERROR"),
+    Transition("loop_check", "workspace failed", "SYSTEM_ERROR"),
+    Transition("FINISHED", "", "__end__"),
+    Transition("BUDGET_STOP", "", "__end__"),
+    Transition("SYSTEM_ERROR", "", "__end__"),
+)
+
+LOOP_ENDS: dict[LoopVerdict, Literal["still repeating", "tries used up", "workspace failed"]] = {
+    LoopVerdict.PERSISTED: "still repeating",
+    LoopVerdict.GAVE_UP: "tries used up",
+    LoopVerdict.BROKEN: "workspace failed",
+}
+"""The verdicts on progress that end a run as a failure, and their words."""
+
+NODES: tuple[str, ...] = tuple(dict.fromkeys(t.source for t in TRANSITIONS if t.source != "__start__"))
+
+SUPERSTEPS_PER_CALL = 6
+"""call_model, parse, heal, guard, execute_tools, loop_check: a reply that is repaired as it is passes them all."""
+
+
+def recursion_limit(max_calls_per_turn: int) -> int:
+    """LangGraph's own limit in supersteps: wide enough that our counters always stop a run first.
+
+    One call more for files read ahead, then begin_turn, a terminal, and one to spare.
+    """
+    return SUPERSTEPS_PER_CALL * (max_calls_per_turn + 1) + 3
+
+
+def after_begin_turn(state: Routed) -> Literal["accepted", "invalid request"]:
+    """A request that cannot be worked on ends here, before anything is spent."""
+    return "invalid request" if state.get("stop") else "accepted"
+
+
+def after_call_model(state: Routed) -> Literal["replied", "provider failed", "budget exhausted"]:
+    """A reply, a budget that the call did not fit into, or an endpoint that failed for good."""
+    cause = state.get("stop")
+    if cause is None:
+        return "replied"
+    return "budget exhausted" if cause.reason.is_limit else "provider failed"
+
+
+def after_parse(state: Routed) -> Literal["calls", "only malformed", "an answer"]:
+    """Calls go to guard even when some of the reply is malformed; heal is for replies with nothing to run."""
+    reading = state["reading"]
+    if reading is Reading.CALLS:
+        return "calls"
+    return "an answer" if reading is Reading.ANSWER else "only malformed"
+
+
+def after_heal(state: Routed) -> Literal["try again", "repaired as it is", "budget exhausted", "exhausted"]:
+    """Repaired without a call, asked again within the budget, or given up."""
+    if state.get("stop"):
+        return "exhausted"
+    if state["reading"] is Reading.CALLS:
+        return "repaired as it is"
+    return "try again" if _may_call_again(state) else "budget exhausted"
+
+
+def after_guard(state: Routed) -> Literal["some call may run", "all denied", "stopped by a person"]:
+    """Something may run, nothing may, or the person who was asked wants the run to end."""
+    if state.get("stop"):
+        return "stopped by a person"
+    allowed = any(verdict.kind is VerdictKind.ALLOW for verdict in state["verdicts"])
+    return "some call may run" if allowed else "all denied"
+
+
+def after_loop_check(
+    state: Routed,
+) -> Literal[
+    "fresh or override", "answered", "budget exhausted", "still repeating", "tries used up", "workspace failed"
+]:
+    """Go on while there is progress and budget; a loop after its override, used-up tries and a full disk end it."""
+    verdict = state["loop"].verdict
+    if verdict in LOOP_ENDS:
+        return LOOP_ENDS[verdict]
+    if verdict is LoopVerdict.ANSWERED:
+        return "answered"
+    return "fresh or override" if _may_call_again(state) else "budget exhausted"
+
+
+def _may_call_again(state: Routed) -> bool:
+    """Within the limits; of a limit on steps the call that wraps up may still be made, and then the run ends there."""
+    spending, limits = state["spending"], state["context"].limits(state.get("profile"))
+    cause = exhausted_limit(spending, limits)
+    return cause is None or may_wrap_up(spending, limits, cause)
+
+
+class _Word(str):
+    """A word as LangGraph draws it: with all that share its arrow, of which it would draw the first alone."""
+
+    __slots__ = ("shown",)
+
+    shown: str
+
+    def __str__(self) -> str:
+        return self.shown
+
+
+def path_map(source: str) -> dict[Hashable, str]:
+    """The words that the router of a node may say, and where each leads: LangGraph's `path_map`."""
+    found: dict[Hashable, str] = {}
+    for each in TRANSITIONS:
+        if each.source == source:
+            word = _Word(each.label)
+            word.shown = ", ".join(_words(source, each.target))
+            found[word] = each.target
+    return found
+
+
+def mermaid() -> str:
+    """The machine as a Mermaid flowchart, for the README: words that lead the same way share an arrow."""
+    shape = {"__start__": "__start__([START])", "__end__": "__end__([END])"}
+    lines = ["flowchart TD"]
+    for source, target in dict.fromkeys((each.source, each.target) for each in TRANSITIONS):
+        label = "<br>".join(_words(source, target))
+        arrow = f" -->|{label}| " if label else " --> "
+        lines.append(f"    {shape.get(source, source)}{arrow}{shape.get(target, target)}")
+    return "\n".join(lines)
+
+
+def _words(source: str, target: str) -> list[str]:
+    """All the words on an arrow."""
+    return [each.label for each in TRANSITIONS if (each.source, each.target) == (source, target)]

@@ -1,0 +1,182 @@
+"""What is written down of a run beside its checkpoints: what it was asked, with which context, how it ended. Pure."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Final, Literal, get_args
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.language.names import closest_names
+from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
+
+Durability = Literal["sync", "async", "exit"]
+"""When a step is on the disk: before the next one begins, while the next one runs, or when the turn ends."""
+
+UNDONE: Final = "undone"
+"""The reason of a run that was not finished when a person took back what it had changed."""
+
+REQUEST_ID: Final = "request-"
+"""How the ids of requests begin that the store knows of; the number of the turn follows, the same when sent again."""
+
+_AFRESH: Final = "Your changes of the files were taken back since, so look at them anew. The task is: "
+_GO_ON: Final = "Go on with this task, which is not finished yet: "
+
+LONGEST_TEXT: Final = 2_000
+"""Characters that are kept of a run's first request, and of what was said at its end; the history has all of it."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One thread of a workspace. Times are UTC in ISO format, `turns` counts its requests.
+
+    `task` is the first request, `request` the last one, to the letter. `state` is "working" from the moment that a
+    turn is written down until it has ended, so it is that of a run that was cut off as well; the five fields after it
+    tell how the last turn ended. `parent` is the run that this one was forked from, after its step `forked_at`.
+    `damage` says why the row cannot be used, "" where it can; of such a row no more is given than its id and its task.
+    """
+
+    run_id: str
+    task: str
+    created: str
+    updated: str
+    turns: int
+    request: str
+    state: Literal["working", "ended"]
+    kind: str
+    reason: str
+    message: str
+    answer: str
+    changed: tuple[str, ...]
+    stored_context: str
+    durability: Durability
+    parent: str
+    forked_at: int | None
+    damage: str = field(default="", kw_only=True)
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it can go on: it was cut off, or has ended in another way than with its answer."""
+        return not self.damage and (self.state == "working" or self.kind != OutcomeKind.FINISHED)
+
+    @cached_property
+    def context(self) -> AgentContext:
+        """The context that its last turn began with.
+
+        Raises:
+            StoreError: another version of mendgraph wrote it, and this one does not allow it.
+        """
+        if self.damage:
+            message = (
+                f"What is written down of the run {self.run_id} is damaged ({self.damage}): put a backup of the"
+                f" database in its place. Other runs can still be used, and `mendgraph undo {self.run_id}` takes back"
+                " what this one has changed."
+            )
+            raise StoreError(message)
+        try:
+            return AgentContext.model_validate_json(self.stored_context)
+        except ValueError as error:
+            line = " ".join(str(error).split())
+            message = (
+                f"The settings of the run {self.run_id} cannot be read ({line}): another version of mendgraph wrote"
+                " them. Go on with that version, or begin a new run."
+            )
+            raise StoreError(message) from error
+
+
+def run_record(row: tuple[Any, ...]) -> RunRecord:
+    """The record from a row of the table `runs`, whose columns are in the order of the fields."""
+    values = dict(zip(_COLUMNS, row, strict=True))
+    damage = _damage(values)
+    if not damage:
+        return RunRecord(**{**values, "changed": tuple(json.loads(values["changed"]))})
+    nothing: dict[str, Any] = {
+        **dict.fromkeys(_COLUMNS, ""),
+        "state": "ended",
+        "turns": 0,
+        "changed": (),
+        "forked_at": None,
+    }
+    known = {name: str(values[name])[:LONGEST_TEXT] for name in ("run_id", "task")}
+    rest = {"created": _LONG_AGO, "updated": _LONG_AGO, "stored_context": "{}", "durability": "sync"}
+    return RunRecord(**{**nothing, **known, **rest, "damage": damage})
+
+
+def _damage(values: Mapping[str, Any]) -> str:
+    """What is wrong with a row, "" where nothing is."""
+    kinds = {"turns": int, "forked_at": int | None}
+    for name, value in values.items():
+        if not isinstance(value, kinds.get(name, str)):
+            return f"{name} is a {type(value).__name__}"
+    for name, known in _WORDS.items():
+        if values[name] not in known:
+            return f"{name} is {values[name][:40]!r}"
+    try:
+        changed, context = json.loads(values["changed"]), json.loads(values["stored_context"])
+        times = [datetime.fromisoformat(values[name]) for name in ("created", "updated")]
+    except (ValueError, RecursionError) as error:
+        return str(error)[:100]
+    if not isinstance(context, dict):
+        return "its settings are no map"
+    if not isinstance(changed, list) or not all(isinstance(each, str) for each in changed):
+        return "changed is no list of names"
+    return "" if all(each.tzinfo for each in times) else "a time has no zone"
+
+
+_COLUMNS: Final = tuple(each.name for each in fields(RunRecord) if not each.kw_only)
+_LONG_AGO: Final = "1970-01-01T00:00:00.000+00:00"
+_WORDS: Final[Mapping[str, Collection[str]]] = {
+    "state": ("working", "ended"),
+    "kind": ("", *OutcomeKind),
+    "durability": get_args(Durability),
+}
+
+
+def resuming_request(request: str, *, undone: bool = False) -> str:
+    """What the model is told in the turn that takes an unfinished task up again."""
+    task = request.removeprefix(_AFRESH).removeprefix(_GO_ON)
+    return f"{_AFRESH if undone else _GO_ON}{task}"
+
+
+def is_resuming(request: str) -> bool:
+    """Whether this is such a request of a task that is half done, so that there may be nothing left to change."""
+    return request.startswith(_GO_ON)
+
+
+def bounded(text: str) -> str:
+    """The beginning of a text that is long."""
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 3]}..."
+
+
+def find_run(wanted: str, records: Iterable[RunRecord]) -> RunRecord | ToolError:
+    """The run with this id, or the only one whose id begins so; an error names those that could be meant."""
+    if not wanted:
+        message = "No run is named: give its id, or the beginning of it. `mendgraph runs` lists them."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    known = {record.run_id: record for record in records}
+    if wanted in known:
+        return known[wanted]
+    meant = [run_id for run_id in known if run_id.startswith(wanted)]
+    if len(meant) == 1:
+        return known[meant[0]]
+    if meant:
+        message = f"{len(meant)} runs of this workspace begin with {wanted!r}: give more of the id."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message, suggestions=tuple(meant[:3]))
+    message = f"There is no run {wanted!r} in this workspace: `mendgraph runs` lists those that there are."
+    return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=closest_names(wanted, known))
+
+
+def old_runs(records: Sequence[RunRecord], keep: int, oldest: datetime, *, unfinished: bool) -> list[str]:
+    """The runs after the newest `keep` that were last at work before `oldest`; those that can go on if `unfinished`.
+
+    `records` are newest first. One that is damaged is kept.
+    """
+    return [
+        record.run_id
+        for record in records[keep:]
+        if not record.damage
+        and datetime.fromisoformat(record.updated) <= oldest
+        and (unfinished or not record.resumable)
+    ]

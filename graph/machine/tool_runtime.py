@@ -1,0 +1,354 @@
+"""The tools of one machine, what a run may do with them, and what a step of `execute_tools` is bound to.
+
+A run's own permissions come from the context that is stored in its state. What outlives a run (circuits, rates) is
+kept here, by name or by run.
+"""
+
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from math import inf
+from os.path import join
+from typing import Any
+
+from langchain_core.messages import AnyMessage
+
+from mendgraph.graph.configuration.loading import user_settings_rule
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.judged_workspace import RecordRules, judged_workspace
+from mendgraph.graph.telemetry.observing import observed_call
+from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenWords
+from mendgraph.graph.machine.slices import ExecuteToolsSlice
+from mendgraph.graph.machine.workspace_records import WorkspaceRecords
+from mendgraph.nodes.call_model.prompts.offered_tools import offered_tools
+from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
+from mendgraph.nodes.execute_tools.store.artifacts import Artifacts
+from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
+from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
+from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
+from mendgraph.nodes.execute_tools.files.failures import os_failure
+from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.files.judged_paths import ContentJudge
+from mendgraph.nodes.execute_tools.network.network import Network
+from mendgraph.nodes.execute_tools.store.run_folder import run_folder, workspace_folder
+from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.journaled_calls import Execution, calls_made, changes_something
+from mendgraph.nodes.execute_tools.node import execute_tools
+from mendgraph.nodes.execute_tools.call_policy import CallPolicy, PolicyMemory
+from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
+from mendgraph.nodes.execute_tools.policy.roles import allowed_tools
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
+from mendgraph.nodes.execute_tools.run_log import RunLog
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.step import StepResources, nothing_done
+from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
+from mendgraph.nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRule
+from mendgraph.nodes.guard.policy import judge_content, judge_path, results_of_denied, told_of_edit
+from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.language.names import closest_names
+from mendgraph.nodes.records import (
+    CallError,
+    EditForm,
+    JsonMap,
+    Plan,
+    Profile,
+    ToolCall,
+    ToolError,
+    ToolSpec,
+)
+
+Update = dict[str, Any]
+Write = Callable[[Any], None]
+"""LangGraph's stream writer: what it is given reaches whoever streams the run with mode "custom"."""
+
+InLoop = Callable[[Coroutine[Any, Any, ToolRun]], ToolRun]
+"""Runs a coroutine in the event loop of the run, from another thread, and waits for it."""
+
+_COMMAND_TOOL, _NETWORK_TOOL = "run_command", "http_get"
+_NO_PATH = "\0"
+"""Named instead of paths that nobody knows: no file can have this name, so guard denies the call."""
+_PUBLIC_CERTIFICATES = "site-packages/certifi/cacert.pem"
+_ANSWERS = frozenset({"ai", "tool"})
+"""Types of messages that no person has written."""
+_MOST_COMMANDS = 64
+"""Workspaces whose sandboxes are remembered."""
+
+
+class ToolRuntime:
+    """Holds the tools and their policy; every effect of every run goes through `run`."""
+
+    def __init__(
+        self,
+        tools: Sequence[Tool] | None,
+        rules: tuple[FileGuardrailRule, ...],
+        roles: Mapping[str, Collection[str]],
+        secrets: Iterable[str],
+    ) -> None:
+        """Nothing is opened yet. `roles` are lists of tool names, `secrets` values that are never shown."""
+        self.registry = ActionRegistry(default_tools() if tools is None else tools)
+        self.specs = {spec.name: spec for spec in self.registry.specs()}
+        self._rules, self._record_rules = rules, RecordRules()
+        self._roles, self._redactor = dict(roles), CurrentRedactor(secrets)
+        self.words = WrittenWords(self._redactor.now)
+        self.records = WorkspaceRecords()
+        self._memory = PolicyMemory(monotonic_s, BreakerConfig())
+        self._commands: dict[tuple[str, CommandRules], Commands] = {}
+        self._checks: dict[tuple[str, CheckRules], Checks] = {}
+
+    def redactor(self) -> Redactor:
+        """What takes out secrets: the given values and those of the environment first, then shapes and names."""
+        return self._redactor.now()
+
+    def allowed(self, context: AgentContext) -> frozenset[str] | ToolError:
+        """The names of the tools that this run's role may use."""
+        return allowed_tools(context.role, self._roles, self.specs.values())
+
+    def usable(self, context: AgentContext) -> frozenset[str]:
+        """The tools that are worth telling the model of: allowed ones that have what they need."""
+        allowed = self.allowed(context)
+        names = frozenset[str]() if isinstance(allowed, ToolError) else allowed
+        if not isinstance(self.commands(context), Commands):
+            names -= {_COMMAND_TOOL}
+        return names if context.allowed_hosts else names - {_NETWORK_TOOL}
+
+    def offered(self, context: AgentContext, profile: Profile) -> tuple[ToolSpec, ...]:
+        """The tools that the model of a run is told of, by the mode, the role and the permissions of the run."""
+        offered = offered_tools(
+            self.specs.values(),
+            profile.edit_form,
+            read_only=context.mode == "read-only",
+            answer_schema=context.answer_schema,
+            usable=self.usable(context),
+            few=context.offer == "few",
+            notes=self._notes(context),
+        )
+        return tuple(offered)
+
+    def _notes(self, context: AgentContext) -> Mapping[str, str]:
+        """What the model has to know of this run's permissions, by tool."""
+        return {
+            _COMMAND_TOOL: f"Allowed: {', '.join(context.allowed_programs)}.",
+            _NETWORK_TOOL: f"Allowed hosts: {', '.join(context.allowed_hosts)}.",
+        }
+
+    def paths_of(self, call: ToolCall) -> Sequence[str]:
+        """The paths that a call names inside of other arguments."""
+        tool = self.registry.get(call.tool)
+        if tool is None or tool.paths_of is None:
+            return ()
+        try:
+            return tool.paths_of(call.arguments)
+        except Exception:  # noqa: BLE001 - a user's function may fail in any way, and none of them opens the way
+            return (_NO_PATH,)
+
+    def workspace(self, context: AgentContext, observe: Callable[[JsonMap], None] | None = None) -> Workspace:
+        """The only door to the files of the run."""
+        extensions = frozenset(context.allowed_extensions)
+        return judged_workspace(context.workspace, self.rules(context), observe, extensions)
+
+    def leads_to(
+        self, context: AgentContext, path: str, for_write: bool, *, observe: Callable[[JsonMap], None] | None = None
+    ) -> str | ToolError:
+        """Where a path leads that is not plainly one of the workspace, or the refusal: see `Workspace.leads_to`."""
+        try:
+            return self.workspace(context, observe).leads_to(path, for_write=for_write)
+        except OSError as error:
+            return os_failure(error, "look at", context.workspace)
+
+    def tell_refused(self, run_id: str, step: int, write: Write, decision: JsonMap) -> None:
+        """Tell of a path that the sandbox refused while its call was judged."""
+        sink = TraceSink(run_id, str(step), forward=partial(_forward, write), redactor=self.redactor())
+        sink.emit("sandbox.refused", decision)
+
+    def commands(self, context: AgentContext) -> Commands | ToolError | None:
+        """What may be started; None where nothing may, and why it cannot where no sandbox starts.
+
+        The same one for the same workspace and rules: it remembers what it has to hide.
+        """
+        if not context.allowed_programs:
+            return None
+        seconds = context.tool_timeouts_s.get(_COMMAND_TOOL, context.tool_timeout_s)
+        rules = CommandRules(context.allowed_programs, seconds, readable=context.readable_folders)
+        key = (context.workspace, rules)
+        known = self._commands.get(key)
+        if known is None:
+            opened = open_commands(context.workspace, rules, *self._hidden(context))
+            if isinstance(opened, ToolError):
+                return opened
+            if len(self._commands) >= _MOST_COMMANDS:
+                self._commands.clear()
+            known = self._commands.setdefault(key, opened)
+        return known
+
+    def checks(self, context: AgentContext) -> Checks | ToolError | None:
+        """What the work of the run is judged by; None where nothing is, and why it cannot where no sandbox starts."""
+        if not (context.evidence or context.checks):
+            return None
+        rules = CheckRules(
+            context.checks, context.checks_timeout_s, readable=context.readable_folders, evidence=context.evidence
+        )
+        key = (context.workspace, rules)
+        known = self._checks.get(key)
+        if known is None:
+            opened = open_checks(context.workspace, rules, *self._hidden(context))
+            if isinstance(opened, ToolError):
+                return opened
+            if len(self._checks) >= _MOST_COMMANDS:
+                self._checks.clear()
+            known = self._checks.setdefault(key, opened)
+        return known
+
+    def _hidden(self, context: AgentContext) -> tuple[Callable[[str], bool], ContentJudge]:
+        """What no program may see: by its name, and for what it holds."""
+        rules = self.rules(context)
+        return partial(_is_hidden, rules), partial(judge_content, rules=rules)
+
+    def can_check(self, context: AgentContext) -> bool:
+        """Whether the examples of code can be run."""
+        return context.evidence and isinstance(self.checks(context), Checks)
+
+    def run(
+        self,
+        state: ExecuteToolsSlice,
+        write: Write,
+        scope: CancellationScope | None = None,
+        task: str = "",
+        in_loop: InLoop | None = None,
+    ) -> Update:
+        """Run the calls that guard allowed, and charge their time to the turn; nothing begins once `scope` is over.
+
+        `task` names this execution of the node: it is the same when a step that was cut off is run again. `in_loop`
+        runs what is async in the event loop that the thread of this step works for.
+        """
+        context, execution = state["context"], Execution(state["run_id"], task, state.get("step", 0))
+        gone = check_workspace(context.workspace)
+        if isinstance(gone, ToolError):
+            return {"results": nothing_done(state["items"], gone)}
+        sink = TraceSink(
+            execution.run_id, str(execution.step), forward=partial(_forward, write), redactor=self.redactor()
+        )
+        used = dict(state.get("tool_counts", {}))
+        run = self._engine(context, sink, execution.run_id, used)
+        settled = results_of_denied(state["items"], state["verdicts"])
+        wanted = changes_something(state["items"], state["verdicts"], self.registry)
+        with self.records.journal(context.workspace, execution.run_id, sink, wanted=wanted) as journal:
+            folder = run_folder(execution.run_id)
+            using = StepResources(
+                run=run.run_sync if in_loop is None else partial(self._run_in_loop, run, in_loop),
+                registry=self.registry,
+                context=self._tool_context(state, folder, sink, scope),
+                log=_run_log(folder if context.audit else None, sink.redactor, execution.run_id),
+                execution=execution,
+                journal=journal,
+                as_written=partial(self.words.written, execution.run_id),
+                observe=observed_call,
+            )
+            update = execute_tools(state, settled, using)
+        judged = zip(state["items"], state["verdicts"], update["results"], strict=False)
+        update["results"] = [told_of_edit(item, verdict, result) for item, verdict, result in judged]
+        spending = state["spending"]
+        seconds = spending.seconds + update.pop("seconds")
+        return {**update, "tool_counts": used, "spending": spending.model_copy(update={"seconds": seconds})}
+
+    def _engine(self, context: AgentContext, sink: TraceSink, run_id: str, used: dict[str, int]) -> Engine:
+        allowed = self.allowed(context)
+        rules = context.calls(frozenset() if isinstance(allowed, ToolError) else allowed)
+        return Engine(
+            self.registry,
+            sink,
+            EngineConfig(async_timeout_s=max([context.tool_timeout_s, *context.tool_timeouts_s.values()])),
+            policy=CallPolicy(rules, self._memory, scope=run_id, used=used),
+            redactor=sink.redactor,
+        )
+
+    def _run_in_loop(self, engine: Engine, in_loop: InLoop, call: ToolCall, context: ToolContext) -> ToolRun:
+        """An async tool runs in the loop; what a sync one does to files, and around it, keeps none waiting."""
+        tool = self.registry.get(call.tool)
+        if tool is None or not tool.asynchronous:
+            return engine.run_sync(call, context)
+        return in_loop(engine.run_async(call, context))
+
+    def calls_made(
+        self, context: AgentContext, execution: Execution, items: Sequence[ToolCall | CallError]
+    ) -> dict[int, ToolRun]:
+        """What the calls of a step that was cut off came to, by their places; those that were not made are left out."""
+        sink = TraceSink(execution.run_id, str(execution.step), redactor=self.redactor())
+        with self.records.journal(context.workspace, execution.run_id, sink, wanted=True) as journal:
+            if not isinstance(journal, Journal):
+                return {}
+            return calls_made(journal, self.registry, self.workspace(context), execution, items)
+
+    def log(self, context: AgentContext, run_id: str) -> RunLog:
+        """Where the run is written down."""
+        return _run_log(run_folder(run_id) if context.audit else None, self.redactor(), run_id)
+
+    def lacks(self, context: AgentContext, run_id: str) -> JsonMap:
+        """What a run has to do without, and why, by the name of the event that says so."""
+        commands, folder, records = self.commands(context), run_folder(run_id), workspace_folder(context.workspace)
+        found = {
+            "commands.unavailable": commands,
+            "evidence.unavailable": self.checks(context),
+            "audit.unavailable": folder,
+            "journal.unavailable": records,
+        }
+        return {name: why.message for name, why in found.items() if isinstance(why, ToolError)}
+
+    def unknown_tools(self, context: AgentContext) -> str:
+        """What is wrong with the tools that the context names, "" where nothing is: a limit that binds nobody."""
+        named = {*context.tool_timeouts_s, *context.tool_quotas, *context.tool_calls_per_minute}
+        for name in sorted(named - set(self.specs)):
+            meant = closest_names(name, self.specs)
+            remedy = f" Did you mean {' or '.join(meant)}?" if meant else ""
+            return f"The context limits a tool that there is not, {name!r}.{remedy}"
+        return ""
+
+    def rules(self, context: AgentContext) -> tuple[FileGuardrailRule, ...]:
+        """The file rules of the run: the agent's settings stay as they are, its records in the workspace are denied."""
+        own = (self._record_rules.rule(context.workspace), user_settings_rule(context.workspace))
+        return (*self._rules, OWN_SETTINGS_RULE, *(rule for rule in own if rule is not None))
+
+    def _tool_context(
+        self, state: ExecuteToolsSlice, folder: str | ToolError, sink: TraceSink, scope: CancellationScope | None
+    ) -> ToolContext:
+        context, spending = state["context"], state["spending"]
+        limit = context.max_seconds
+        # A thread may go on in another workspace; what it has kept stays with the one that it was found in.
+        kept = f"results-{sha256(context.workspace.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+        return ToolContext(
+            workspace=self.workspace(context, partial(sink.emit, "sandbox.refused")),
+            files_read=state.get("files_read", {}),
+            plan=state.get("plan") or Plan(),
+            timeout_s=context.tool_timeout_s,
+            max_lines=context.read_max_lines,
+            seconds_left=inf if limit is None else limit - spending.seconds,
+            kept=Artifacts(join(folder, kept)) if isinstance(folder, str) else None,
+            commands=self.commands(context),
+            network=Network(context.network()) if context.allowed_hosts else None,
+            scope=scope,
+            syntax_gate=context.syntax_gate,
+            checks=self.checks(context),
+            task=last_request(state.get("messages") or []),
+            gated=state["profile"].edit_form is EditForm.BLOCKS,
+        )
+
+
+def _is_hidden(rules: tuple[FileGuardrailRule, ...], path: str) -> bool:
+    """Whether a command may not see this file. Certificates of public authorities look like keys, and are none."""
+    return not path.endswith(_PUBLIC_CERTIFICATES) and judge_path(path, for_write=False, rules=rules) is not None
+
+
+def _run_log(folder: str | ToolError | None, redactor: Redactor, run_id: str) -> RunLog:
+    return RunLog(AuditLog(folder) if isinstance(folder, str) else None, redactor, run_id)
+
+
+def last_request(messages: Sequence[AnyMessage]) -> str:
+    """What the person asked for last. A long turn has hundreds of messages after it, which their type tells apart."""
+    return next((each.text for each in reversed(messages) if each.type not in _ANSWERS and is_request(each)), "")
+
+
+def _forward(write: Write, event: TraceEvent) -> None:
+    write({"type": "trace", **vars(event)})

@@ -1,0 +1,128 @@
+"""Spec 4's AgentLanguage, for agents that are written in Python: the prompt, and what a reply means.
+
+It binds what the nodes `call_model`, `parse` and `heal` use, in the text protocol, and does nothing of its own.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from langchain_core.messages import AIMessage, AnyMessage
+
+from mendgraph.graph.machine.reply_reader import rescue
+from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
+from mendgraph.nodes.call_model.prompts.prompt import build_prompt
+from mendgraph.nodes.call_model.window import Memory
+from mendgraph.nodes.execute_tools.registry import ActionRegistry
+from mendgraph.nodes.execute_tools.tools.final_answer import final_answer
+from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG
+from mendgraph.nodes.heal.node import heal
+from mendgraph.nodes.language.history import settle_exchange
+from mendgraph.nodes.parse.node import parse
+from mendgraph.nodes.parse.reading import ANSWER_TOOL, Reader
+from mendgraph.nodes.records import (
+    Answer,
+    CallError,
+    CallResult,
+    Correction,
+    ExtractionError,
+    JsonMap,
+    ModelReply,
+    Profile,
+    Protocol,
+    ToolCall,
+    ToolErrorCode,
+    ToolResult,
+)
+
+
+class Invocation(NamedTuple):
+    """One thing that a model wants done: `final_answer`, or an action; a terminal one ends the run. Source: spec 4."""
+
+    tool: str
+    args: JsonMap
+    terminal: bool = False
+
+
+class Understood(NamedTuple):
+    """What a reply means: its invocations in order, and what is wrong with the rest of it, or with all of it."""
+
+    reply: ModelReply
+    invocations: list[Invocation]
+    errors: list[ExtractionError]
+    items: list[ToolCall | CallError]
+
+
+class AgentLanguage:
+    """The protocol between an agent and its model, for the actions of a registry; `final_answer` is always one."""
+
+    def __init__(self, actions: ActionRegistry, goals: Sequence[str] = ()) -> None:
+        """`goals` are sentences that stand in the system prompt; the request itself is a message of the Memory."""
+        own = [tool for spec in actions.specs() if (tool := actions.get(spec.name)) is not None]
+        answering = [] if actions.get(ANSWER_TOOL) else [final_answer]
+        self._actions, self._goals, self._profile = ActionRegistry([*own, *answering]), tuple(goals), Profile()
+        self._terminal = {spec.name for spec in self._actions.specs() if spec.terminal}
+        known = self._actions.names()
+        self._reader = Reader(self._profile, known, self._actions.validate, check_answer=_anything)
+
+    def construct(self, memory: Memory, corrections: Sequence[Correction] = ()) -> list[JsonMap]:
+        """The next request as messages with `role` and `content`: goals, actions, and what of the memory fits."""
+        prompt = partial(build_prompt, self._profile, self._actions.specs(), corrections=corrections, temperature=None)
+        bare = prompt(history=[])
+        goals = "\n".join(["", "", "Goals:", *(f"- {goal}" for goal in self._goals)]) if self._goals else ""
+        besides = estimate_tokens(bare.size + len(goals.encode("utf-8", "replace")), len(bare.messages))
+        front, *rest = prompt(history=memory.shown(besides)).messages
+        return [{**front, "content": f"{front['content']}{goals}"}, *rest]
+
+    def parse(self, reply: str) -> Understood:
+        """What a reply means. A plain answer is the invocation of `final_answer`; no call is dropped."""
+        return self._read(reply)[0]
+
+    def ask(self, model: Callable[[list[JsonMap]], str], memory: Memory) -> Understood:
+        """The model's reply to the next request; one that cannot be read is asked for once more, strictly."""
+        understood, corrections = self._read(model(self.construct(memory)))
+        return self._read(model(self.construct(memory, corrections)))[0] if corrections else understood
+
+    def exchange(self, understood: Understood, results: Sequence[JsonMap] = ()) -> list[AnyMessage]:
+        """The messages for the memory: the reply, and the `results` of its invocations, in order.
+
+        A result is what `Environment.execute_action` gives. A malformed call is told its own error.
+        """
+        given = iter(results)
+        told = [_result_of(item, given) for item in understood.items]
+        if not told:
+            return [AIMessage(understood.reply.text)]
+        return settle_exchange(understood.reply, understood.items, told, Protocol.TEXT)
+
+    def _read(self, said: str) -> tuple[Understood, list[Correction]]:
+        reply = ModelReply(text=said)
+        read: dict[str, Any] = {"reply": reply, **parse({"reply": reply}, self._reader)}
+        if read["errors"]:
+            failed = {"reply": read["reply"], "errors": read["errors"], "profile": self._profile}
+            read |= heal(failed, DEFAULT_SELF_HEALING_CONFIG, partial(rescue, self._reader))  # type: ignore[arg-type]
+        items: list[ToolCall | CallError] = read["items"]
+        calls = [
+            Invocation(each.tool, each.arguments, each.tool in self._terminal)
+            for each in items
+            if isinstance(each, ToolCall)
+        ]
+        if read["answer"] is not None and not items:
+            calls = [Invocation(ANSWER_TOOL, {"answer": read["answer"].text}, terminal=True)]
+        errors = read["errors"] or [each.error for each in items if isinstance(each, CallError)]
+        return Understood(read["reply"], calls, errors, items), read.get("corrections") or []
+
+
+def _anything(_: Answer) -> list[str]:
+    return []
+
+
+def _result_of(item: ToolCall | CallError, results: Iterator[JsonMap]) -> CallResult:
+    if isinstance(item, CallError):
+        failure = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, item.error.details)
+        return CallResult(call_id=item.call_id, tool=item.tool, result=failure)
+    given = next(results, {"ok": False, "error": "This call was not run.", "error_type": ToolErrorCode.CANCELLED})
+    if given["ok"]:
+        data = given["data"] if isinstance(given["data"], dict) else {"value": given["data"]}
+        return CallResult(call_id=item.call_id, tool=item.tool, result=ToolResult(ok=True, data=data))
+    code = next((code for code in ToolErrorCode if code == given.get("error_type")), ToolErrorCode.IO_ERROR)
+    return CallResult(call_id=item.call_id, tool=item.tool, result=ToolResult.failure(code, str(given["error"])))

@@ -1,0 +1,296 @@
+"""What a person or a program sees of a run while it goes on: a few typed events, read from the graph's stream.
+
+Pure: takes the parts of `stream(stream_mode=["custom", "updates"])` and gives events.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mendgraph.nodes.records import (
+    CallError,
+    CallResult,
+    ExtractionError,
+    FileChange,
+    LoopVerdict,
+    Outcome,
+    OverrideConstraint,
+    ToolCall,
+    Verdict,
+    VerdictKind,
+)
+
+
+@dataclass(frozen=True)
+class Text:
+    """The next piece of what the model says, calls included."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The endpoint failed for a reason that may pass; it is asked again after this many seconds, from the start."""
+
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class FellBack:
+    """`model` could not answer, for this reason, and `following` is asked from here on."""
+
+    model: str
+    following: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Paid:
+    """One try of a model call is settled, whatever came of it. `step` counts model calls of the thread from 1.
+
+    `purpose` is `reply`, `summary` or `wrap_up`; `cost_usd` is None where the model's price is not known. Of the input
+    tokens, some were read from the provider's cache (`cached_tokens`) or written into it (`cache_write_tokens`); of the
+    output tokens, `reasoning_tokens` were thought and not said.
+    """
+
+    step: int
+    purpose: str
+    model: str
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cost_usd: float | None
+    seconds: float
+    reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What the model is shown was made smaller: the tokens of the next request, before and after, estimated.
+
+    `kind` is `cleared` (old results), `summarised` or `slid` (the beginning is gone from view).
+    """
+
+    step: int
+    kind: str
+    tokens_before: int
+    tokens_after: int
+
+
+@dataclass(frozen=True)
+class CallsRead:
+    """The reply was read; these calls are to be judged, in order."""
+
+    calls: tuple[ToolCall | CallError, ...]
+
+
+@dataclass(frozen=True)
+class HealingBegan:
+    """The reply could not be used and is asked for again; `attempt` counts from 1."""
+
+    attempt: int
+    errors: tuple[ExtractionError, ...]
+
+
+@dataclass(frozen=True)
+class Rescued:
+    """The reply was a call in another form, and is read as it is."""
+
+    calls: tuple[ToolCall | CallError, ...]
+
+
+@dataclass(frozen=True)
+class Denied:
+    """Guard refused a call."""
+
+    tool: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Guard needs a person. Answer by running the session on with the decisions."""
+
+    request: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ToolStarted:
+    """A tool runs this call."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """All calls of the reply have results, in order; `changes` are those of the turn so far."""
+
+    results: tuple[CallResult, ...]
+    changes: tuple[FileChange, ...]
+
+
+@dataclass(frozen=True)
+class LoopOverridden:
+    """The same action came too often and is now refused."""
+
+    overrides: tuple[OverrideConstraint, ...]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An event of the engine's trace, or of the sandbox."""
+
+    name: str
+    payload: Mapping[str, Any]
+    run_id: str
+    step_id: str
+    ms: int
+
+
+@dataclass(frozen=True)
+class Alerted:
+    """Errors, invalid replies or the cost of a call went up; `value` has passed `threshold`."""
+
+    kind: str
+    message: str
+    value: float
+    threshold: float
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The run is over."""
+
+    outcome: Outcome
+
+
+Event = (
+    Text
+    | Waiting
+    | FellBack
+    | Paid
+    | Compacted
+    | CallsRead
+    | HealingBegan
+    | Rescued
+    | Denied
+    | Asked
+    | ToolStarted
+    | StepDone
+    | LoopOverridden
+    | Traced
+    | Alerted
+    | Ended
+)
+
+
+def _fell_back(_: str, payload: Mapping[str, Any]) -> FellBack:
+    return FellBack(str(payload["model"]), str(payload["following"]), str(payload["reason"]))
+
+
+def _paid(step: str, payload: Mapping[str, Any]) -> Paid:
+    return Paid(int(step), **{name: payload[name] for name in _PAID})
+
+
+def _compacted(step: str, payload: Mapping[str, Any]) -> Compacted:
+    return Compacted(int(step), str(payload["kind"]), payload["tokens_before"], payload["tokens_after"])
+
+
+_PAID: Final = (
+    *("purpose", "model", "input_tokens", "output_tokens", "cached_tokens", "cost_usd", "seconds"),
+    *("reasoning_tokens", "cache_write_tokens"),
+)
+_OF_MODEL_CALLS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], Event]]] = {
+    "model.fallback": _fell_back,
+    "model.usage": _paid,
+    "context.compacted": _compacted,
+}
+"""Events of the trace that are also typed ones, which come before them."""
+
+
+@dataclass
+class EventReader:
+    """Turns the stream's parts into events. Keeps the calls of the step at hand, to name what guard denied.
+
+    It begins with the changes that a turn which is taken up again has made before.
+    """
+
+    _changes: tuple[FileChange, ...] = ()
+    _calls: tuple[ToolCall | CallError, ...] = ()
+    _waiting: list[ToolCall] = field(default_factory=list)
+
+    @property
+    def changes(self) -> tuple[FileChange, ...]:
+        """The file effects of the turn so far."""
+        return self._changes
+
+    def read(self, mode: str, part: Any) -> Iterator[Event]:
+        """The events of one part, in order."""
+        if mode == "custom":
+            yield from self._custom(part)
+            return
+        for node, update in part.items():
+            if node == "__interrupt__":
+                yield from (Asked(request=asked.value) for asked in update)
+            elif isinstance(update, Mapping):
+                yield from self._update(node, update)
+
+    def _custom(self, part: Mapping[str, Any]) -> Iterator[Event]:
+        if part.get("type") == "text":
+            yield Text(str(part["text"]))
+        elif part.get("type") == "waiting":
+            yield Waiting(float(part["seconds"]), str(part["reason"]))
+        elif part.get("type") == "alert":
+            yield Alerted(part["kind"], part["message"], part["value"], part["threshold"])
+        elif part.get("type") == "trace":
+            name, payload = part["name"], part["payload"]
+            if name == "tool.invoke.start":
+                yield from self._started(str(payload.get("tool_name", "")))
+            elif name in _OF_MODEL_CALLS:
+                yield _OF_MODEL_CALLS[name](part["step_id"], payload)
+            yield Traced(name, payload, part["run_id"], part["step_id"], part["ms"])
+
+    def _started(self, tool: str) -> Iterator[Event]:
+        """The engine names the tool alone; calls of one tool start in the order of the reply."""
+        for call in self._waiting:
+            if call.tool == tool:
+                self._waiting.remove(call)
+                yield ToolStarted(call)
+                return
+
+    def _update(self, node: str, update: Mapping[str, Any]) -> Iterator[Event]:
+        if node == "parse":
+            self._calls = tuple(update.get("items") or ())
+            if self._calls:
+                yield CallsRead(self._calls)
+        elif node == "heal":
+            yield from self._healing(update)
+        elif node == "guard":
+            self._calls = tuple(update.get("items") or self._calls)  # a person may have changed one
+            judged = list(zip(self._calls, update.get("verdicts") or (), strict=False))
+            allowed = [call for call, verdict in judged if verdict.kind is VerdictKind.ALLOW]
+            self._waiting = [call for call in allowed if isinstance(call, ToolCall)]
+            for call, verdict in judged:
+                if verdict.kind is VerdictKind.DENY and isinstance(call, ToolCall):
+                    yield Denied(call.tool, verdict)
+            if update.get("results"):
+                yield StepDone(tuple(update["results"]), self._changes)
+        elif node == "execute_tools":
+            self._changes += tuple(update.get("changes") or ())
+            yield StepDone(tuple(update.get("results") or ()), self._changes)
+        elif node == "loop_check":
+            loop = update.get("loop")
+            if loop is not None and loop.verdict is LoopVerdict.OVERRIDE:
+                yield LoopOverridden(loop.overrides)
+        elif update.get("outcome") is not None:
+            yield Ended(update["outcome"])
+
+    def _healing(self, update: Mapping[str, Any]) -> Iterator[Event]:
+        if update.get("items"):
+            self._calls = tuple(update["items"])
+            yield Rescued(self._calls)
+        attempts = update.get("healing_attempts") or ()
+        if attempts:
+            yield HealingBegan(len(attempts), tuple(attempts[-1].errors))

@@ -1,0 +1,496 @@
+"""The runs of a workspace after they were begun: list them, look at what they did, resume, undo, fork and forget them.
+
+Each function takes a run by its id or the beginning of it. It gives a `ToolError` that names the remedy where there is
+no such run, where another run works in the workspace, or where the store cannot be used; it raises nothing of the kind.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
+
+from langchain_core.runnables import RunnableConfig, RunnablePassthrough
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph import StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import StateSnapshot
+from typing_extensions import TypedDict
+
+from mendgraph.graph.machine import routes
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Asked
+from mendgraph.graph.machine.judged_workspace import judged_workspace
+from mendgraph.graph.runs.resume_plan import CALLING, TO_THE_CALL, Found, Snapshot, requests_of
+from mendgraph.graph.machine.run_records import find_run, old_runs
+from mendgraph.graph.runs.run_result import file_diff
+from mendgraph.graph.persistence.store import Pruned, RunRecord, Store
+from mendgraph.graph.machine.workspace_records import decide_open_changes
+from mendgraph.nodes.call_model.ledger import Spending
+from mendgraph.nodes.call_model.window import Window
+from mendgraph.nodes.execute_tools.store.artifacts import copy_artifacts
+from mendgraph.nodes.execute_tools.store.database import StoreError, UnreadableValueError
+from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.journal.restoring import NetEffect, Restored, net_effects, restore
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock, lock_holder
+from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
+from mendgraph.nodes.guard.grants import Grant
+from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
+from mendgraph.nodes.records import (
+    CallError,
+    CallResult,
+    ExtractionError,
+    LoopRecord,
+    ModelReply,
+    Outcome,
+    OutcomeKind,
+    Plan,
+    Profile,
+    Reading,
+    StopCause,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    Verdict,
+)
+
+if TYPE_CHECKING:  # who only looks does not wait for what a run needs
+    from mendgraph.graph.runs.run import RunResult, Session
+
+Done = TypeVar("Done")
+
+
+class RunState(StrEnum):
+    """Where a run stands. The first four can go on: at work, waiting for a person, cut off, or forked and not begun.
+
+    Of a run that is DAMAGED what is stored cannot be read; others are not concerned.
+    """
+
+    WORKING, ASKS, CUT_OFF, FORKED = "working", "asks", "cut off", "forked"
+    FINISHED, STOPPED, FAILED = "finished", "stopped", "failed"
+    DAMAGED = "damaged"
+
+
+class StepKind(StrEnum):
+    """What a step is: where the run starts, a reply with calls, one with the answer, or one that could not be used.
+
+    UNKNOWN: no checkpoint tells of it, but it has changed files.
+    """
+
+    START, CALLS, ANSWER = "start", "calls", "answer"
+    UNUSABLE, UNKNOWN = "unusable", "unknown"
+
+
+@dataclass(frozen=True)
+class ListedRun(RunRecord):
+    """What is written down of a run, and where it stands now.
+
+    `files` are those that it has changed in all its turns, and that nobody has taken back.
+    """
+
+    standing: RunState
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RunStep:
+    """One reply of the model and what came of it; `number` counts from 1 in a run, and 0 is its start.
+
+    `turn` counts the requests that came since the run began, or since it was forked from another one, from 1; it is 0
+    where that is unknown. `changed` are the files that the step changed and nobody has taken back. `can_fork`: a new
+    run can begin after it.
+    """
+
+    number: int
+    kind: StepKind
+    turn: int = 0
+    calls: tuple[ToolCall | CallError, ...] = ()
+    changed: tuple[str, ...] = ()
+    can_fork: bool = False
+
+
+@dataclass(frozen=True)
+class RunDiff:
+    """What became of one file: a unified diff, or why there is none.
+
+    `changed_since`: somebody else has changed the file after the run, and the diff has that in it.
+    """
+
+    path: str
+    diff: str
+    problem: str = ""
+    changed_since: bool = False
+
+
+@dataclass(frozen=True)
+class Forked:
+    """A new run that begins where its `parent` was after a step. `restored` are the files as they were then."""
+
+    run_id: str
+    parent: str
+    restored: Restored
+
+
+_MOST_DAYS = 36_500
+_ENDS: Mapping[str, RunState] = {
+    OutcomeKind.FINISHED: RunState.FINISHED,
+    OutcomeKind.BUDGET_STOP: RunState.STOPPED,
+    OutcomeKind.SYSTEM_ERROR: RunState.FAILED,
+}
+
+
+def list_runs(workspace: str = ".") -> tuple[ListedRun, ...] | ToolError:
+    """All runs of the workspace; the one that was at work last comes first."""
+    return with_store(workspace, lambda store: _listed(store, store.runs()))
+
+
+def get_run(run: str = "", workspace: str = ".") -> ListedRun | ToolError:
+    """One run; without a name the newest one that can go on."""
+
+    def get(store: Store) -> ListedRun | ToolError:
+        found = store.run(run or next((each.run_id for each in store.runs() if each.resumable), ""))
+        if isinstance(found, ToolError) and not run:
+            message = "No run of this workspace can go on: `mendgraph runs` lists those that have finished."
+            return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+        return found if isinstance(found, ToolError) else _listed(store, [found])[0]
+
+    return with_store(workspace, get)
+
+
+def steps_of(run: str, workspace: str = ".") -> tuple[RunStep, ...] | ToolError:
+    """The steps of a run: what it did in each, and after which of them it can be forked."""
+
+    def steps(store: Store, found: RunRecord) -> tuple[RunStep, ...]:
+        by_step: dict[int, dict[str, None]] = {}
+        for change in reversed(Journal(store.folder).changes_of(found.run_id)):
+            by_step.setdefault(change.step, {}).update(dict.fromkeys(effect.path for effect in change.effects))
+        changed = {step: tuple(paths) for step, paths in by_step.items()}
+        return read_steps(small_history(store.saver, found.run_id), changed)
+
+    return _with_run(run, workspace, steps)
+
+
+def run_plan(run: str, workspace: str = ".") -> Plan | ToolError:
+    """The plan of a run as it stands; one without steps where the model has made none."""
+
+    def plan(store: Store, found: RunRecord) -> Plan:
+        return _small_machine(store.saver).get_state(thread_config(found.run_id)).values.get("plan") or Plan()
+
+    return _with_run(run, workspace, plan)
+
+
+def run_diffs(
+    run: str, workspace: str = ".", *, rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
+) -> tuple[RunDiff, ...] | ToolError:
+    """The diffs of a run's files in all its turns, by path; none for a file that is again as it was.
+
+    A file that the `rules` deny is named without its text, and so is one that is no text or was too large to be kept.
+    """
+
+    def diffs(store: Store, found: RunRecord) -> tuple[RunDiff, ...]:
+        files = judged_workspace(str(check_workspace(workspace)), rules)
+        with Journal(store.folder).held() as journal:
+            found_diffs = (_diff(journal, files, effect) for effect in net_effects(journal.changes_of(found.run_id)))
+            return tuple(each for each in found_diffs if each is not None)
+
+    return _with_run(run, workspace, diffs)
+
+
+def resume_run(run: str = "", workspace: str = ".", **options: Any) -> "RunResult | ToolError":
+    """Go on with a run that was cut off or stopped, by default the newest such one, with the context that it had.
+
+    A run that has finished gives its result once more; a busy workspace is the outcome of a run, as for any.
+    `options` are those of `Session` without the context and the thread: a model, tools, rules. A call that needs a
+    person's approval is refused (`approval_required`): ask for approvals through `open_run`.
+    """
+    session = open_run(run, workspace, **options)
+    if isinstance(session, ToolError):
+        return session
+    with session:
+        events = list(session.resume())
+        while isinstance(events[-1], Asked):
+            events = list(session.answer("nobody"))
+        return session.result()
+
+
+def open_run(run: str = "", workspace: str = ".", **options: Any) -> "Session | ToolError":
+    """A session of a run that is known, to `resume` it or to send it the next request; otherwise as `resume_run`."""
+    from mendgraph.graph.runs.run import Session
+
+    found = get_run(run, workspace)
+    if isinstance(found, ToolError):
+        return found
+    context = found.context.model_copy(update={"workspace": str(check_workspace(workspace))})
+    return Session(context, **{"thread_id": found.run_id, "durability": found.durability, **options})
+
+
+def undo_run(
+    run: str,
+    workspace: str = ".",
+    *,
+    from_step: int = 0,
+    skip_changed: bool = False,
+    rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
+) -> Restored | ToolError:
+    """Restore the files as they were before the run, or before its step `from_step`; nothing else is touched.
+
+    Nothing at all is changed where somebody else has changed one of them since (CONFLICT), or where the `rules` deny
+    one (PERMISSION_DENIED), unless `skip_changed` leaves those as they are.
+    """
+
+    def undo(store: Store, root: str) -> Restored | ToolError:
+        found = find_run(run, store.runs())  # its settings are not wanted, so they may be damaged
+        if isinstance(found, ToolError):
+            return found
+        files = judged_workspace(root, rules)
+        restored = restore(Journal(store.folder), files, found.run_id, from_step, skip_changed=skip_changed)
+        if isinstance(restored, Restored):
+            store.mark_undone(found.run_id)
+        return restored
+
+    return with_store_alone(workspace, "mendgraph undo", undo)
+
+
+def fork_run(
+    run: str,
+    at: int,
+    workspace: str = ".",
+    *,
+    skip_changed: bool = False,
+    rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
+) -> Forked | ToolError:
+    """Begin a new run with the conversation, the budget and the files of another one as they were after step `at`.
+
+    `resume_run` goes on with it. What the other run did after the step is taken back; `skip_changed` and `rules` say
+    what becomes of it where that cannot be, as in `undo_run`.
+    NOT_FOUND names the steps after which a run can begin.
+    """
+    from mendgraph.graph.machine.build import build_graph
+
+    def fork(store: Store, root: str) -> Forked | ToolError:
+        parent = store.run(run)
+        if isinstance(parent, ToolError):
+            return parent
+        machine = build_graph(store.saver)
+        due = call_after(small_history(store.saver, parent.run_id), at)
+        if isinstance(due, ToolError):
+            return due
+        values = machine.get_state(due.config).values  # before anything is changed: it may be unreadable
+        journal, files = Journal(store.folder), judged_workspace(root, rules)
+        restored = restore(journal, files, parent.run_id, at + 1, skip_changed=skip_changed)
+        if isinstance(restored, ToolError):
+            return restored
+        new = uuid4().hex
+        copy_artifacts(parent.run_id, new)
+        machine.update_state(thread_config(new), {**values, "run_id": new}, as_node=TO_THE_CALL)
+        asked = requests_of(values)[-1]
+        number = str(asked.id).rpartition("-")[2]  # see `mendgraph.graph.runs.run_keeper` for the ids
+        turns, context = int(number) if number.isdecimal() else 0, values["context"].model_dump_json()
+        store.add_fork(new, replace(parent, turns=turns, request=asked.text, stored_context=context), at)
+        return Forked(new, parent.run_id, restored)
+
+    return with_store_alone(workspace, "mendgraph fork", fork)
+
+
+def prune_runs(
+    workspace: str = ".", *, keep: int | None = None, older_than_days: float | None = None, unfinished: bool = False
+) -> Pruned | ToolError:
+    """Forget runs with all that is kept of them, but not the newest `keep` ones, nor any that is not `older_than_days`.
+
+    With neither limit nothing is forgotten. A run that can go on is kept, unless `unfinished` says otherwise. What was
+    forgotten cannot be undone any more: its files stay as they are.
+    """
+    if keep is not None and keep < 0:
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=f"{keep} runs cannot be kept: give 0 or more.")
+    if older_than_days is not None and not 0 <= older_than_days <= _MOST_DAYS:
+        message = f"Runs cannot be {older_than_days:g} days old: give a number between 0 and {_MOST_DAYS}."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+    def prune(store: Store, _: str) -> Pruned:
+        limited = keep is not None or older_than_days is not None
+        oldest = datetime.now(UTC) - timedelta(days=older_than_days or 0.0)
+        doomed = old_runs(store.runs(), keep or 0, oldest, unfinished=unfinished) if limited else []
+        freed = sum(map(store.delete, doomed))
+        return Pruned(tuple(doomed), freed + store.shrink())
+
+    return with_store_alone(workspace, "mendgraph runs prune", prune)
+
+
+# --- The store
+
+
+def with_store(workspace: str, use: Callable[[Store], Done | ToolError]) -> Done | ToolError:
+    """What `use` gives for the workspace's store; IO_ERROR where that cannot be opened, read or written."""
+    root = check_workspace(workspace)
+    if isinstance(root, ToolError):
+        return root
+    try:
+        with closing(Store(root)) as store:
+            return use(store)
+    except StoreError as error:
+        return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
+
+
+def with_store_alone(workspace: str, who: str, use: Callable[[Store, str], Done | ToolError]) -> Done | ToolError:
+    """The same while no run works in the workspace, which is UNAVAILABLE otherwise; `use` is also given its real path.
+
+    Every change that was cut off is decided before. `who` is what others are told as long as this takes.
+    """
+
+    def with_lock(store: Store) -> Done | ToolError:
+        root, lock = str(check_workspace(workspace)), WorkspaceLock(store.folder)
+        busy = lock.acquire(Owner(who))
+        if busy is not None:
+            return busy
+        with lock:
+            decided = decide_open_changes(Journal(store.folder), root)
+            return decided if isinstance(decided, ToolError) else use(store, root)
+
+    return with_store(workspace, with_lock)
+
+
+def _with_run(run: str, workspace: str, use: Callable[[Store, RunRecord], Done]) -> Done | ToolError:
+    def with_found(store: Store) -> Done | ToolError:
+        found = store.run(run)
+        return found if isinstance(found, ToolError) else use(store, found)
+
+    return with_store(workspace, with_found)
+
+
+def _listed(store: Store, records: Iterable[RunRecord]) -> tuple[ListedRun, ...]:
+    holder, journal = lock_holder(store.folder), Journal(store.folder)
+    at_work = holder.run_id if holder else ""
+
+    def listed(record: RunRecord) -> ListedRun:
+        written = {each.name: getattr(record, each.name) for each in fields(RunRecord)}
+        try:
+            effects = [effect for change in journal.changes_of(record.run_id) for effect in change.effects]
+        except UnreadableValueError as error:
+            return ListedRun(**{**written, "damage": str(error)}, standing=RunState.DAMAGED, files=())
+        files = sorted({effect.path for effect in effects})
+        return ListedRun(**written, standing=_standing(store, record, at_work), files=tuple(files))
+
+    return tuple(map(listed, records))
+
+
+def _standing(store: Store, record: RunRecord, at_work: str) -> RunState:
+    if record.damage:
+        return RunState.DAMAGED
+    if record.run_id == at_work:
+        return RunState.WORKING
+    if record.state == "ended" and record.kind:
+        return _ENDS[record.kind]
+    with suppress(StoreError):  # a state of another version: it cannot go on, and the list is there all the same
+        newest = next(small_history(store.saver, record.run_id), None)
+        if newest is not None and newest.interrupts:
+            return RunState.ASKS
+    return RunState.CUT_OFF if record.state == "working" else RunState.FORKED
+
+
+def _diff(journal: Journal, files: Workspace, effect: NetEffect) -> RunDiff | None:
+    """What became of one file since the run began, None where it is as it was."""
+    now = files.read_file(effect.path)
+    if isinstance(now, ToolError) and now.code is not ToolErrorCode.NOT_FOUND:
+        return RunDiff(effect.path, "", now.message)
+    sha256 = now.sha256 if isinstance(now, FileContent) else ""
+    if sha256 == effect.before.sha256:
+        return None
+    since = sha256 != effect.after.sha256
+    before = journal.backup(effect.before.sha256) if effect.before.sha256 else None
+    if before is None and effect.before.sha256:
+        return RunDiff(effect.path, "", "what it held before was not kept, or is damaged", since)
+    diff = file_diff(effect.path, before, now.data if isinstance(now, FileContent) else None)
+    if diff is None:
+        return RunDiff(effect.path, "", "it is no text", since)
+    return RunDiff(effect.path, diff, "" if diff else "only its line ends are others, or it is empty", since)
+
+
+# --- Its checkpoints
+
+
+class _Small(TypedDict, total=False):
+    """The channels of the state that do not grow with the run."""
+
+    step: int
+    context: AgentContext
+    profile: Profile
+    window: Window
+    spending: Spending
+    reply: ModelReply | None
+    reading: Reading | None
+    errors: list[ExtractionError]
+    items: list[ToolCall | CallError]
+    verdicts: list[Verdict]
+    results: list[CallResult]
+    healing_attempts: list[HealingAttempt]
+    grants: list[Grant]
+    loop: LoopRecord
+    plan: Plan
+    stop: StopCause | None
+    outcome: Outcome | None
+
+
+def small_history(saver: BaseCheckpointSaver[Any], run_id: str) -> Iterator[StateSnapshot]:
+    """The checkpoints of a run, newest first, without the channels that grow with it.
+
+    A conversation is rebuilt from many checkpoints; to do so for each checkpoint of a long run takes minutes.
+
+    Raises:
+        StoreError: one cannot be read.
+    """
+    return _small_machine(saver).get_state_history(thread_config(run_id))
+
+
+def _small_machine(saver: BaseCheckpointSaver[Any]) -> CompiledStateGraph[Any, Any, Any, Any]:
+    """A machine that has the nodes of ours and only these channels; it is never run."""
+    builder = StateGraph(_Small)
+    for node in routes.NODES:
+        builder.add_node(node, RunnablePassthrough())
+    builder.add_edge(routes.TRANSITIONS[0].source, routes.TRANSITIONS[0].target)
+    return builder.compile(checkpointer=saver)
+
+
+def thread_config(run_id: str) -> RunnableConfig:
+    """How LangGraph is told which run is meant."""
+    return {"configurable": {"thread_id": run_id}}
+
+
+def read_steps(history: Iterable[Snapshot], changed: Mapping[int, tuple[str, ...]]) -> tuple[RunStep, ...]:
+    """The steps in order. `history` is newest first, as LangGraph gives it; `changed` are files by their step."""
+    found: dict[int, RunStep] = {}
+    turn = 0
+    for snapshot in reversed([*history]):
+        values = snapshot.values
+        number = values.get("step", 0)
+        step = found.get(number) or RunStep(number, StepKind.START, max(1, turn))
+        if snapshot.next == ("begin_turn",):
+            turn += 1
+        elif snapshot.next == CALLING:
+            found[number] = replace(step, can_fork=True)
+        elif snapshot.next == ("heal",):
+            found[number] = replace(step, kind=StepKind.UNUSABLE, calls=())
+        elif snapshot.next == ("guard",):
+            found[number] = replace(step, kind=StepKind.CALLS, calls=tuple(values["items"]))
+        elif snapshot.next == ("FINISHED",) and values["reading"] is Reading.ANSWER:
+            found[number] = replace(step, kind=StepKind.ANSWER, calls=())
+    for number in changed:
+        found.setdefault(number, RunStep(number, StepKind.UNKNOWN))
+    return tuple(replace(found[number], changed=changed.get(number, ())) for number in sorted(found))
+
+
+def call_after(history: Iterable[Found], step: int) -> Found | ToolError:
+    """The newest checkpoint after a step at which a model call was due; NOT_FOUND names the steps that have one."""
+    due = [(snapshot.values.get("step", 0), snapshot) for snapshot in history if snapshot.next == CALLING]
+    found = next((snapshot for number, snapshot in due if number == step), None)
+    if found is not None:
+        return found
+    known = tuple(map(str, sorted({number for number, _ in due})))
+    where = "no checkpoint of it is left at which a model call was due"
+    if known:
+        where = f"it can be after {'one of the steps' if known[1:] else 'step'} {', '.join(known)}"
+    message = f"The run cannot be forked after step {step}: {where}."
+    return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=known)

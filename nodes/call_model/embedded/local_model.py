@@ -1,0 +1,253 @@
+"""The embedded local model: one server process, started when it is first needed and ended with its owner."""
+
+import atexit
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import IO, cast
+
+from mendgraph.nodes.call_model.embedded.weights import WeightsSpec, WeightsState, embedded_weights, weights_path, weights_status
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
+
+CONTEXT_TOKENS = 8192
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 2.0
+LOG_LINES = 50
+SERVER_PROGRAM = (sys.executable, "-P", os.path.join(os.path.dirname(os.path.abspath(__file__)), "local_server.py"))
+
+EXTRA_MISSING = (
+    'the embedded model needs the extra "local": run `uv sync --extra local` (or `pip install "mendgraph[local]"`), '
+    "or set OPENAI_BASE_URL and OPENAI_API_KEY"
+)
+_NOT_READY = {
+    WeightsState.ABSENT: "the embedded model's weights are not on this machine: run `mendgraph model pull`",
+    WeightsState.PARTIAL: "the embedded model's weights are only partly here: run `mendgraph model pull` to go on",
+    WeightsState.DAMAGED: "the embedded model's weights are damaged: run `mendgraph model pull` to fetch them again",
+}
+_PORT_REMEDY = "choose another --port, or omit it to take a free one"
+_START_REMEDY = "check with `mendgraph model status`, or set OPENAI_BASE_URL and OPENAI_API_KEY"
+# Its threads would spin in barriers while other work needs the cores.
+# Source: measured, 15 tokens/s against 2.5 on two busy cores.
+_CALM_THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+_LOG_PREFIX = re.compile(r"^[\d.]+ [A-Z] ")
+
+
+class LocalServer:
+    """A running server: `base_url` ends in /v1, `model` is the name that requests carry. No key is asked for."""
+
+    def __init__(self, process: subprocess.Popen[bytes], base_url: str, model: str) -> None:
+        self.base_url = base_url
+        self.model = model
+        self._process = process
+        atexit.register(self.stop)
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """False once the process has ended, for whatever reason."""
+        return self._process.poll() is None
+
+    def wait(self) -> int:
+        """Block until the process ends; its exit code."""
+        return self._process.wait()
+
+    def stop(self) -> None:
+        """End the process; harmless when it has ended already."""
+        atexit.unregister(self.stop)
+        _end(self._process)
+
+
+def start_local_server(
+    weights: str,
+    *,
+    context_tokens: int = CONTEXT_TOKENS,
+    threads: int | None = None,
+    port: int = 0,
+    program: Sequence[str] = SERVER_PROGRAM,
+    timeout_s: float = START_TIMEOUT_S,
+) -> LocalServer | ProviderFailure:
+    """Serve the file `weights` on 127.0.0.1 and return when it answers; port 0 takes a free one.
+
+    `threads` None leaves the number to the library. A server that ends, says nothing usable, or needs longer than
+    `timeout_s` seconds is ended and reported with its own last words.
+    """
+    model = embedded_weights().model
+    options = ["--model", model, "--context-tokens", str(context_tokens), "--port", str(port)]
+    if threads is not None:
+        options += ["--threads", str(threads)]
+    try:
+        process = _launch([*program, os.path.abspath(weights), *options])
+    except OSError as error:
+        return _unavailable(f"the local model server did not start ({error.strerror}): {_START_REMEDY}")
+    try:
+        url, reason = _first_words(process, timeout_s)
+    except BaseException:
+        _end(process)
+        raise
+    if url:
+        return LocalServer(process, f"{url}/v1", model)
+    _end(process)
+    remedy = _PORT_REMEDY if port and "bind" in reason else _START_REMEDY
+    return _unavailable(f"the local model server did not start ({reason}): {remedy}")
+
+
+def serve_in_foreground(
+    weights: str, port: int, announce: Callable[[str], None], *, program: Sequence[str] = SERVER_PROGRAM
+) -> ProviderFailure | None:
+    """Serve until Ctrl-C, which gives None; `announce` is told the base URL once. A server that ends is a failure."""
+    server: LocalServer | ProviderFailure | None = None
+    try:
+        server = start_local_server(weights, port=port, program=program)
+        if isinstance(server, ProviderFailure):
+            return server
+        announce(server.base_url)
+        return _unavailable(f"the local model server ended by itself (exit code {server.wait()})")
+    except KeyboardInterrupt:
+        return None
+    finally:
+        if isinstance(server, LocalServer):
+            server.stop()
+
+
+def why_unavailable(path: str | None = None, *, spec: WeightsSpec | None = None) -> ProviderFailure | None:
+    """None where the embedded model can be started; otherwise a failure that names the one command that helps."""
+    if find_spec("xllamacpp") is None:
+        return _unavailable(EXTRA_MISSING)
+    state = weights_status(path, spec=spec).state
+    return _unavailable(_NOT_READY[state]) if state in _NOT_READY else None
+
+
+class ServerSlot:
+    """At most one server for all threads: started by the first that asks, and again where it has died since.
+
+    `starting` says whether it is being started just now.
+    """
+
+    def __init__(self, start: Callable[[], LocalServer | ProviderFailure]) -> None:
+        self._start = start
+        self._lock = threading.Lock()
+        self._server: LocalServer | None = None
+        self.starting = False
+
+    def get(self) -> LocalServer | ProviderFailure:
+        """The running server; blocks while it starts. A failure is not remembered: the next call tries again."""
+        with self._lock:
+            if self._server is not None and self._server.alive:
+                return self._server
+            if self._server is not None:
+                self._server.stop()
+                self._server = None
+            self.starting = True
+            try:
+                server = self._start()
+            finally:
+                self.starting = False
+            if isinstance(server, LocalServer):
+                self._server = server
+            return server
+
+    def start_with(self, start: Callable[[], LocalServer | ProviderFailure]) -> None:
+        """From the next start on servers come from there; one that is running stays."""
+        with self._lock:
+            self._start = start
+
+
+def shared_local_server() -> LocalServer | ProviderFailure:
+    """The embedded model's server of this process, started on first use (about 4 s). Safe in threads."""
+    return _SHARED.get()
+
+
+def take_local_server_from(start: Callable[[], LocalServer | ProviderFailure]) -> None:
+    """Let this process use the server that `start` gives, such as one that several processes share."""
+    _SHARED.start_with(start)
+
+
+def local_server_is_starting() -> bool:
+    """Whether somebody waits for the embedded model's server just now. Takes no lock."""
+    return _SHARED.starting
+
+
+def _start_embedded() -> LocalServer | ProviderFailure:
+    return why_unavailable() or start_local_server(weights_path())
+
+
+_SHARED = ServerSlot(_start_embedded)
+
+
+def _launch(command: list[str]) -> subprocess.Popen[bytes]:
+    """The child has its own session, so that Ctrl-C in the terminal reaches only us, and no PYTHONPATH."""
+    environment = {**os.environ, **_CALM_THREADS}
+    for name in ("PYTHONPATH", "MENDGRAPH_STORE_URL"):  # which may hold a password
+        environment.pop(name, None)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(  # noqa: S603 - our own interpreter with our own program
+        command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
+    )
+
+
+def _first_words(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[str, str]:
+    """The URL that the child announces, or "" and the reason why there is none."""
+    stdout, stderr = cast("IO[bytes]", process.stdout), cast("IO[bytes]", process.stderr)
+    log: deque[str] = deque(maxlen=LOG_LINES)
+    reader = threading.Thread(target=_keep_tail, args=(stderr, log), daemon=True)
+    reader.start()
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        process.kill()
+
+    timer = threading.Timer(timeout_s, give_up)
+    timer.start()
+    try:
+        line = stdout.readline()
+    finally:
+        timer.cancel()
+    with suppress(ValueError, KeyError, TypeError):
+        return str(json.loads(line)["url"]), ""
+    if late.is_set():
+        return "", f"no answer within {timeout_s:g} s"
+    if line:
+        return "", f"instead of its address it said {line[:80]!r}"
+    # End of file: the child is on its way out, and its exit code should be its own.
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_TIMEOUT_S)
+    reader.join(STOP_TIMEOUT_S)
+    return "", _LOG_PREFIX.sub("", log[0]) if log else f"exit code {process.poll()}"
+
+
+def _keep_tail(stream: IO[bytes], log: deque[str]) -> None:
+    """Read the log to its end, so that the child never blocks on it, and keep a bounded rest."""
+    with stream:
+        for line in stream:
+            if text := " ".join(line.decode(errors="replace").split())[:300]:
+                log.append(text)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Close the pipes and end the process, gently first."""
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with suppress(OSError):
+                stream.close()
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _unavailable(message: str) -> ProviderFailure:
+    return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)

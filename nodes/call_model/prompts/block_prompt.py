@@ -1,0 +1,366 @@
+"""The request of the block form: one clean message made anew from what the turn has brought to light.
+
+It holds the task, the files as they are, and what failed in words. A small model that sees its own failed try repeats
+it, and a form that is described is not imitated, so the form is shown in examples as real chat turns.
+Source: 551 logged replies of a 1.5B model.
+"""
+
+import ast
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from langchain_core.messages import AIMessage, AnyMessage
+
+from mendgraph.nodes.call_model.prompts.estimates import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, estimate_tokens
+from mendgraph.nodes.call_model.prompts.offered_tools import owes_a_value
+from mendgraph.nodes.call_model.prompts.shown_messages import as_map, describe_tool, message_of, native_tool
+from mendgraph.nodes.call_model.prompts.turn_view import TurnView, view_turn
+from mendgraph.nodes.language.blocks import EXAMPLE_EDITS, render_file
+from mendgraph.nodes.language.documents import parse_quietly
+from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.language.names import TEXT_SUFFIXES, named_paths
+from mendgraph.nodes.language.requests import asks_for_a_change, is_question, reports_a_problem
+from mendgraph.nodes.records import Correction, JsonMap, ToolSpec
+
+_FRONT = """\
+You are a coding agent. You change the files of one workspace.
+To change a file, answer with its path on one line, then a fenced block with the new text of the functions or classes \
+that change. Leave the rest out.
+"""
+_END = "If nothing is to be changed, answer in plain text."
+
+BLOCKS_SYSTEM = f"""\
+{_FRONT}To look at a file that is not shown, answer with one line: tool: read_file({{"path": "PATH"}})
+To find something, answer with one line: tool: search_files({{"pattern": "TEXT"}})
+{_END}"""
+NATIVE_BLOCKS_SYSTEM = f"""\
+{_FRONT}To look at a file that is not shown, call read_file; to find something, call search_files.
+{_END}"""
+
+_WORDS = """\
+def whisper(text):
+    return text.lower()
+
+
+def shout(text):
+    return text.lower()
+"""
+_NAMES = '''\
+"""Names as people write them."""
+
+import re
+
+
+def shorten(name, width):
+    """The name, cut to a width.
+
+    >>> shorten("Ada Lovelace", 3)
+    'Ada'
+    """
+    return name[:width]
+
+
+def initials(name):
+    """The first letters of all words, in upper case.
+
+    >>> initials("Ada Lovelace")
+    'AL'
+    >>> initials("ada lovelace")
+    'AL'
+    """
+    words = re.findall(r"\\w+", name)
+    return "".join(word[0] for word in words)
+
+
+def greeting(name):
+    """What a letter begins with."""
+    return f"Dear {shorten(name, 20)},"
+'''
+_FOUND = "initials(\"ada lovelace\") gives 'al', but must give 'AL'."
+_LIMITS = """\
+{
+  "depth": 2,
+  "width": 8
+}
+"""
+EXAMPLES = (
+    (
+        "What does words.py do?",
+        render_file("words.py", _WORDS),
+        "It changes the case of a text: whisper lowers it, shout raises it.",
+    ),
+    (
+        "initials in names.py is wrong for lower case names. Please fix it.",
+        f"{render_file('names.py', _NAMES)}\n\n{_FOUND}",
+        render_file("names.py", EXAMPLE_EDITS["names.py"]),
+    ),
+    (
+        "Set depth to 3 in limits.json.",
+        render_file("limits.json", _LIMITS),
+        render_file("limits.json", EXAMPLE_EDITS["limits.json"]),
+    ),
+    (
+        "Create colors.md with red and blue in it.",
+        render_file("words.py", _WORDS),
+        render_file("colors.md", EXAMPLE_EDITS["colors.md"]),
+    ),
+)
+"""A question, a repair, a file that is no code, a new file: request, file shown with it, the reply to imitate."""
+
+UNTOLD_TOOLS = frozenset(
+    {
+        *("read_file", "list_files", "glob_files", "search_files"),
+        *("edit_file", "edit_blocks", "write_file", "update_plan", "final_answer"),
+    }
+)
+"""What a small model does not have to be told of in the block form: each line of a tool list is one to imitate."""
+
+NATIVE_TOOLS = frozenset({"read_file", "search_files"})
+"""What an endpoint is told of natively beside tools of the user's own: edits are blocks, in either protocol."""
+
+RETRY_TEMPERATURE = 0.8
+"""From the second retry on, a small model is sampled: at temperature 0 it would repeat itself.
+
+Source: measured on a 1.5B model, fresh retries at 0.7 to 0.9.
+"""
+
+
+MAX_MISSING = 3
+"""Files that a request names and that are not there, of which the model is told."""
+
+
+class Focus(NamedTuple):
+    """The one definition that the work is about, and its file."""
+
+    path: str
+    name: str
+
+
+class BlockRequest(NamedTuple):
+    """The messages and native tools of a request in block form, and how many tries of this turn have failed."""
+
+    messages: list[JsonMap]
+    tools: list[JsonMap]
+    failures: int
+
+
+def block_request(
+    specs: Sequence[ToolSpec],
+    history: Sequence[AnyMessage],
+    corrections: Sequence[Correction],
+    *,
+    native: bool,
+    asked: int = 0,
+    most_tokens: int | None = None,
+) -> BlockRequest:
+    """Make the request anew from the turn's history: earlier turns as they were said, this one as facts.
+
+    `asked` counts the corrections of the whole turn, of which some may be settled. Where the request would be larger
+    than `most_tokens`, earlier turns are dropped, oldest first, then files and what was found.
+    """
+    own = [spec for spec in specs if spec.name not in UNTOLD_TOOLS or owes_a_value(spec)]
+    view = view_turn(history)
+    start = max(index for index, message in enumerate(history) if is_request(message))
+    earlier = [as_map(m, native=False) for m in history[:start] if is_request(m) or _is_answer(m)]
+    examples = [
+        message
+        for task, file, reply in EXAMPLES
+        for message in (message_of("user", f"{task}\n\n{file}"), message_of("assistant", reply))
+    ]
+    failures = view.failed_steps + max(asked, len(corrections))
+    system = message_of("system", NATIVE_BLOCKS_SYSTEM if native else _system(own))
+    reading = [spec for spec in specs if spec.name in NATIVE_TOOLS]
+    tools = [native_tool(spec) for spec in (*reading, *own)] if native else []
+    told = partial(_told, history[start].text, corrections=corrections, failures=failures)
+    if most_tokens is None:
+        request = told(view)
+    else:
+        left = most_tokens - estimated_tokens([system, *examples], tools)
+        request = bounded_request(history[start].text, view, told, left - TOKENS_PER_MESSAGE)
+        earlier = latest_turns(earlier, left - estimated_tokens([message_of("user", request)]))
+    messages = [system, *examples, *earlier, message_of("user", request)]
+    return BlockRequest(messages, tools, failures)
+
+
+def retry_temperature(temperature: float | None, failures: int) -> float | None:
+    """The temperature of the next try: the run's own, and from the second failure on at least `RETRY_TEMPERATURE`."""
+    return max(temperature or 0.0, RETRY_TEMPERATURE) if failures > 1 else temperature
+
+
+def _system(own: Sequence[ToolSpec]) -> str:
+    """The block form's short prompt, and a line for each tool of the user's own and for an answer that has a shape."""
+    if not own:
+        return BLOCKS_SYSTEM
+    return "\n".join([BLOCKS_SYSTEM, "More tools, called in the same way:", *map(describe_tool, own)])
+
+
+def _is_answer(message: AnyMessage) -> bool:
+    return isinstance(message, AIMessage) and not message.tool_calls and not message.text.startswith("tool:")
+
+
+def _told(
+    task: str, view: TurnView, left_out: Sequence[str] = (), *, corrections: Sequence[Correction], failures: int
+) -> str:
+    """The task, the files as they are now, what was found, and what failed: in words, never as failed text.
+
+    Files that are `left_out` are not in the view any more, for want of room.
+    """
+    missing = [path for path in _missing(task, view) if path not in left_out]
+    told = [failure for failure in view.failures[-2:] if not any(f"'{path}'" in failure for path in missing)]
+    failed = [*told, *(correction.prompt for correction in corrections[-1:])]
+    focus = find_focus([*view.evidence, task], view.files)
+    files, ending = dict(view.files), "\n".join(failed or view.evidence)
+    if is_question(task):
+        ending = "\n".join([*failed, "Answer in words."])
+    elif failures % 2 and focus and view.evidence and (hidden := without_body(files[focus.path], focus.name)):
+        files[focus.path], ending = hidden, "\n".join([*map(what_must_be, view.evidence), f"Write {focus.name} anew."])
+    elif failures:
+        ending = f"{ending}\n{_how_to_answer(task, view, missing, focus)}".strip()
+    parts = [task.strip(), *(render_file(path, content) for path, content in files.items())]
+    if left_out:
+        parts.append(f"Not shown, for want of room: {', '.join(left_out)}.")
+    if view.found:
+        parts.append("\n".join(view.found))
+    if missing:
+        parts.append(f"There is no {' and no '.join(missing[:MAX_MISSING])} yet.")
+    if view.changed:
+        parts.append("Already changed: " + ", ".join(view.changed))
+    return "\n\n".join([*parts, ending] if ending else parts)
+
+
+def _missing(task: str, view: TurnView) -> list[str]:
+    """The files that a request names and that were not read: they are to be made."""
+    if is_question(task):
+        return []
+    known = {*view.files, *view.changed}
+    named = (path for path in named_paths(task) if path not in known and not path.startswith("/"))
+    return [path for path in named if path.rpartition(".")[2] in TEXT_SUFFIXES]
+
+
+def _how_to_answer(task: str, view: TurnView, missing: Sequence[str], focus: Focus | None) -> str:
+    """The last line of a request after a failure: what is said last is followed first."""
+    if not (asks_for_a_change(task) or reports_a_problem(task) or view.evidence):
+        return "Answer in words."
+    if missing:
+        return f"Answer with {missing[0]} and its whole text."
+    if focus:
+        return f"Answer with {focus.path} and the new text of {focus.name}."
+    if len(view.files) == 1:
+        return f"Answer with {next(iter(view.files))} and the new text of what changes."
+    return "Answer with the path of the file and the new text of what changes."
+
+
+def estimated_tokens(messages: Sequence[JsonMap], tools: Sequence[JsonMap] = ()) -> int:
+    """The tokens of messages that hold nothing but text, and of native tools."""
+    told = sum(estimate_tokens(_size(message["content"]), 1) for message in messages)
+    return told + (estimate_tokens(_size(json.dumps(tools)), 0) if tools else 0)
+
+
+def latest_turns(earlier: Sequence[JsonMap], most_tokens: int) -> list[JsonMap]:
+    """The last of these messages that fit; what has lost its beginning goes on with a person's."""
+    left, first = estimated_tokens(earlier), 0
+    while first < len(earlier) and (left > most_tokens or (first and earlier[first]["role"] != "user")):
+        left -= estimated_tokens([earlier[first]])
+        first += 1
+    return list(earlier[first:])
+
+
+def bounded_request(task: str, view: TurnView, told: Callable[[TurnView, Sequence[str]], str], most_tokens: int) -> str:
+    """`told(view, left_out)` with as much of the view as fits.
+
+    Files that the task does not name are left out first, oldest first, then what was found, then the file that was
+    read last, then those that the task names.
+    """
+    text, left_out = told(view, ()), list[str]()
+    order = _least_needed_first(task, view)
+    while order and (excess := _size(text) - most_tokens * BYTES_PER_TOKEN) > 0:
+        while order and excess > 0:
+            path = order.pop(0)
+            if path is None:
+                excess -= sum(map(_size, view.found))
+                view = view.model_copy(update={"found": ()})
+            else:
+                excess -= _size(view.files[path])
+                left_out.append(path)
+                files = {name: content for name, content in view.files.items() if name != path}
+                view = view.model_copy(update={"files": files})
+        text = told(view, left_out)
+    return text
+
+
+def _least_needed_first(task: str, view: TurnView) -> list[str | None]:
+    """The paths of all files, and None in the place of what was found. Files are in the order in which they came."""
+    named = frozenset(named_paths(task))
+    others = [path for path in view.files if path not in named]
+    return [
+        *others[:-1],
+        *([None] if view.found else []),
+        *others[-1:],
+        *(path for path in view.files if path in named),
+    ]
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+_WORD = re.compile(r"\w+")
+_EXAMPLE_FOUND = re.compile(r"^(?>(.*?) (?:gives|raises) ).*, but must (give|raise) (.*)$", re.MULTILINE)
+_ELISION = "..."
+
+
+def find_focus(words: Sequence[str], files: Mapping[str, str]) -> Focus | None:
+    """The definition that these texts speak of, the earlier ones first; None where it is none or not the only one.
+
+    A text that begins with a call speaks of what is called.
+    """
+    defined: dict[str, list[str]] = {}
+    for path, text in files.items():
+        for name in _functions(path, text):
+            defined.setdefault(name, []).append(path)
+    for text in words:
+        named = [name for name in dict.fromkeys(_WORD.findall(text)) if name in defined]
+        if named:
+            places = defined[named[0]]
+            certain = len(named) == 1 or text.startswith(f"{named[0]}(")
+            return Focus(places[0], named[0]) if certain and len(places) == 1 else None
+    return None
+
+
+def without_body(text: str, name: str) -> str | None:
+    """The file with `...` in place of this function's body, its documentation kept; None where it has no one body."""
+    found = [node for node in _nodes(text) if node.name == name]
+    if len(found) != 1:
+        return None
+    whole, body, lines = found[0], found[0].body, text.split("\n")
+    documented = ast.get_docstring(whole) is not None
+    if documented and len(body) == 1:
+        return None
+    code = body[documented]
+    starts = min([code.lineno, *(each.lineno for each in getattr(code, "decorator_list", ()))])
+    kept, ends = (body[0].end_lineno or 0) if documented else starts - 1, whole.end_lineno or starts
+    if not whole.lineno <= kept < starts or ends > len(lines):
+        return None
+    indent = re.match(r"\s*", lines[starts - 1])
+    hidden = "\n".join([*lines[:kept], f"{indent[0] if indent else ''}{_ELISION}", *lines[ends:]])
+    return hidden if any(node.name == name for node in _nodes(hidden)) else None
+
+
+def what_must_be(found: str) -> str:
+    """What examples found, without what is wrong: of code that is not shown only the right value says something."""
+    return _EXAMPLE_FOUND.sub(r"\1 must \2 \3", found)
+
+
+def _functions(path: str, text: str) -> list[str]:
+    return [node.name for node in _nodes(text)] if path.endswith((".py", ".pyi")) else []
+
+
+def _nodes(text: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    try:
+        tree = parse_quietly(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]

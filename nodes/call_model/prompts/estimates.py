@@ -1,0 +1,76 @@
+"""How many tokens a request will have, told before it is sent: from what the endpoint counted for the last one."""
+
+from math import ceil
+from typing import Final
+
+from mendgraph.nodes.records import Record
+
+BYTES_PER_TOKEN: Final = 3
+"""Rate of text that nobody has counted. English and code have 3 to 4 bytes a token, so this errs on the high side."""
+
+TOKENS_PER_MESSAGE: Final = 4
+"""What a chat template puts around a message."""
+
+PREAMBLE_TOKENS: Final = 1_000
+"""The most that an endpoint is believed to add of its own, such as its instructions on tools.
+
+Source: docs.anthropic.com, tool use: up to 530 tokens.
+"""
+
+MOST_BYTES_PER_TOKEN: Final = 8
+"""No text of a conversation has more; a count that says so is not believed."""
+
+SHRINK_MARGIN: Final = 1.1
+"""What is left after something was taken out may be denser than the whole was."""
+
+MOST_TOKENS: Final = 10**12
+"""More than any request has, and few enough that sums of it can be stored."""
+
+
+class Gauge(Record):
+    """What the endpoint counted for the last request that it reported usage for: UTF-8 bytes, messages, tokens."""
+
+    size: int = 0
+    messages: int = 0
+    tokens: int = 0
+
+
+def estimate_tokens(size: int, messages: int) -> int:
+    """Estimate tokens from the length alone; `size` in UTF-8 bytes (or characters, where the text is ASCII)."""
+    return ceil(size / BYTES_PER_TOKEN) + TOKENS_PER_MESSAGE * messages
+
+
+def estimate_input(size: int, messages: int, gauge: Gauge) -> int:
+    """Estimate the input tokens of a request of `size` UTF-8 bytes in `messages` messages.
+
+    What the endpoint counted for the last request, and what is new since at one token for 3 bytes, or at the measured
+    rate where that is denser; a request that became smaller is scaled by the measured rate, with a tenth more. Before
+    the first usage: 3 bytes a token.
+
+    The bound: a byte-level tokenizer makes at most one token of a byte, so where the last count was true, an estimate
+    is too low by at most two thirds of the bytes that are new since (of all, before the first usage), and by what the
+    endpoint adds of its own. A count that cannot be true is replaced by the nearest that can: at least one token for 8
+    bytes, at most one for each byte with the template and `PREAMBLE_TOKENS`. So no lie makes an estimate leave these
+    two limits, and the next honest usage mends it.
+    """
+    if gauge.tokens <= 0 or gauge.size <= 0:
+        return estimate_tokens(size, messages)
+    known = _possible(gauge.tokens, gauge.size, gauge.messages)
+    rate = min(1.0, known / gauge.size)
+    if size < gauge.size:
+        return _possible(ceil(known * size / gauge.size * SHRINK_MARGIN), size, messages)
+    new = ceil((size - gauge.size) * max(rate, 1 / BYTES_PER_TOKEN))
+    return known + new + TOKENS_PER_MESSAGE * max(0, messages - gauge.messages)
+
+
+def countable(tokens: object) -> int:
+    """What an endpoint reports as a number of tokens, as one that can be charged and stored; 0 where it is none."""
+    if not isinstance(tokens, int | float) or not tokens > 0:  # neither a negative one nor NaN
+        return 0
+    return int(min(tokens, MOST_TOKENS))
+
+
+def _possible(tokens: int, size: int, messages: int) -> int:
+    """The number of tokens nearest to this that a request of this size can have."""
+    most = size + TOKENS_PER_MESSAGE * messages + PREAMBLE_TOKENS
+    return min(max(tokens, ceil(size / MOST_BYTES_PER_TOKEN)), most)

@@ -1,0 +1,163 @@
+"""How a model wants to be talked to, by the name that its endpoint gives it.
+
+Names differ from endpoint to endpoint ("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", "qwen2.5-coder:1.5b"), so only their
+words count, not case or separators. The family is the first row of `FAMILIES` that the name matches; the size is what
+the name says, otherwise what the family has where nothing is said. A model that nobody knows is taken for a capable
+one. What a profile says is where `auto` starts: each field gives way to what a user sets.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from mendgraph.nodes.records import EditForm, Protocol, Record
+
+SMALL_BELOW_BILLIONS: Final = 8.0
+"""Parameters, in billions, below which a model gets the block form.
+
+Source: a 1.5B model solved 1 of 12 repairs with old and new string and 7 of 11 with fenced blocks; a 7B model of its
+family also writes its calls as JSON in the text (vllm-project/vllm#32926).
+"""
+
+SMALL_STOP: Final = ("\ntool_result(", "\ntool_result:", "\nuser: tool_result")
+"""In text form a small model may invent its tool's result and the whole next turn. Runs of empty lines are no stop:
+code has them.
+
+Source: 63 of 551 logged replies of a 1.5B model.
+"""
+
+
+class ModelProfile(Record):
+    """What to start from with one model.
+
+    `small` is below about 8 billion parameters, `reasoning` thinks before it answers. `window_tokens` is the smallest
+    window of the family, input and output together, None where it is not known; a server may be set to less.
+    """
+
+    family: str = ""
+    small: bool = False
+    window_tokens: int | None = None
+    protocol: Protocol = Protocol.NATIVE
+    edit_form: EditForm = EditForm.REPLACE
+    reasoning: bool = False
+
+
+class Family(NamedTuple):
+    """A row of the table.
+
+    `words` is a regular expression for the folded name, matched where no letter stands before it. `native` says
+    whether the models of at least 8 billion parameters make native calls on common servers. `billions` is the size of
+    those whose name gives none, and `reasoning` says that they think before they answer, unless told otherwise.
+    """
+
+    name: str
+    words: str
+    window_tokens: int | None
+    native: bool = True
+    billions: float | None = None
+    reasoning: bool = False
+
+
+FAMILIES: Final = (
+    # Source: the providers' model pages; where members differ, the smallest window.
+    Family("claude", "claude", 200_000),
+    Family("gpt-oss", "gpt-?oss", 131_072, reasoning=True),
+    Family("gpt-5", "gpt-?5|codex", 400_000, reasoning=True),
+    Family("gpt-4.1", r"gpt-?4\.1", 1_047_576),
+    Family("gpt-4o", "gpt-?4o|gpt-?4-turbo", 128_000),
+    Family("gpt-4", "gpt-?4", 8_192),
+    Family("gpt-3.5", r"gpt-?3\.5", 16_385),
+    Family("o-series", r"o[134](?![a-z0-9.])", 200_000, reasoning=True),
+    Family("gemini", "gemini", 1_048_576, reasoning=True),
+    Family("grok", "grok", 131_072, reasoning=True),
+    Family("kimi", "kimi|moonshot", 131_072, reasoning=True),
+    Family("glm", "glm|chatglm", 131_072, reasoning=True),
+    Family("minimax", "minimax", 196_608, reasoning=True),
+    Family("nova", "nova-(?:micro|lite|pro|premier)", 128_000),
+    Family("command", "command-?[ar]|c4ai", 128_000),
+    # Coders without a call format of their own.
+    # Source: 72 of 72 first replies of the 1.5B model; vllm-project/vllm#32926 says the same of the 7B model.
+    Family("qwen2.5-coder", r"qwen-?2\.5-coder|codeqwen", 32_768, native=False, billions=7.0),
+    Family("qwen3-coder", "qwen-?3-coder", 262_144),
+    # Source: llama.cpp, docs/function-calling.md: "seems reluctant to call any tools".
+    Family("deepseek-r1", "deepseek-r1", 131_072, native=False, reasoning=True),
+    Family("deepseek-coder-v2", "deepseek-coder-v2", 131_072, native=False),
+    Family("deepseek-coder", "deepseek-coder", 16_384, native=False, billions=6.7),
+    Family("deepseek", "deepseek", 131_072),
+    # Source: model cards; tools since Qwen 2.5 (llama.cpp, docs/function-calling.md).
+    Family("qwen3", "qwen-?3", 32_768, reasoning=True),
+    Family("qwq", "qwq", 32_768, reasoning=True),
+    Family("qwen", "qwen", 32_768),
+    # Source: model cards; tools since Llama 3.1, the one before refuses them (ollama/ollama#5793).
+    Family("hermes-3", "hermes-?[34]", 131_072),
+    Family("hermes", "hermes", 8_192),
+    Family("nemotron", "nemotron", 131_072),
+    Family("codellama", "code-?llama", 16_384, native=False, billions=7.0),
+    Family("tinyllama", "tiny-?llama", 2_048, native=False, billions=1.1),
+    Family("llama-2", r"llama-?v?2(?![.\d])", 4_096, native=False, billions=7.0),
+    Family("llama-3.2", r"llama-?v?3[.p]2", 131_072, billions=3.0),
+    Family("llama-3", r"llama-?v?3(?![.p\d])", 8_192, native=False, billions=8.0),
+    Family("llama", r"llama(?!\.cpp|-cpp)", 131_072),
+    # Source: model cards and docs.mistral.ai; without tag or size, "mistral" is the 7B model.
+    Family("codestral", "codestral", 32_768),
+    Family("mixtral", "mixtral", 32_768),
+    Family("mistral-7b", "mistral(?:-(?:latest|instruct|7b)|$)", 32_768, billions=7.2),
+    Family("mistral-small", "mistral-small", 32_768),
+    Family("magistral", "magistral", 40_960, reasoning=True),
+    Family("mistral", "mistral|ministral|devstral|pixtral", 131_072),
+    # Source: model cards (native calls and 128K since Gemma 4); ollama/ollama#9680 for Gemma 3.
+    Family("gemma-4", "gemma-?4", 131_072),
+    Family("gemma-3", "gemma-?3", 32_768, native=False, billions=4.0),
+    Family("gemma", "(?:code|function)?gemma", 8_192, native=False),
+    # Source: model cards; Phi's chat template has no tools.
+    Family("phi-3.5", r"phi-?3\.5", 131_072, native=False, billions=3.8),
+    Family("phi-4-mini", "phi-?4-mini", 131_072, native=False, billions=3.8),
+    Family("phi-4", "phi-?4", 16_384, native=False),
+    Family("phi-3", "phi-?3-(?:small|medium)", 4_096, native=False, billions=14.0),
+    Family("phi-3-mini", "phi-?3", 4_096, native=False, billions=3.8),
+    Family("phi-2", r"phi-?(?:1|1\.5|2)(?![.\d])", 2_048, native=False, billions=2.7),
+    # Source: model cards; of Granite 4, micro, tiny and nano are the models below 8 billion parameters.
+    Family("granite-code", "granite-?code", 4_096, native=False, billions=3.0),
+    Family("granite-3.0", r"granite-?3(?:\.0|-(?:dense|moe))", 4_096, billions=2.0),
+    Family("granite-mini", r"granite-?[\d.]*-?(?:h-)?(?:micro|tiny|nano)", 131_072, billions=3.0),
+    Family("granite", "granite", 131_072),
+    # Source: model cards; none of these has tools in its chat template.
+    Family("smollm", "smollm", 2_048, native=False, billions=1.7),
+    Family("starcoder", "starcoder", 8_192, native=False, billions=3.0),
+    Family("older chat", "vicuna|wizard|zephyr|openchat|stable|falcon|olmo|solar|alpaca", 2_048, native=False),
+)
+"""Tried in this order: narrower words first."""
+
+_ROWS: Final = tuple((re.compile(rf"(?<![a-z])(?:{family.words})"), family) for family in FAMILIES)
+_UNKNOWN: Final = Family("", "", None)
+_SEPARATORS: Final = re.compile(r"[\s/\\:_@+-]+")
+_SIZE: Final = re.compile(
+    r"(?<![a-z0-9.])(?:(?P<experts>\d{1,3})x)?[ae]?(?P<billions>\d{1,4}(?:\.\d{1,3})?)b(?![a-z0-9])"
+    r"|(?<![a-z0-9.])(?P<millions>\d{3})m(?![a-z0-9])",
+    re.ASCII,
+)
+
+
+def find_profile(model: str) -> ModelProfile:
+    """The profile of the model of this name: a capable model's where neither family nor size is known."""
+    name = _SEPARATORS.sub("-", model.casefold()).strip("-")
+    family = next((family for pattern, family in _ROWS if pattern.search(name)), _UNKNOWN)
+    size = _size_in(name) or family.billions
+    small = size is not None and size < SMALL_BELOW_BILLIONS
+    native = family.native and not small
+    return ModelProfile(
+        family=family.name,
+        small=small,
+        window_tokens=family.window_tokens,
+        protocol=Protocol.NATIVE if native else Protocol.TEXT,
+        edit_form=EditForm.BLOCKS if small else EditForm.REPLACE,
+        reasoning=family.reasoning,
+    )
+
+
+def _size_in(name: str) -> float | None:
+    """Billions of parameters that a folded name speaks of: of several numbers the largest, a mixture's all experts."""
+    sizes = [
+        int(found["millions"]) / 1_000 if found["millions"] else float(found["billions"]) * int(found["experts"] or 1)
+        for found in _SIZE.finditer(name)
+    ]
+    return max(sizes, default=None)

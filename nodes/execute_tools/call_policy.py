@@ -1,0 +1,298 @@
+"""What an environment allows of each call: permission, arguments, quotas, rates and retries. Source: specs 4 and 5.
+
+The engine asks in this order: `permit` (may this tool be used at all?), `normalise` (are these arguments sensible?),
+after the guardrails `take` (is there quota, rate and a closed circuit left?), then `timeout_s`, `wait_before_retry`
+and, for everything that was taken, `settle`.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+
+import orjson
+
+from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
+from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers, CircuitBreaker
+from mendgraph.nodes.execute_tools.registry import Tool
+from mendgraph.nodes.execute_tools.secrets.redact import MARK, has_mark
+from mendgraph.nodes.execute_tools.tool_run import Failure, GuardrailError, RetryableToolError, ToolRun, reason_of, refused
+from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolErrorCode, ToolSpec
+
+WITHOUT_CHANGE = frozenset({Effect.NONE, Effect.READ})
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """At most `max_retries` attempts after the first, for `exceptions` and whatever a tool itself calls retryable.
+
+    Before the n-th retry there is a wait of n times `backoff_s` seconds. A timeout is retried only after `repeatable`
+    effects: of any other its outcome is unknown, and it may be done. Source: spec 4.
+    """
+
+    max_retries: int = 1
+    backoff_s: float = 0.5
+    exceptions: tuple[type[BaseException], ...] = (TimeoutError,)
+    repeatable: frozenset[Effect] = WITHOUT_CHANGE
+
+    def __post_init__(self) -> None:
+        if self.max_retries < 0 or not 0 <= self.backoff_s < float("inf"):
+            given = f"{self.max_retries} and {self.backoff_s}"
+            raise ValueError(f"Retries and their backoff are finite and not negative, unlike {given}.")
+
+
+def wait_before_retry(error: BaseException, attempt: int, effect: Effect, policy: RetryPolicy) -> float | None:
+    """Seconds to wait before the attempt after `attempt` (the first is 1), None where there is to be none.
+
+    What a guardrail refused, what was cancelled and what was given up is never tried again.
+    """
+    if attempt > policy.max_retries or not _is_retryable(error, effect, policy):
+        return None
+    return policy.backoff_s * attempt
+
+
+def _is_retryable(error: BaseException, effect: Effect, policy: RetryPolicy) -> bool:
+    if isinstance(error, RetryableToolError):
+        return True
+    if not isinstance(error, Exception) or isinstance(error, GuardrailError | ScopeOverError):
+        return False
+    if isinstance(error, TimeoutError) and effect not in policy.repeatable:
+        return False
+    return isinstance(error, policy.exceptions)
+
+
+MOST_KEYS = 10_000
+"""Keys that are counted at a time; the calls kept for each are bounded by its limit."""
+
+
+@dataclass(frozen=True)
+class RateLimit:
+    """At most `calls` calls in any `seconds` seconds."""
+
+    calls: int
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if self.calls < 1 or not 0 < self.seconds < float("inf"):
+            raise ValueError(f"A rate limit needs at least one call and a positive time, not {self}.")
+
+
+@dataclass
+class _Window:
+    """When the last admitted calls began, oldest first, and how long such a call counts, in seconds."""
+
+    starts: deque[float]
+    seconds: float
+
+    def over_at(self) -> float:
+        return self.starts[-1] + self.seconds
+
+
+class RateWindow:
+    """The calls that count at this moment, by key: a sliding window, so that no two windows meet in a burst.
+
+    Serves any number of threads. The memory is bounded: where too many keys are live, new ones have to wait, since
+    forgetting one would lift its limit.
+    """
+
+    def __init__(self, most_keys: int = MOST_KEYS) -> None:
+        self._most_keys = most_keys
+        self._windows: dict[str, _Window] = {}
+        self._lock = threading.Lock()
+
+    def take(self, key: str, limit: RateLimit, now: float) -> float:
+        """0.0 where a call may run at `now` (seconds of a clock that never goes back), which then counts.
+
+        Otherwise the seconds until one may, and nothing is counted.
+        """
+        with self._lock:
+            window = self._windows.get(key)
+            if window is None:
+                if wait := self._wait_for_room(now):
+                    return wait
+                window = self._windows[key] = _Window(deque(), limit.seconds)
+            window.seconds = limit.seconds
+            return _take_from(window, limit, now)
+
+    def _wait_for_room(self, now: float) -> float:
+        if len(self._windows) < self._most_keys:
+            return 0.0
+        for key in [key for key, window in self._windows.items() if window.over_at() <= now]:
+            del self._windows[key]
+        if len(self._windows) < self._most_keys:
+            return 0.0
+        return min(window.over_at() for window in self._windows.values()) - now
+
+
+def _take_from(window: _Window, limit: RateLimit, now: float) -> float:
+    starts = window.starts
+    while starts and starts[0] + limit.seconds <= now:
+        starts.popleft()
+    if len(starts) >= limit.calls:
+        return starts[-limit.calls] + limit.seconds - now
+    # Threads read the clock before they wait for the lock, so a later one may come first.
+    starts.append(max(now, starts[-1]) if starts else now)
+    return 0.0
+
+
+def quota_problem(tool: str, used: int, quota: int | None) -> str:
+    """Why a tool that was called `used` times may not be called again, "" where it may. No quota is no limit."""
+    if quota is None or used < quota:
+        return ""
+    if quota <= 0:
+        return f"The quota of {tool} is 0 calls: go on without it."
+    times = "once" if quota == 1 else f"{quota} times"
+    return f"The quota of {tool} is used up: it may be called {times}. Go on with what you have."
+
+
+Validator = Callable[[JsonMap], JsonMap]
+"""Takes the arguments of one tool and gives them back, checked and normalised; raises to refuse them."""
+
+NO_BACKOFF = RetryPolicy(max_retries=1, backoff_s=0.0, exceptions=())
+"""Spec 5's own rule: once more, at once, and only for what a tool calls retryable."""
+
+
+@dataclass(frozen=True)
+class CallRules:
+    """What is allowed. `timeouts` are in seconds and by tool; `allowed` are tool names, None means all of them.
+
+    `quotas` are the most calls of a tool in one turn.
+    """
+
+    timeouts: Mapping[str, float] = field(default_factory=dict)
+    retries: RetryPolicy = NO_BACKOFF
+    validators: Mapping[str, Validator] = field(default_factory=dict)
+    allowed: frozenset[str] | None = None
+    read_only: bool = False
+    rate_limits: Mapping[str, RateLimit] = field(default_factory=dict)
+    quotas: Mapping[str, int] = field(default_factory=dict)
+
+
+OPEN_RULES = CallRules()
+
+
+class PolicyMemory:
+    """What outlives a single call: the circuits of the tools, and how often each was called lately."""
+
+    def __init__(self, clock: Callable[[], float], breaker: BreakerConfig | None = None) -> None:
+        """`clock` gives seconds and never goes back. Without a `breaker` there are no circuits."""
+        self.clock = clock
+        self.breakers = None if breaker is None else Breakers(breaker, clock)
+        self.windows = RateWindow()
+
+
+class CallPolicy:
+    """The rules for the calls of one step. `scope` keeps the rates of different threads apart."""
+
+    def __init__(
+        self, rules: CallRules, memory: PolicyMemory, *, scope: str = "", used: dict[str, int] | None = None
+    ) -> None:
+        """`used` says how often each tool was called so far, and is counted on."""
+        self._rules, self._memory, self._scope = rules, memory, scope
+        self.used = {} if used is None else used
+
+    def limits(self, tool: Tool) -> bool:
+        """Whether each call of this tool counts, so that none may be answered without one."""
+        return tool.name in self._rules.quotas or tool.name in self._rules.rate_limits
+
+    def offered(self, specs: Iterable[ToolSpec]) -> frozenset[str]:
+        """The names of the tools that may be used at all: what a call of an unknown tool is told of."""
+        rules = self._rules
+        return frozenset(
+            spec.name
+            for spec in specs
+            if (rules.allowed is None or spec.name in rules.allowed)
+            and not (rules.read_only and spec.effect in CHANGING)
+        )
+
+    def permit(self, tool: Tool, arguments: JsonMap) -> Failure | None:
+        """Why this tool may not be used in this run, or not with what stands for a secret; None if it may."""
+        if self._rules.allowed is not None and tool.name not in self._rules.allowed:
+            known = ", ".join(sorted(self._rules.allowed)) or "none"
+            message = f"The tool {tool.name} is not allowed in this run. Allowed are: {known}."
+            return refused(message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
+        if self._rules.read_only and tool.effect in CHANGING:
+            message = f"This environment is read-only, so {tool.name} is refused."
+            return refused(message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
+        if tool.effect in CHANGING | {Effect.NETWORK} and has_mark(orjson.dumps(arguments).decode()):
+            return refused(_CARRIES_MARK, _MISTAKE, "ValueError")
+        return None
+
+    def normalise(self, tool: Tool, arguments: JsonMap) -> JsonMap | Failure:
+        """The arguments as the tool's validator gives them back, checked against its schema once more."""
+        validator = self._rules.validators.get(tool.name)
+        if validator is None:
+            return arguments
+        try:
+            checked = tool.validate(validator(dict(arguments)))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a validator that breaks must not open the way, or end the run
+            code = ToolErrorCode.PERMISSION_DENIED if isinstance(error, PermissionError) else _MISTAKE
+            return refused(reason_of(error), code, type(error).__name__)
+        return checked if isinstance(checked, dict) else refused("; ".join(checked), _MISTAKE, "ValueError")
+
+    def take(self, tool: Tool) -> Failure | None:
+        """Count this call, or say why it has to wait or stay away. Whatever is taken has to be settled."""
+        used = self.used.get(tool.name, 0)
+        if problem := quota_problem(tool.name, used, self._rules.quotas.get(tool.name)):
+            return refused(problem, ToolErrorCode.RATE_LIMITED, "QuotaError")
+        breaker = self._breaker(tool)
+        if breaker and (wait := breaker.admit()):
+            message = f"{tool.name} failed too often and rests for {ceil(wait)} s: go on without it."
+            return refused(message, ToolErrorCode.UNAVAILABLE, "CircuitOpenError")
+        limit = self._rules.rate_limits.get(tool.name)
+        key = f"{self._scope}\0{tool.name}"
+        if limit is not None and (wait := self._memory.windows.take(key, limit, self._memory.clock())):
+            if breaker:
+                breaker.abandoned()
+            message = f"{tool.name} may be called {limit.calls} times in {limit.seconds:g} s: wait {ceil(wait)} s."
+            return refused(message, ToolErrorCode.RATE_LIMITED, "RateLimitError")
+        self.used[tool.name] = used + 1
+        return None
+
+    def timeout_s(self, tool: Tool, default: float) -> float:
+        """How long one attempt may take, in seconds: the tool's own time, or `default`."""
+        return self._rules.timeouts.get(tool.name, default)
+
+    def wait_before_retry(self, tool: Tool, error: BaseException, attempt: int) -> float | None:
+        """How many seconds to wait before the next attempt, None where there is none."""
+        return wait_before_retry(error, attempt, tool.effect, self._rules.retries)
+
+    def settle(self, tool: Tool, run: ToolRun | None) -> None:
+        """Tell the circuit how the call ended; None says that it was cut off.
+
+        Only outages count against a tool. Any other failure, such as that of a wrong argument, says nothing of them.
+        """
+        breaker = self._breaker(tool)
+        if breaker is None:
+            return
+        if run is not None and _is_outage(tool, run):
+            breaker.failed()
+        elif run is not None and run.result.ok:
+            breaker.succeeded()
+        else:
+            breaker.abandoned()
+
+    def _breaker(self, tool: Tool) -> CircuitBreaker | None:
+        return None if self._memory.breakers is None else self._memory.breakers.of(tool.name)
+
+
+def _is_outage(tool: Tool, run: ToolRun) -> bool:
+    """Whether what the tool depends on is down: no connection, and of an endpoint no answer in time or one of 5xx."""
+    error, status = run.result.error, run.result.data.get("status")
+    remote = tool.remote or tool.effect is Effect.NETWORK
+    if error is None:
+        return remote and isinstance(status, int) and status >= 500
+    if error.code is ToolErrorCode.UNAVAILABLE:
+        return remote or run.error.startswith("tool_error:")
+    return remote and error.code is ToolErrorCode.TIMEOUT
+
+
+_MISTAKE = ToolErrorCode.INVALID_ARGUMENT
+_CARRIES_MARK = (
+    f"The arguments hold {MARK}, which stands for a secret that you cannot see: it would be lost. Leave that line as"
+    " it is, and change only what is around it. If you wrote that value yourself, the run was cut off before this call,"
+    " and values under secret names are not stored: write the call again with the value."
+)

@@ -1,0 +1,161 @@
+"""Copies of workspaces: made once, whatever is killed meanwhile, compared with their beginning, and taken away.
+
+A copy has a folder of its own with the workspace in it, and beside the workspace what is needed for a patch. While a
+copy is made, compared or removed, its folder is locked.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from mendgraph.nodes.execute_tools.copies.copy_folders import BEGUN, CopyFolder, PrivateGit, changes_since, copy_folder
+from mendgraph.nodes.execute_tools.copies.copy_sources import BASE, GitSource, PackedSource, find_source, read_record
+from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
+from mendgraph.nodes.execute_tools.processes.git import remove_worktree_records
+from mendgraph.nodes.execute_tools.files.handles import closing, open_directory
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+
+class Copy(NamedTuple):
+    """A finished copy. `root` is the workspace in it, by its real, absolute name.
+
+    `base` is what it began with: a commit's id, or the hash of all files as a git tree. `folder` is its own folder,
+    with the workspace and what belongs to it. `notes` are sentences about what is not in it.
+    """
+
+    root: str
+    base: str
+    folder: str
+    notes: tuple[str, ...] = ()
+
+
+class Pinned(NamedTuple):
+    """What a workspace is at this moment: the full id of a commit, "" where it is no repository; `notes` as above."""
+
+    revision: str
+    notes: tuple[str, ...] = ()
+
+
+def pin_source(workspace: str, revision: str = "") -> Pinned | ToolError:
+    """What copies of the workspace are made of from now on, or why none can be: nothing is written.
+
+    A batch asks once, so that all of its copies are of one commit, though the repository goes on meanwhile.
+    """
+    found = find_source(workspace, revision)
+    if isinstance(found, ToolError):
+        return found
+    return Pinned(found.commit, found.notes) if isinstance(found, GitSource) else Pinned("")
+
+
+def make_copy(
+    workspace: str, revision: str, folder: str, *, packed: bytes | None = None, without: Iterable[str] = ()
+) -> Copy | ToolError:
+    """The copy in `folder`, made if it is not there yet; CONFLICT where it is one of something else.
+
+    One that was moved or copied here is made anew: what is kept of its run is known by the place where it was.
+    """
+    path, asked = os.path.abspath(folder), {"workspace": workspace, "revision": revision}
+    with copy_folder(path, make=True) as opened:
+        if isinstance(opened, ToolError):
+            return opened
+        try:
+            note = opened.note()
+            if note is not None and note.get("folder", opened.path) == opened.path:
+                return _known(opened, note, asked)
+            _forget(opened, note or opened.note(BEGUN))
+            return opened.empty() or _make(opened, asked, packed, without)
+        except OSError as error:
+            return os_failure(error, "make a copy of the workspace in", folder)
+
+
+def open_copy(folder: str) -> Copy | None:
+    """The finished copy in `folder`, None where there is none."""
+    with copy_folder(os.path.abspath(folder), make=False) as opened:
+        note = None if isinstance(opened, ToolError) else opened.note()
+        return None if note is None or isinstance(opened, ToolError) else _copy(opened, note)
+
+
+def compare_copy(folder: str) -> bytes | ToolError:
+    """How the workspace in the copy differs from its beginning, as git tells it; b"" where it does not."""
+    with copy_folder(os.path.abspath(folder), make=False) as opened:
+        if isinstance(opened, ToolError):
+            return opened
+        note = opened.note()
+        if note is None:
+            message = f"There is no finished copy of a workspace in {quoted(folder)}."
+            return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+        try:
+            before = read_record(opened)
+            with closing(open_directory(opened.handle, str(note["root"]).split("/"))) as root:
+                gone, touched = changes_since(root, before)
+                if not gone and not touched:
+                    return b""
+                return PrivateGit(os.path.join(opened.path, BASE)).patch(root, gone, touched)
+        except OSError as error:
+            return os_failure(error, "compare the copy in", folder)
+        except ValueError as error:
+            message = f"What the copy in {quoted(folder)} began with cannot be read ({error}): make the copy anew."
+            return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+
+
+def delete_copy(folder: str) -> ToolError | None:
+    """Take away the copy in `folder`, finished or not, and what a repository knows of it. None there is no error."""
+    path = os.path.abspath(folder)
+    if not os.path.lexists(path):
+        return None
+    with copy_folder(path, make=False) as opened:
+        if isinstance(opened, ToolError):
+            return opened
+        try:
+            _forget(opened, opened.note() or opened.note(BEGUN))
+            problem = opened.remove()
+        except OSError as error:
+            return os_failure(error, "remove the copy in", folder)
+    return problem
+
+
+def _make(
+    folder: CopyFolder, asked: Mapping[str, str], packed: bytes | None, without: Iterable[str]
+) -> Copy | ToolError:
+    workspace, revision = asked["workspace"], asked["revision"]
+    left_out = (*without, *_own_folders(folder.path, workspace))
+    source = find_source(workspace, revision, left_out) if packed is None else PackedSource(packed)
+    if isinstance(source, ToolError):
+        return source
+    begun = {**asked, "records": source.records(folder.path) if isinstance(source, GitSource) else ""}
+    folder.write_note(begun, BEGUN)
+    made = source.make(folder)
+    if isinstance(made, ToolError):
+        _forget(folder, begun)
+        folder.empty()
+        return made
+    note = {**asked, **made._asdict(), "folder": folder.path}
+    folder.write_note(note)
+    return _copy(folder, note)
+
+
+def _forget(folder: CopyFolder, note: Mapping[str, Any] | None) -> None:
+    """Take away what a repository knows of the copy that was here."""
+    if note is not None and note.get("records"):
+        remove_worktree_records(str(note["records"]), folder.path)
+
+
+def _own_folders(folder: str, workspace: str) -> tuple[str, ...]:
+    """What is left out of a copy that is made inside its own source: itself, and the copies beside it."""
+    beside = os.path.dirname(folder)
+    inside = os.path.realpath(beside) == os.path.realpath(os.path.expanduser(workspace))
+    return (folder,) if inside else (folder, beside)
+
+
+def _known(folder: CopyFolder, note: Mapping[str, Any], asked: Mapping[str, str]) -> Copy | ToolError:
+    if all(note.get(name) == value for name, value in asked.items()):
+        return _copy(folder, note)
+    message = (
+        f"{quoted(folder.path)} holds a copy of another workspace or revision ({quoted(str(note.get('workspace')))}):"
+        " name another folder, or remove it."
+    )
+    return ToolError(code=ToolErrorCode.CONFLICT, message=message)
+
+
+def _copy(folder: CopyFolder, note: Mapping[str, Any]) -> Copy:
+    return Copy(os.path.join(folder.path, note["root"]), note["base"], folder.path, tuple(note["notes"]))

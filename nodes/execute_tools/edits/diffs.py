@@ -1,0 +1,191 @@
+"""What changed between two texts, as a unified diff bounded in length and time; what a text holds, in a few lines."""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from mendgraph.nodes.execute_tools.secrets.shown_parts import first_words, masked_blocks
+from mendgraph.nodes.execute_tools.files.text_files import count_lines, to_unix
+from mendgraph.nodes.records import ChangeKind, FileChange
+
+MAX_DIFF_LINES = 200
+MAX_DIFF_CHARACTERS = 20_000
+_CONTEXT = 3
+_MAX_COMPARED_LINES = 4000
+
+
+class Version(NamedTuple):
+    """What a file holds at one time: its hash, and its text, None where it is binary."""
+
+    sha256: str
+    text: str | None
+
+
+NO_FILE: Final = Version("", None)
+
+
+def file_change(path: str, before: Version, after: Version) -> FileChange:
+    """The effect on one file; `NO_FILE` stands for none. The diff is "" where a version is binary."""
+    kind = ChangeKind.EDITED
+    if NO_FILE in {before, after}:
+        kind = ChangeKind.CREATED if before == NO_FILE else ChangeKind.DELETED
+    known = all(each == NO_FILE or each.text is not None for each in (before, after))
+    diff = unified_diff(path, before.text, after.text) if known else ""
+    return FileChange(path=path, kind=kind, sha256_before=before.sha256, sha256_after=after.sha256, diff=diff)
+
+
+def unified_diff(path: str, before: str | None, after: str | None) -> str:
+    """A unified diff, at most 200 lines and 20,000 characters long; None stands for no file.
+
+    A longer one ends in a line that says how much was left out. Line ends are not compared; "" means no difference.
+    The lines of a private key are shown as marks, also where only one of the texts has its first line.
+    """
+    old, new = _lines(before or ""), _lines(after or "")
+    start, tail = _common_ends(old, new)
+    if start == len(old) == len(new):
+        return ""
+    first = max(0, start - _CONTEXT)
+    last = max(0, tail - _CONTEXT)
+    body = list(_hunks(old[first : len(old) - last], new[first : len(new) - last], first))
+    hidden = _hidden(before or "") | _hidden(after or "")
+    if hidden:
+        body = [line[:1] + hidden.get(line[1:], line[1:]) for line in body]
+    return _bounded([*header(path, before, after), *body])
+
+
+def header(path: str, before: object, after: object) -> tuple[str, str]:
+    """The first two lines of a diff; None stands for no file."""
+    names = ("/dev/null" if before is None else f"a/{path}", "/dev/null" if after is None else f"b/{path}")
+    return f"--- {names[0]}\n", f"+++ {names[1]}\n"
+
+
+def _lines(text: str) -> list[str]:
+    lines = to_unix(text).split("\n")
+    return [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+
+
+def _hidden(text: str) -> dict[str, str]:
+    """The lines of which a private key takes something, and how they are shown."""
+    lines, masked = _lines(text), masked_blocks(to_unix(text))
+    return {line: shown for line, shown in zip(lines, _lines(masked), strict=True) if shown != line}
+
+
+def _common_ends(old: list[str], new: list[str]) -> tuple[int, int]:
+    """How many lines are equal at the start, and how many of the rest at the end."""
+    shorter = min(len(old), len(new))
+    start = 0
+    while start < shorter and old[start] == new[start]:
+        start += 1
+    tail = 0
+    while tail < shorter - start and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
+    return start, tail
+
+
+def _hunks(old: list[str], new: list[str], offset: int) -> Iterator[str]:
+    """The hunks of a stretch that begins after `offset` lines; a very long one is shown as replaced altogether."""
+    if len(old) + len(new) > _MAX_COMPARED_LINES:
+        yield _header(0, len(old), 0, len(new), offset)
+        yield from ("-" + line for line in old)
+        yield from ("+" + line for line in new)
+        return
+    for group in difflib.SequenceMatcher(None, old, new).get_grouped_opcodes(_CONTEXT):
+        yield _header(group[0][1], group[-1][2], group[0][3], group[-1][4], offset)
+        for tag, old_start, old_end, new_start, new_end in group:
+            if tag == "equal":
+                yield from (" " + line for line in old[old_start:old_end])
+                continue
+            yield from ("-" + line for line in old[old_start:old_end])
+            yield from ("+" + line for line in new[new_start:new_end])
+
+
+def _header(old_start: int, old_end: int, new_start: int, new_end: int, offset: int) -> str:
+    return f"@@ -{_range(old_start, old_end, offset)} +{_range(new_start, new_end, offset)} @@\n"
+
+
+def _range(start: int, end: int, offset: int) -> str:
+    """A range as `diff -u` writes it: an empty one names the line before it."""
+    length = end - start
+    first = start + offset + (1 if length else 0)
+    return str(first) if length == 1 else f"{first},{length}"
+
+
+def _bounded(lines: list[str]) -> str:
+    shown: list[str] = []
+    characters = 0
+    for line in lines:
+        whole = line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
+        characters += len(whole)
+        if len(shown) == MAX_DIFF_LINES or characters > MAX_DIFF_CHARACTERS:
+            return "".join(shown) + f"[... {len(lines) - len(shown)} more lines of this diff]\n"
+        shown.append(whole)
+    return "".join(shown)
+
+
+MAX_OUTLINE_LINES: Final = 20
+MAX_OUTLINE_CHARACTERS: Final = 100
+"""Characters of one line."""
+
+
+class _Landmarks(NamedTuple):
+    """What the lines are called that say what is in a text of some kind, and how they are told."""
+
+    name: str
+    pattern: re.Pattern[str]
+
+
+_DEFINITIONS = _Landmarks("definitions", re.compile(r"[ \t]*(?:async[ \t]+def|def|class)[ \t]+\w+[ \t]*[\[(:]"))
+_HEADINGS = _Landmarks("headings", re.compile(r"#{1,6}[ \t]+\S"))
+_TABLES = _Landmarks("sections", re.compile(r"\[.+\][ \t]*(?:#.*)?$"))
+_FENCES = ("```", "~~~")
+_KINDS: Final[Mapping[str, _Landmarks]] = {
+    **dict.fromkeys(("py", "pyi"), _DEFINITIONS),
+    **dict.fromkeys(("md", "markdown"), _HEADINGS),
+    **dict.fromkeys(("toml", "ini", "cfg"), _TABLES),
+}
+
+
+def outline(path: str, text: str) -> str:
+    r"""`It has 6 lines now, with these definitions:\n1: def add(a, b):\n5: def sub(a, b):`.
+
+    Python shows definitions, also where it does not parse, Markdown headings, TOML and INI sections; where there are
+    none, and in other texts, the first lines that say something stand for them. At most 20 lines of 100 characters;
+    where there are more definitions than these, only those at the left edge. Private keys are marks.
+    """
+    if not text.strip():
+        return "It is empty now."
+    lines = to_unix(text).split("\n")
+    kind = _KINDS.get(path.rpartition(".")[2].lower())
+    landmarks = _landmarks(lines, kind) if kind else []
+    shown = landmarks or [number for number, line in enumerate(lines, start=1) if line.strip()]
+    masked = masked_blocks("\n".join(lines)).split("\n")
+    numbered = [f"{number}: {_short(masked[number - 1])}" for number in shown[:MAX_OUTLINE_LINES]]
+    left_out = max(0, len(landmarks) - MAX_OUTLINE_LINES)
+    told = f"with these {kind.name}" if kind and landmarks else "beginning with"
+    count = count_lines(text)
+    head = f"It has {count} line{'s' * (count != 1)} now, {told}:"
+    return "\n".join([head, *numbered, *[f"and {left_out} more"] * bool(left_out)])
+
+
+def _landmarks(lines: Sequence[str], kind: _Landmarks) -> list[int]:
+    """The numbers of the lines, from 1."""
+    found = [number for number, line in _outside_fences(lines, kind) if kind.pattern.match(line)]
+    if len(found) <= MAX_OUTLINE_LINES:
+        return found
+    return [number for number in found if not lines[number - 1][0].isspace()] or found
+
+
+def _outside_fences(lines: Sequence[str], kind: _Landmarks) -> Iterator[tuple[int, str]]:
+    """The numbered lines; of Markdown those that stand in no fenced block, where a comment looks like a heading."""
+    fenced = False
+    for number, line in enumerate(lines, start=1):
+        if kind is _HEADINGS and line.lstrip().startswith(_FENCES):
+            fenced = not fenced
+        if not fenced:
+            yield number, line
+
+
+def _short(line: str) -> str:
+    words = first_words(line.rstrip(), MAX_OUTLINE_CHARACTERS)
+    return words if words == line.rstrip() else f"{words} [...]"

@@ -1,0 +1,382 @@
+"""Exact texts in a file: where they stand, what is put in their place, and what stands there instead where they do not.
+
+Line ends count as equal. A text that is nowhere as it is may differ in blanks at the ends of lines; where that finds
+nothing either, a block of whole lines may be indented by a constant more or less than in the file. What several places
+of one tier fit is ambiguous, and a looser tier is not asked. Pure.
+"""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from itertools import accumulate, islice
+from typing import Final, NamedTuple
+
+from rapidfuzz import fuzz, process
+
+from mendgraph.nodes.execute_tools.files.failures import invalid
+from mendgraph.nodes.execute_tools.secrets.shown_parts import first_words, masked_blocks
+from mendgraph.nodes.execute_tools.files.text_files import BOM, count_lines, dominant_newline, to_unix, with_newline
+from mendgraph.nodes.language.tool_results import MISSED
+from mendgraph.nodes.records import JsonMap, ToolError
+
+
+class Spot(NamedTuple):
+    """A stretch of the text: offsets `start` to `end`, and the line, counted from 1, in which it begins."""
+
+    start: int
+    end: int
+    line: int
+
+
+def find_spots(text: str, wanted: str, *, overlapping: bool = True) -> Iterator[Spot]:
+    r"""Every place where `wanted` stands in `text`, in order; both may end lines with "\n" or "\r\n".
+
+    Overlapping occurrences count by default: an edit of one of them would be a guess. An empty `wanted` is nowhere.
+    """
+    plain_text, plain_wanted = to_unix(text), to_unix(wanted)
+    widened = _widened_newlines(text) if len(plain_text) != len(text) else []
+    line, seen = 1, 0
+    at = plain_text.find(plain_wanted) if plain_wanted else -1
+    while at >= 0:
+        line, seen = line + plain_text.count("\n", seen, at), at
+        end = at + len(plain_wanted)
+        yield Spot(at + bisect_left(widened, at), end + bisect_left(widened, end), line)
+        at = plain_text.find(plain_wanted, at + 1 if overlapping else end)
+
+
+def replace_spots(text: str, spots: Iterable[Spot], replacement: str) -> str:
+    """The text with `replacement` in place of each spot, its line ends written as those of the text.
+
+    `spots` are in order and do not overlap. Everything outside of them is kept to the letter.
+    """
+    fallback = dominant_newline(text)
+    pieces, kept_to = [], 0
+    for spot in spots:
+        replaced = text[spot.start : spot.end]
+        newline = dominant_newline(replaced) if "\n" in replaced else fallback
+        pieces += [text[kept_to : spot.start], with_newline(replacement, newline)]
+        kept_to = spot.end
+    return "".join([*pieces, text[kept_to:]])
+
+
+def _widened_newlines(text: str) -> list[int]:
+    r"""Where each "\r\n" of the text stands once they are all "\n": a later offset is one more for each of them."""
+    found: list[int] = []
+    at = text.find("\r\n")
+    while at >= 0:
+        found.append(at - len(found))
+        at = text.find("\r\n", at + 2)
+    return found
+
+
+MAX_REGIONS = 3
+MAX_REGION_LINES = 40
+MAX_REGION_CHARACTERS = 2000
+_COMPARED_WIDTH = 200
+_ANCHORS = 3
+_CANDIDATES = 5
+_LINE_SCORE = 60.0
+_REGION_SCORE = 50.0
+
+
+class Region(NamedTuple):
+    """Lines of a file, `first` to `last` counted from 1, and how near they are, 0 to 100.
+
+    They are as they are in the file, but for the lines of a private key, which are marks.
+    """
+
+    first: int
+    last: int
+    text: str
+    score: float
+
+
+def nearest_regions(text: str, wanted: str) -> tuple[Region, ...]:
+    """The up to three regions of `text` that look most like `wanted`, best first; none if nothing is near.
+
+    The longest lines of `wanted` are looked up among all lines of the text, which is linear in its length; only where
+    one of them is found, the whole region is compared.
+    """
+    wanted_lines = to_unix(wanted).strip("\n").split("\n")[:MAX_REGION_LINES]
+    lines = text.split("\n")
+    shown = masked_blocks(text).split("\n")
+    places = [_compared(line) for line in lines]
+    found: dict[int, Region] = {}
+    for offset in _anchors(wanted_lines):
+        near = process.extract(
+            _compared(wanted_lines[offset]), places, scorer=fuzz.ratio, limit=_CANDIDATES, score_cutoff=_LINE_SCORE
+        )
+        for _line, _score, index in near:
+            first = max(0, index - offset)
+            found.setdefault(first, _region(lines, shown, first, wanted_lines))
+    ranked = sorted((region for region in found.values() if region.score >= _REGION_SCORE), key=_rank)
+    return _apart(ranked)
+
+
+def _compared(line: str) -> str:
+    return line.strip()[:_COMPARED_WIDTH]
+
+
+def _anchors(wanted_lines: list[str]) -> list[int]:
+    """The indexes of the longest lines, which say most about the place."""
+    told = [index for index, line in enumerate(wanted_lines) if line.strip()]
+    return sorted(told, key=lambda index: -len(wanted_lines[index].strip()))[:_ANCHORS]
+
+
+def _region(lines: list[str], shown: list[str], first: int, wanted_lines: list[str]) -> Region:
+    """What stands from the line with index `first` on; `shown` are the lines as they may be shown."""
+    last = first + len(wanted_lines)
+    taken = lines[first:last]
+    wanted = "\n".join(_compared(line) for line in wanted_lines)
+    score = fuzz.ratio("\n".join(_compared(line) for line in taken), wanted)
+    told = "\n".join(line.removesuffix("\r") for line in shown[first:last])
+    return Region(first + 1, first + len(taken), first_words(told, MAX_REGION_CHARACTERS), score)
+
+
+def _rank(region: Region) -> tuple[float, int]:
+    return -region.score, region.first
+
+
+def _apart(ranked: list[Region]) -> tuple[Region, ...]:
+    """The best regions that do not overlap a better one."""
+    kept: list[Region] = []
+    for region in ranked:
+        if all(region.last < other.first or other.last < region.first for other in kept):
+            kept.append(region)
+        if len(kept) == MAX_REGIONS:
+            break
+    return tuple(kept)
+
+
+_BLANKS: Final = " \t\r"
+_BLANK_END: Final = re.compile(r"(?<=\n)[ \t]++\Z")
+_LISTED: Final = 11
+"""Places of one tier that are found: two are too many already, the rest is for the message."""
+_TRIED: Final = 200
+"""Places with the words of a block whose indentation is compared: a file that repeats them more often is ambiguous."""
+
+
+class Tier(StrEnum):
+    """What a match leaves out of account."""
+
+    EXACT = "exact"
+    TRAILING_BLANKS = "trailing_blanks"
+    INDENTATION = "indentation"
+
+
+class Match(NamedTuple):
+    """The places of the tightest tier that has any, in order, and the new text as it belongs in the first of them."""
+
+    tier: Tier
+    spots: tuple[Spot, ...]
+    replacement: str
+
+
+class _Shift(NamedTuple):
+    """The blanks that lines of a file have more (`added`) or less (`removed`) at their start than those of a block."""
+
+    added: str
+    removed: str
+
+
+def find_loosely(text: str, wanted: str, replacement: str) -> Match | None:
+    """Where `wanted` stands in `text`, but for blanks; None where no tier finds it, or it has nothing but blanks.
+
+    The replacement is indented as the file is. Where the last line of the file has no line end, it gets none.
+    """
+    if not wanted.strip():
+        return None
+    lines, wanted, replacement = _Lines(text), to_unix(wanted), to_unix(replacement)
+    if _BLANK_END.search(wanted):  # the blanks before a closing quote: they would indent the line that comes next
+        wanted, replacement = (_BLANK_END.sub("", each) for each in (wanted, replacement))
+    spots = tuple(islice(_without_trailing_blanks(lines, wanted), _LISTED))
+    if spots:
+        return Match(Tier.TRAILING_BLANKS, spots, _ended(lines, spots[0], wanted, replacement))
+    moved = list(islice(_moved(lines, wanted), _LISTED))
+    if not moved:
+        return None
+    places = tuple(spot for spot, _shift in moved)
+    indented = _indented(replacement, moved[0][1])
+    if indented is None:
+        return None
+    return Match(Tier.INDENTATION, places, _ended(lines, places[0], wanted, indented))
+
+
+class _Lines:
+    """The lines of a text without line ends and trailing blanks (`bare`), and where each of them begins."""
+
+    def __init__(self, text: str) -> None:
+        self.written = text.split("\n")
+        self.bare = [line.rstrip(_BLANKS) for line in self.written]
+        self.starts = [0, *accumulate(len(line) + 1 for line in self.written)]
+        self.size = len(text)
+
+    def spot(self, first: int, column: int, last: int, end_column: int | None) -> Spot:
+        """From a column of the line with index `first` to one of `last`; None is the end of that line's blanks."""
+        whole = self.written[last].removesuffix("\r") if last < len(self.written) else ""
+        end = self.starts[last] + (len(whole) if end_column is None else end_column)
+        return Spot(self.starts[first] + column, min(end, self.size), first + 1)
+
+
+def _without_trailing_blanks(lines: _Lines, wanted: str) -> Iterator[Spot]:
+    """The places of `wanted`, which may begin and end inside of a line."""
+    wanted_lines = wanted.split("\n")
+    sought = "\n".join(line.rstrip(_BLANKS) for line in wanted_lines)
+    ends_line = wanted_lines[-1] != wanted_lines[-1].rstrip(_BLANKS)
+    plain = "\n".join(lines.bare)
+    if ends_line or not plain.endswith("\n"):
+        plain += "\n"
+    needle = f"{sought}\n" if ends_line else sought
+    starts = [0, *accumulate(len(line) + 1 for line in lines.bare)]
+    at = plain.find(needle)
+    while at >= 0:
+        first, last = (bisect_right(starts, place) - 1 for place in (at, at + len(sought)))
+        end_column = at + len(sought) - starts[last]
+        yield lines.spot(first, at - starts[first], last, None if ends_line else end_column)
+        at = plain.find(needle, at + 1)
+
+
+def _moved(lines: _Lines, wanted: str) -> Iterator[tuple[Spot, _Shift]]:
+    """The places of a block of whole lines that stands there deeper or less deep; the first line tells by how much."""
+    block = [line.rstrip(_BLANKS) for line in wanted.removesuffix("\n").split("\n")]
+    ended = wanted.endswith("\n")
+    words = [line.lstrip(" \t") for line in block]
+    all_words = [line.lstrip(" \t") for line in lines.bare]
+    for start in islice(_places(all_words, words), _TRIED):
+        shift = _shift(lines.bare[start : start + len(block)], block)
+        if shift is not None:
+            last = start + len(block)
+            yield lines.spot(start, 0, last, 0) if ended else lines.spot(start, 0, last - 1, None), shift
+
+
+def _places(lines: list[str], block: list[str]) -> Iterator[int]:
+    """The indexes at which `block` stands among `lines`."""
+    joined, sought = "\n" + "\n".join(lines) + "\n", "\n" + "\n".join(block) + "\n"
+    line, seen = 0, 0
+    at = joined.find(sought)
+    while at >= 0:
+        line, seen = line + joined.count("\n", seen, at), at
+        yield line
+        at = joined.find(sought, at + 1)
+
+
+def _shift(found: list[str], block: list[str]) -> _Shift | None:
+    """By how much all lines of `found` are moved against those of `block`; None where they differ in that."""
+    pairs = [(_indent(there), _indent(here)) for there, here in zip(found, block, strict=True) if here]
+    there, here = pairs[0]
+    if there.endswith(here):
+        shift = _Shift(there.removesuffix(here), "")
+    elif here.endswith(there):
+        shift = _Shift("", here.removesuffix(there))
+    else:
+        return None
+    fits = all(shift.removed + theirs == shift.added + ours for theirs, ours in pairs)
+    return shift if fits else None
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _indented(text: str, shift: _Shift) -> str | None:
+    """The text with its lines moved likewise; None where one of them has less than is to be taken away."""
+    lines = text.split("\n")
+    told = [line for line in lines if line.strip()]
+    if not all(line.startswith(shift.removed) for line in told):
+        return None
+    return "\n".join(shift.added + line.removeprefix(shift.removed) if line.strip() else line for line in lines)
+
+
+def _ended(lines: _Lines, spot: Spot, wanted: str, replacement: str) -> str:
+    """The replacement without its last line end where the file has none that it could stand for."""
+    open_end = spot.end == lines.size and lines.written[-1] != "" and wanted.endswith("\n")
+    return replacement.removesuffix("\n") if open_end else replacement
+
+
+# --- An edit of a model
+
+EQUAL: Final = "old_str and new_str are equal, so the edit would change nothing."
+_LISTED_SPOTS = 10
+_TELLING_CHARACTERS = 4
+"""A shorter new text occurs by chance, so that finding it says nothing."""
+
+
+class Replacement(NamedTuple):
+    """The text after an edit: how many stretches were replaced, where the first began, and how many lines they are.
+
+    `tier` says what was left out of account to find them.
+    """
+
+    text: str
+    replacements: int
+    start_line: int
+    lines_changed: int
+    tier: Tier = Tier.EXACT
+
+
+def replace_text(text: str, name: str, old_str: str, new_str: str, *, replace_all: bool) -> Replacement | ToolError:
+    """The text with `new_str` in place of `old_str`, or why that is not clear; `name` is the file's, for messages."""
+    if old_str == new_str:
+        return invalid(EQUAL)
+    found = _find(text, name, old_str, new_str, replace_all=replace_all)
+    if isinstance(found, ToolError):
+        return found
+    new = replace_spots(text, found.spots, found.replacement)
+    if new == text and found.tier is Tier.EXACT:
+        return invalid(f"old_str and new_str differ only in their line ends, which {name} keeps: nothing would change.")
+    if new == text:
+        return invalid(f"new_str is already there, at line {found.spots[0].line} of {name}: nothing would change.")
+    changed = len(found.spots) * max(count_lines(old_str), count_lines(new_str))
+    return Replacement(new, len(found.spots), found.spots[0].line, changed, found.tier)
+
+
+def tier_data(tier: Tier) -> JsonMap:
+    """What a result says of a match that is not exact."""
+    return {} if tier is Tier.EXACT else {"matched": tier.value}
+
+
+def _find(text: str, name: str, old_str: str, new_str: str, *, replace_all: bool) -> Match | ToolError:
+    """Where to edit, or why that is not clear."""
+    wanted = old_str.removeprefix(BOM)
+    if not wanted and not text:
+        return invalid(f"{name} exists and is empty: read_file it, then write_file its text.")
+    if not wanted:
+        return invalid(f"{name} exists: old_str may be empty only to create a file. Give the text to replace.")
+    new = new_str.removeprefix(BOM)
+    if replace_all:
+        spots = tuple(find_spots(text, wanted, overlapping=False))
+    else:
+        spots = tuple(islice(find_spots(text, wanted), _LISTED_SPOTS + 1))
+    if len(spots) == 1 or (spots and replace_all):
+        return Match(Tier.EXACT, spots, new)
+    if spots:
+        remedy = "add lines around it until it occurs once, or set replace_all"
+        return invalid(f"old_str occurs {_occurrences(spots, name)}: {remedy}.")
+    loose = find_loosely(text, wanted, new)
+    if loose is None:
+        return _miss(text, name, old_str, new_str)
+    if len(loose.spots) == 1:
+        return loose
+    remedy = "take it as one of them stands there, with lines around it until it occurs once"
+    return invalid(f"But for blanks, old_str occurs {_occurrences(loose.spots, name)}: {remedy}.")
+
+
+def _occurrences(spots: Sequence[Spot], name: str) -> str:
+    times = str(len(spots)) if len(spots) <= _LISTED_SPOTS else f"more than {_LISTED_SPOTS}"
+    lines = ", ".join(str(spot.line) for spot in spots[:_LISTED_SPOTS])
+    return f"{times} times in {name}, at lines {lines}"
+
+
+def _miss(text: str, name: str, old_str: str, new_str: str) -> ToolError:
+    """Says what stands in the file instead: the new text already, or something near."""
+    applied = ""
+    if len(new_str.strip()) >= _TELLING_CHARACTERS:
+        found = next(find_spots(text, new_str), None)
+        applied = f" new_str is already there, at line {found.line}: this edit looks already applied." if found else ""
+    regions = nearest_regions(text, old_str)
+    ranges = ", ".join(f"{region.first}-{region.last}" for region in regions)
+    near = f" The nearest lines are {ranges}: take old_str from the suggestions, which show them as they are."
+    none = "" if applied else " Nothing in it is near: read_file it first."
+    message = f"{MISSED} {name}.{applied}{near if regions else none}"
+    return invalid(message, *(region.text for region in regions))

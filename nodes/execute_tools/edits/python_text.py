@@ -1,0 +1,354 @@
+"""Edits of whole lines, collected in any order and applied at once."""
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+from mendgraph.nodes.language.documents import parse_quietly
+
+
+class LineEdit(NamedTuple):
+    """`lines` in place of the lines `start` up to, and without, `end`, counted from 0; an equal `end` inserts."""
+
+    start: int
+    end: int
+    lines: tuple[str, ...]
+
+
+def apply_edits(lines: Sequence[str], edits: Iterable[LineEdit]) -> str:
+    """The text after all edits, which may touch but not overlap; at one place, insertions come first and in order."""
+    pieces: list[str] = []
+    kept_to = 0
+    for edit in sorted(edits, key=lambda edit: edit[:2]):
+        pieces += [*lines[kept_to : edit.start], *edit.lines]
+        kept_to = edit.end
+    return "".join([*pieces, *lines[kept_to:]])
+
+
+def moved(lines: Sequence[str], numbers: Iterable[int], indents: tuple[str, str], frozen: Collection[int]) -> list[str]:
+    """The lines with these numbers, counted from 1, moved from the first indent to the second, without their line ends.
+
+    Frozen and blank lines stay as they are, and so does a line that is indented less than the first of them.
+    """
+    old, new = indents
+    bare = [(number, lines[number - 1].rstrip("\r\n")) for number in numbers]
+    return [
+        new + line.removeprefix(old) if number not in frozen and line.strip() and line.startswith(old) else line
+        for number, line in bare
+    ]
+
+
+def dedented(text: str) -> str:
+    """The text without the indent of its first line, wherever that indent stands; the number of lines stays."""
+    lines = text.split("\n")
+    first = next((line for line in lines if line.strip()), "")
+    indent = first[: len(first) - len(first.lstrip())]
+    return "\n".join(line.removeprefix(indent) for line in lines)
+
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+DOCSTRING = "the docstring"
+MAIN_GUARD = "if __name__"
+
+_LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+
+
+class UnitKind(StrEnum):
+    """What a statement is to a merge. A STATEMENT is an assignment to one name, a docstring or a `__main__` guard."""
+
+    FUNCTION = "function"
+    CLASS = "class"
+    STATEMENT = "statement"
+    IMPORT = "import"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Statements that stand on lines of their own, `first` (of the first decorator) to `last`, counted from 1.
+
+    `key` is the name under which it is replaced, "" where it has none. Several nodes are statements that share a line.
+    """
+
+    key: str
+    kind: UnitKind
+    first: int
+    last: int
+    indent: str
+    nodes: tuple[ast.stmt, ...]
+
+    @property
+    def node(self) -> ast.stmt:
+        """The first statement."""
+        return self.nodes[0]
+
+    @cached_property
+    def meaning(self) -> str:
+        """Equal for equal code, whatever its layout and comments."""
+        return "\n".join(ast.dump(node) for node in self.nodes)
+
+
+@dataclass(frozen=True)
+class PythonText:
+    """Parsed text: its lines with their line ends, its top-level units, its comments by line number.
+
+    `frozen` are the lines that begin inside a string which is not a docstring: to indent them would change its value.
+    """
+
+    lines: tuple[str, ...]
+    units: tuple[Unit, ...]
+    comments: Mapping[int, str]
+    frozen: frozenset[int]
+    _members: dict[ast.stmt, tuple[Unit, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def members(self, unit: Unit) -> tuple[Unit, ...]:
+        """The units in the body of a class; none where the body stands on the line of the header."""
+        if unit.node not in self._members:
+            self._members[unit.node] = self._read_members(unit)
+        return self._members[unit.node]
+
+    @cached_property
+    def holders(self) -> Mapping[str, tuple[tuple[Unit, int], ...]]:
+        """For each name the top-level classes with members of that name, in order, and how many each of them has."""
+        found: dict[str, list[tuple[Unit, int]]] = {}
+        for home in self.units:
+            if home.kind is UnitKind.CLASS:
+                for key, times in Counter(member.key for member in self.members(home)).items():
+                    found.setdefault(key, []).append((home, times))
+        return {key: tuple(homes) for key, homes in found.items()}
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of its top-level units."""
+        return frozenset(unit.key for unit in self.units)
+
+    def _read_members(self, unit: Unit) -> tuple[Unit, ...]:
+        body = unit.node.body if isinstance(unit.node, ast.ClassDef) else []
+        if not body or self.lines[body[0].lineno - 1].encode()[: body[0].col_offset].strip():
+            return ()
+        return tuple(_units(self.lines, body))
+
+    def tail(self, unit: Unit) -> int:
+        """The last line of a unit with the indented comments that follow it, which belong to its body."""
+        last = unit.last
+        for number in range(unit.last + 1, len(self.lines) + 1):
+            line = self.lines[number - 1]
+            if line.strip() and not (number in self.comments and len(unit.indent) < len(line) - len(line.lstrip())):
+                break
+            last = number if line.strip() else last
+        return last
+
+    def head(self, unit: Unit) -> int:
+        """The first line of a unit with the comments directly above it, but for those with which the text begins."""
+        first = unit.first
+        while first - 1 in self.comments and self.lines[first - 2].startswith(unit.indent + "#"):
+            first -= 1
+        return first if first > 1 else unit.first
+
+
+class SyntaxProblem(NamedTuple):
+    """Why a text is not Python: the parser's sentence, and the line it names (0 for none)."""
+
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        """`line 3: invalid syntax`."""
+        return f"line {self.line}: {self.message}" if self.line else self.message
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines with their line ends, as the parser counts them."""
+    return _LINES.findall(text)
+
+
+def read_python(text: str, *, indented: bool = False) -> PythonText | SyntaxProblem:
+    """Parses a text; a problem comes back instead of an exception, also for text that is nested too deeply.
+
+    An `indented` text is a stretch from inside a class: it is parsed without its indent, and shown with it.
+    """
+    code = dedented(text) if indented else text
+    tree = parse(code)
+    if isinstance(tree, SyntaxProblem):
+        return tree
+    lines = tuple(lines_of(text))
+    comments, inside = _tokens(code)
+    units = tuple(_units(lines, tree.body))
+    return PythonText(lines, units, comments, frozenset(inside - _docstring_lines(tree)))
+
+
+def parse(text: str) -> ast.Module | SyntaxProblem:
+    """The syntax tree. Warnings of the parser (such as invalid escapes) are about old lines too, and stay silent."""
+    try:
+        return parse_quietly(text)
+    except SyntaxError as error:
+        return SyntaxProblem(error.lineno or 0, error.msg)
+    except (ValueError, RecursionError, MemoryError) as error:
+        return SyntaxProblem(0, str(error) or "nested too deeply")
+
+
+def statements_in(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """All statements inside these, at any depth but not inside functions and classes."""
+    for node in nodes:
+        yield node
+        if not isinstance(node, Function | ast.ClassDef):
+            inner = [child for child in ast.walk(node) if isinstance(child, ast.ExceptHandler | ast.match_case)]
+            fields = [
+                getattr(holder, name, []) for holder in (node, *inner) for name in ("body", "orelse", "finalbody")
+            ]
+            yield from statements_in(each for field in fields for each in field)
+
+
+def _units(lines: tuple[str, ...], body: list[ast.stmt]) -> Iterator[Unit]:
+    """One unit for each statement, or for several that share a line."""
+    group: list[ast.stmt] = []
+    for node in body:
+        if group and _first_line(node) > (group[-1].end_lineno or 0):
+            yield _unit(lines, group, body)
+            group = []
+        group.append(node)
+    if group:
+        yield _unit(lines, group, body)
+
+
+def _unit(lines: tuple[str, ...], group: list[ast.stmt], body: list[ast.stmt]) -> Unit:
+    key, kind = _name(group[0], first=group[0] is body[0]) if len(group) == 1 else ("", UnitKind.OTHER)
+    first = _first_line(group[0])
+    line = lines[first - 1]
+    indent = line[: len(line) - len(line.lstrip())]
+    return Unit(key, kind, first, group[-1].end_lineno or first, indent, tuple(group))
+
+
+def _first_line(node: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def _name(node: ast.stmt, *, first: bool) -> tuple[str, UnitKind]:
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            return _function_key(node), UnitKind.FUNCTION
+        case ast.ClassDef():
+            return node.name, UnitKind.CLASS
+        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+            return name, UnitKind.STATEMENT
+        case ast.Import() | ast.ImportFrom():
+            return "", UnitKind.IMPORT
+        case ast.Expr(value=ast.Constant(value=str())) if first:
+            return DOCSTRING, UnitKind.STATEMENT
+        case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
+            return MAIN_GUARD, UnitKind.STATEMENT
+        case _:
+            return "", UnitKind.OTHER
+
+
+def _function_key(node: Function) -> str:
+    """The name, and for the parts of a property and for overloads what sets them apart from their namesakes."""
+    for decorator in node.decorator_list:
+        last = decorator.attr if isinstance(decorator, ast.Attribute) else getattr(decorator, "id", "")
+        if last in {"setter", "deleter", "getter", "overload"}:
+            return f"{node.name}.{last}"
+    return node.name
+
+
+def _tokens(code: str) -> tuple[dict[int, str], set[int]]:
+    """The comments by line, and the lines that begin inside a token: only strings go over several lines."""
+    comments: dict[int, str] = {}
+    inside: set[int] = set()
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(code, newline="").readline):
+            if token.type == tokenize.COMMENT:
+                comments[token.start[0]] = token.string
+            inside.update(range(token.start[0] + 1, token.end[0] + 1))
+    except (tokenize.TokenError, SyntaxError):
+        return comments, inside
+    return comments, inside
+
+
+def _docstring_lines(tree: ast.Module) -> set[int]:
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, Function | ast.ClassDef):
+            match node.body[0]:
+                case ast.Expr(value=ast.Constant(value=str())) as docstring:
+                    found.update(range(docstring.lineno + 1, (docstring.end_lineno or 0) + 1))
+                case _:
+                    pass
+    return found
+
+
+_NAMED = frozenset({UnitKind.FUNCTION, UnitKind.CLASS, UnitKind.STATEMENT})
+
+
+class NamedUnit(NamedTuple):
+    """A definition by its full name (`load`, `Cart.total`), and the class that it stands in."""
+
+    name: str
+    unit: Unit
+    home: Unit | None = None
+
+    @property
+    def last(self) -> str:
+        """The name without its class."""
+        return self.name.rpartition(".")[2]
+
+
+class ImportedName(NamedTuple):
+    """A name that a top-level import binds, and the statement and part of it that do so."""
+
+    name: str
+    unit: Unit
+    node: ast.Import | ast.ImportFrom
+    alias: ast.alias
+
+    @property
+    def origin(self) -> tuple[str, int]:
+        """The module from which it is imported, and how many dots stand before it; ("", -1) for a module itself."""
+        return (self.node.module or "", self.node.level) if isinstance(self.node, ast.ImportFrom) else ("", -1)
+
+
+def named_units(text: PythonText) -> list[NamedUnit]:
+    """All definitions at the top and in the bodies of classes at the top, in order.
+
+    The parts of a property are several with one name.
+    """
+    found: list[NamedUnit] = []
+    for unit in text.units:
+        members = text.members(unit) if unit.kind is UnitKind.CLASS else ()
+        found += [NamedUnit(_plain(unit), unit)] * _is_named(unit)
+        found += [NamedUnit(f"{unit.key}.{_plain(each)}", each, unit) for each in members if _is_named(each)]
+    return found
+
+
+def imported_names(text: PythonText) -> list[ImportedName]:
+    """What the imports at the top bind, in order."""
+    found = []
+    for unit in text.units:
+        if isinstance(unit.node, ast.Import | ast.ImportFrom) and unit.kind is UnitKind.IMPORT:
+            for alias in unit.node.names:
+                bound = alias.asname or alias.name.partition(".")[0]
+                found.append(ImportedName(bound, unit, unit.node, alias))
+    return found
+
+
+def _is_named(unit: Unit) -> bool:
+    return unit.kind in _NAMED and unit.key not in {DOCSTRING, MAIN_GUARD}
+
+
+def _plain(unit: Unit) -> str:
+    """The name without what sets the parts of a property apart."""
+    return unit.key.partition(".")[0]
+
+
+def reduced_import(node: ast.Import | ast.ImportFrom, names: list[ast.alias]) -> str:
+    """The statement with these names only."""
+    if isinstance(node, ast.ImportFrom):
+        return ast.unparse(ast.ImportFrom(node.module, names, node.level))
+    return ast.unparse(ast.Import(names))

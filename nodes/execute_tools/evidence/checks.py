@@ -1,0 +1,168 @@
+"""What can be run to see whether the code is right: in the sandbox, within seconds, and without changing anything.
+
+The programs see the workspace read-only. A text that is not in the workspace yet is handed to the program that runs
+examples, and takes the place of the file when that is imported: so nothing has to be written before it is judged.
+"""
+
+import json
+import shlex
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cache
+from math import inf
+from pathlib import Path
+from typing import Final, Self
+
+from mendgraph.nodes.execute_tools.processes.bubblewrap import SCRATCH
+from mendgraph.nodes.execute_tools.processes.commands import CommandResult, CommandRules, Commands, open_commands
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
+from mendgraph.nodes.execute_tools.files.failures import quoted
+from mendgraph.nodes.execute_tools.files.judged_paths import ContentJudge
+from mendgraph.nodes.execute_tools.processes.resource_limits import ResourceLimits, evidence_limits
+from mendgraph.nodes.execute_tools.processes.workspace_cover import Denied
+from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
+
+NOTHING_RAN: Final = 97
+"""The exit code of a test file that cannot be run here. Source: `project_tests`."""
+
+_RUNNER, _REQUEST, _TESTS = "/run/checks/examples.py", "/run/checks/request.json", "/run/checks/tests.py"
+_LARGEST_ANSWER: Final = 1_000_000
+"""Bytes that the examples' program may answer, and that are kept of a check's output."""
+_START_S: Final = 5.0
+"""How much longer than its examples that program may take: the look for denied files and its own start."""
+_ENV: Final = {
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTEST_ADDOPTS": "-p no:cacheprovider",
+    "MYPY_CACHE_DIR": f"{SCRATCH}/mypy",
+    "RUFF_CACHE_DIR": f"{SCRATCH}/ruff",
+    "COVERAGE_FILE": f"{SCRATCH}/coverage",
+}
+"""Where the common tools would write into the workspace, which they cannot."""
+_PYTHON: Final = (
+    'for p in .venv/bin/python venv/bin/python; do if [ -x "$p" ] && "$p" -I -c "" 2>/dev/null;'
+    ' then exec "$PWD/$p" "$@"; fi; done; exec python3 "$@"'
+)
+"""The workspace's own Python where it starts in the sandbox, else the system's; exit code 127 where there is none."""
+_NO_PYTHON: Final = 127
+
+
+@dataclass(frozen=True)
+class CheckRules:
+    """What is run to judge the work of a run.
+
+    With `evidence`, the examples of docstrings and of the request and the project's tests, which use `limits` at most.
+    `commands` are the person's own checks, each one command line: any installed program, or one of the workspace by its
+    relative path (`.venv/bin/pytest -q`); exit code 0 means passed. Each, and each test file, may take `timeout_s`
+    seconds; all examples of one edit together `examples_timeout_s`. `readable` names more folders of the machine that
+    programs may read.
+    """
+
+    commands: tuple[str, ...] = ()
+    timeout_s: float = 60.0
+    examples_timeout_s: float = 5.0
+    readable: tuple[str, ...] = ()
+    evidence: bool = True
+    limits: ResourceLimits = field(default_factory=evidence_limits)
+
+
+def open_checks(
+    root: str, rules: CheckRules, denied: Denied, contents: ContentJudge = lambda _: None
+) -> "Checks | ToolError":
+    """The checks of a run in the workspace `root`.
+
+    INVALID_ARGUMENT names a command that is no command line; UNAVAILABLE says why no sandbox starts. `denied` says
+    which workspace-relative names no program may see, `contents` which files for what they hold.
+    """
+    lines: dict[str, list[str]] = {}
+    for command in rules.commands:
+        try:
+            lines[command] = shlex.split(command)
+        except ValueError as error:
+            return _malformed(command, str(error))
+        if not lines[command]:
+            return _malformed(command, "it is empty")
+    programs = ("sh", *(line[0] for line in lines.values()))
+    longest = max(rules.timeout_s, rules.examples_timeout_s + _START_S)
+    allowed = CommandRules(programs, longest, max_output_bytes=_LARGEST_ANSWER, readable=rules.readable)
+    commands = open_commands(root, allowed, denied, contents)
+    return commands if isinstance(commands, ToolError) else Checks(commands, rules, lines)
+
+
+class Checks:
+    """Runs checks in one workspace, one at a time. Made by `open_checks`."""
+
+    def __init__(self, commands: Commands, rules: CheckRules, lines: Mapping[str, list[str]]) -> None:
+        self.root, self.rules = commands.root, rules
+        self._commands, self._lines = commands, lines
+
+    def in_scope(self, scope: CancellationScope | None) -> Self:
+        """The same checks for one call: once `scope` is over none is started, and one that runs is killed."""
+        if scope is None:
+            return self
+        view = copy(self)
+        view._commands = self._commands.in_scope(scope)  # noqa: SLF001 - its own kind
+        return view
+
+    def run_examples(
+        self, modules: list[JsonMap], seconds: float = inf, *, first_decides: bool = False
+    ) -> list[JsonMap] | ToolError:
+        """Run the examples of modules, in the form that `example_runner` describes, in `seconds` at most.
+
+        With `first_decides` the other modules are not waited for once all is well with the first one. UNAVAILABLE where
+        they cannot be run, be it that there is no Python; RESOURCE_LIMIT where they use more than they may.
+
+        Raises:
+            ScopeOverError: the call's time is over.
+        """
+        limit = min(seconds, self.rules.examples_timeout_s)
+        request = {"root": self.root, "seconds": limit, "first_decides": first_decides, "modules": modules}
+        given = {_RUNNER: _source("example_runner"), _REQUEST: json.dumps(request).encode()}
+        result = self._python(given, ["-I", "-B", _RUNNER, _REQUEST], limit + _START_S)
+        if isinstance(result, ToolError):
+            return result
+        if result.limit is not None:
+            return ToolError(code=ToolErrorCode.RESOURCE_LIMIT, message=f"The run of the examples {result.limit}")
+        try:
+            answer = json.loads(result.stdout.head + result.stdout.tail)
+        except ValueError:
+            answer = None
+        if isinstance(answer, list) and len(answer) == len(modules):
+            return answer
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message="The examples could not be run: no Python answered.")
+
+    def run_tests(self, path: str, seconds: float = inf) -> CommandResult | ToolError:
+        """Run a test file of the workspace; `NOTHING_RAN` is the exit code where it cannot be run.
+
+        Raises:
+            ScopeOverError: the call's time is over.
+        """
+        given = {_TESTS: _source("project_tests")}
+        return self._python(given, ["-B", _TESTS, path], min(seconds, self.rules.timeout_s))
+
+    def run_command(self, command: str, seconds: float = inf) -> CommandResult | ToolError:
+        """Run one of the configured commands; NOT_FOUND where its program is not installed.
+
+        Raises:
+            ScopeOverError: the call's time is over.
+        """
+        return self._commands.read_only({}, _ENV).run(
+            self._lines[command], timeout_s=min(seconds, self.rules.timeout_s)
+        )
+
+    def _python(self, given: Mapping[str, bytes], arguments: list[str], limit: float) -> CommandResult | ToolError:
+        commands = self._commands.read_only(given, _ENV, self.rules.limits)
+        result = commands.run(["sh", "-c", _PYTHON, "sh", *arguments], timeout_s=limit)
+        if isinstance(result, CommandResult) and result.exit_code == _NO_PYTHON:
+            return ToolError(code=ToolErrorCode.UNAVAILABLE, message="There is no Python that commands can see.")
+        return result
+
+
+@cache
+def _source(program: str) -> bytes:
+    return Path(__file__).with_name(f"{program}.py").read_bytes()
+
+
+def _malformed(command: str, reason: str) -> ToolError:
+    message = f"The check {quoted(command)} is not a command line ({reason}): write it as in a terminal, without pipes."
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)

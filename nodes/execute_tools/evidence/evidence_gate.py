@@ -1,0 +1,216 @@
+"""May an edit of a Python file stay, as far as its examples tell? The decision; pure, nothing is run here.
+
+What is run are the examples that the request gives, and those of the docstrings of what the edit changes, as they were
+before it, so that a changed docstring cannot hide a failure. What cannot be run never speaks against an edit.
+"""
+
+import ast
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from mendgraph.nodes.execute_tools.evidence.examples import (
+    FAILING,
+    Example,
+    ModuleRun,
+    Origin,
+    Result,
+    Status,
+    both,
+    changed_names,
+    concerned,
+    concerning,
+    docstring_examples,
+    failures,
+    last_part,
+    pieces,
+)
+from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
+from mendgraph.nodes.execute_tools.edits.request import Request, read_request
+from mendgraph.nodes.execute_tools.evidence.task_examples import task_examples
+
+LARGEST_TEXT: Final = 200_000
+"""Characters of a text that is judged."""
+MOST_TOLD: Final = 3
+"""Failing examples that a refusal names."""
+
+_DAMAGE = re.compile(r"(?:NameError|UnboundLocalError|AttributeError|RecursionError)\b")
+"""What an edit that was to change what the code does has not meant."""
+_OWN_DAMAGE = re.compile(r"(?:NameError|UnboundLocalError)\b")
+"""What no change of another file mends."""
+
+
+@dataclass(frozen=True)
+class GatePlan:
+    """What has to be run to judge an edit.
+
+    `examples` are run on the new text, and on the old one where `compare` is set; otherwise that is only loaded.
+    `fresh` are those of definitions that were not there before, or that are new to a docstring of which the request
+    speaks. `elsewhere` says that the request names other files, without which this one may not be right yet, and
+    `creates` that the file is a new one.
+    """
+
+    request: Request
+    examples: tuple[Example, ...]
+    fresh: frozenset[Example]
+    compare: bool
+    elsewhere: bool
+    creates: bool
+
+
+def plan_gate(path: str, before: str | None, after: str, task: str) -> GatePlan | None:
+    """What to run for this edit (`before` is None for a new file); None where it changes no code, or is no Python."""
+    if not path.endswith(".py") or max(len(before or ""), len(after)) > LARGEST_TEXT:
+        return None
+    request = read_request(task)
+    old = pieces(before or "", with_docstrings=request.documents)
+    new = pieces(after, with_docstrings=request.documents)
+    touched = changed_names(old, new)
+    if not touched or not new:
+        return None
+    names = concerned(after, touched)
+    asked = _asked(task, path, (old, new), names)
+    documented = _documented(before or "", after, request, (frozenset(old), frozenset(new)))
+    fresh = frozenset(documented) - frozenset(docstring_examples(before or ""))
+    elsewhere = request.speaks_of_others(path)
+    return GatePlan(
+        request=request,
+        examples=both(asked, concerning(documented, names)),
+        fresh=fresh,
+        compare=before is not None and (elsewhere or not request.repairs),
+        elsewhere=elsewhere,
+        creates=before is None,
+    )
+
+
+def gate_verdict(plan: GatePlan, after: ModuleRun, before: ModuleRun | None, seconds: float) -> str | None:
+    """Why the edit may not stay, as sentences after `With this edit `; None where nothing speaks against it.
+
+    `before` is None for a new file.
+    """
+    if not after.loaded:
+        return _load_verdict(after, before)
+    baseline = before.results if before is not None and plan.compare else ()
+    told = [
+        words
+        for place, words in failures(plan.examples, after.results, seconds)
+        if _counts(plan, place, after.results[place], baseline[place] if baseline else Result())
+    ]
+    return " ".join(told[:MOST_TOLD]) or None
+
+
+def is_damage(error: str) -> bool:
+    """Whether an error is one that a careless edit leaves behind, whatever it was to do."""
+    return _DAMAGE.match(error) is not None
+
+
+def _asked(
+    task: str, path: str, pieces_of: tuple[dict[str, str], dict[str, str]], names: frozenset[str]
+) -> tuple[Example, ...]:
+    old, new = pieces_of
+    defined = [name for name in new if name and "." not in name]
+    module = posixpath.basename(path).removesuffix(".py")
+    return concerning(task_examples(task, defined, module, [name for name in defined if name not in old]), names)
+
+
+def _documented(
+    before: str, after: str, request: Request, names: tuple[frozenset[str], frozenset[str]]
+) -> list[Example]:
+    """The examples of the docstrings that hold after the edit."""
+    if request.documents:
+        return list(docstring_examples(after))
+    old, new = names
+    gone = {last_part(name) for name in old - new}
+    kept = [each for each in docstring_examples(before) if each.name == "" or each.name in new]
+    added = [each for each in docstring_examples(after) if each.name in new - old]
+    outdated = {each.name for each in (*kept, *added) if each.words & gone}
+    return [each for each in (*kept, *added) if each.name not in outdated]
+
+
+def _load_verdict(after: ModuleRun, before: ModuleRun | None) -> str | None:
+    """An edit may not break what could be imported; of a new file only an unknown name is held against it."""
+    was_well = before.loaded if before is not None else is_damage(after.error)
+    return f"the file cannot be imported: {after.error}." if after.own and was_well else None
+
+
+def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
+    """Whether a failing example speaks against the edit; `then` is its result before, unknown where it was not run."""
+    request, example = plan.request, plan.examples[place]
+    if then.status is Status.PASSED:
+        if request.repairs or not request.changes or example.origin is Origin.TASK:
+            return True
+        return request.keeps or now.status is Status.ENDLESS or is_damage(now.told)
+    if plan.elsewhere:
+        return plan.creates and _OWN_DAMAGE.match(now.told) is not None
+    if example.origin is Origin.TASK or example in plan.fresh:
+        return True
+    known = then.status in FAILING or not plan.compare
+    return known and (request.repairs or request.complains)
+
+
+# --- What a request asks of names
+
+MOST_LINES: Final = 5
+"""Lines that a sentence names."""
+
+
+def unmet(request: str, texts: Mapping[str, str]) -> list[str]:
+    """What is not as the request asks, in sentences.
+
+    They read like `load is still in app.py, line 3, 7.`. `texts` are the Python files that it was about, by path; what
+    is in others is not known here.
+    """
+    trees = {path: tree for path, text in texts.items() if not isinstance(tree := parse(text), SyntaxProblem)}
+    modules = {path.rpartition("/")[2].removesuffix(".py") for path in trees}
+    told: list[str] = []
+    for each in read_request(request).expectations if trees else ():
+        for path, tree in trees.items():
+            lines = sorted(set(_use_lines(tree, each.gone, frozenset(modules))))
+            if lines:
+                told.append(f"{each.gone} is still in {path}, line {', '.join(map(str, lines[:MOST_LINES]))}.")
+        if each.defined and not any(each.defined in _defined(tree) for tree in trees.values()):
+            told.append(f"{each.defined} is not defined in {' or '.join(trees)}.")
+    return told
+
+
+def _use_lines(tree: ast.Module, name: str, modules: frozenset[str]) -> Iterator[int]:
+    """Where the name is defined, imported or used; not where a function has a variable of its own of that name."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Function | ast.Lambda) and name in _own_variables(node):
+            continue
+        waiting.extend(ast.iter_child_nodes(node))
+        match node:
+            case ast.Name(id=found) if found == name:
+                yield node.lineno
+            case ast.FunctionDef(name=found) | ast.AsyncFunctionDef(name=found) | ast.ClassDef(name=found):
+                if found == name:
+                    yield node.lineno
+            case ast.ImportFrom(names=aliases):
+                if any(alias.name == name for alias in aliases):
+                    yield node.lineno
+            case ast.Attribute(value=ast.Name(id=owner), attr=found) if found == name:
+                if owner in modules or owner in {"self", "cls"}:
+                    yield node.lineno
+
+
+def _own_variables(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
+    arguments = {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
+    if isinstance(node, ast.Lambda):
+        return arguments
+    outer = {name for each in ast.walk(node) if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
+    stored = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    return arguments | (stored - outer)
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    """All names that are defined or assigned anywhere in it."""
+    names = {each.name for each in ast.walk(tree) if isinstance(each, Function | ast.ClassDef)}
+    stored = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    taken = {
+        each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
+    }
+    return names | stored | taken

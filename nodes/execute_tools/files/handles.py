@@ -1,0 +1,163 @@
+"""Files below a directory, reached through handles, so that no link is ever followed.
+
+A checked name can be swapped for a link before it is used; a handle cannot. Where the kernel has openat2, it walks the
+whole path in one call and refuses every link. Otherwise each part is opened in the directory that the part before it
+led to, with O_NOFOLLOW and never with a slash in it, because O_NOFOLLOW does not bind names that end in one. Source:
+measured; CVE-2026-39822.
+
+What the kernel refuses is walked part by part as well, as both are as safe: so an error is the same with and without
+openat2. The functions raise OSError, as those of `os` do; ESTALE says that a part was swapped on the way.
+"""
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from mendgraph.nodes.execute_tools.files import openat2
+from mendgraph.nodes.records import CONTENT_BYTES
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_STEP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""For a directory on the way: where there is O_PATH it need not be readable, as for the kernel's own walk."""
+_FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_F_GETPATH = 50
+"""macOS: fcntl's request for the name of a handle. Source: <sys/fcntl.h>."""
+_DELETED = " (deleted)"
+"""Linux: what follows the name of a file that has lost it."""
+
+
+@contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """The handle, closed in the end."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def open_root(root: str) -> int:
+    """A handle of the workspace itself; the one place where an absolute name is opened."""
+    return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def open_beneath(root_fd: int, parts: Sequence[str], flags: int, mode: int = 0o666) -> int:
+    """Open the file or directory that `parts` lead to below `root_fd`; without parts, `root_fd` once more.
+
+    `mode` is for a file that O_CREAT makes.
+    """
+    if not parts:
+        return os.open(".", _DIRECTORY, dir_fd=root_fd)
+    return _opened(root_fd, parts, flags | _FILE, mode)
+
+
+def open_directory(root_fd: int, parts: Sequence[str], *, made: list[str] | None = None) -> int:
+    """Open the directory that `parts` lead to.
+
+    With a list in `made`, missing directories are made, and the list receives their names below the root, outermost
+    first.
+    """
+    return _opened(root_fd, parts, _DIRECTORY) if made is None else _walked(root_fd, parts, _DIRECTORY, made=made)
+
+
+def status_beneath(root_fd: int, parts: Sequence[str]) -> os.stat_result:
+    """What `parts` lead to, without opening it; a link is told as one."""
+    if not parts:
+        return os.fstat(root_fd)
+    with closing(_opened(root_fd, parts[:-1], _STEP)) as parent:
+        return os.stat(_one_part(parts[-1]), dir_fd=parent, follow_symlinks=False)
+
+
+def open_regular(root_fd: int, parts: Sequence[str], flags: int) -> tuple[int, os.stat_result]:
+    """Open an existing regular file without ever waiting; EISDIR for a directory, ENXIO for what else is no file."""
+    if not parts:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    with closing(_opened(root_fd, parts[:-1], _STEP)) as parent:
+        _require_regular(os.stat(_one_part(parts[-1]), dir_fd=parent, follow_symlinks=False))
+        descriptor = _open_part(parts[-1], flags | _FILE, parent, 0)
+    try:
+        status = os.fstat(descriptor)
+        _require_regular(status)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, status
+
+
+def beginning(root_fd: int, parts: Sequence[str]) -> bytes:
+    """The first `CONTENT_BYTES` of an existing regular file."""
+    with closing(open_regular(root_fd, parts, os.O_RDONLY)[0]) as descriptor:
+        return os.pread(descriptor, CONTENT_BYTES, 0)
+
+
+def handle_name(descriptor: int) -> str | None:
+    """The absolute name by which the kernel knows an open handle, or None where it cannot tell."""
+    try:
+        if sys.platform == "darwin":
+            import fcntl
+
+            return os.fsdecode(fcntl.fcntl(descriptor, _F_GETPATH, bytes(1024)).rstrip(b"\0"))
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return None
+    return None if name.endswith(_DELETED) else name
+
+
+def _opened(root_fd: int, parts: Sequence[str], flags: int, mode: int = 0o666) -> int:
+    name = "/".join(map(_one_part, parts)) or "."
+    if openat2.available():
+        with suppress(OSError):  # the walk says why, in the words of every system
+            return openat2.open_beneath_by_kernel(root_fd, name, flags, mode if flags & os.O_CREAT else 0)
+    return _walked(root_fd, parts, flags, mode)
+
+
+def _walked(root_fd: int, parts: Sequence[str], flags: int, mode: int = 0o666, *, made: list[str] | None = None) -> int:
+    """The same part by part, the last one opened with `flags`; see `open_directory` for `made`."""
+    names = [_one_part(part) for part in parts]
+    here = os.open(".", _STEP if names else flags, dir_fd=root_fd)
+    for depth, part in enumerate(names, start=1):
+        with closing(here) as parent:
+            if made is not None and _make_directory(part, parent):
+                made.append("/".join(names[:depth]))
+            here = _open_part(part, _STEP if depth < len(names) else flags, parent, mode)
+    return here
+
+
+def _open_part(name: str, flags: int, directory_fd: int, mode: int) -> int:
+    try:
+        return os.open(name, flags, mode, dir_fd=directory_fd)
+    except OSError as error:
+        if _is_link(name, directory_fd):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE)) from error
+        raise
+
+
+def _one_part(name: str) -> str:
+    if name in {"", ".", ".."} or "/" in name:
+        raise ValueError(f"{name!r} is not one part of a path.")
+    return name
+
+
+def _is_link(name: str, directory_fd: int) -> bool:
+    with suppress(OSError):
+        return stat.S_ISLNK(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode)
+    return False
+
+
+def _make_directory(name: str, directory_fd: int) -> bool:
+    try:
+        os.mkdir(name, dir_fd=directory_fd)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _require_regular(status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if stat.S_ISLNK(status.st_mode):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))

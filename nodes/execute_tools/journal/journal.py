@@ -1,0 +1,330 @@
+"""The write-ahead record of what calls do to the world, in the workspace's database.
+
+Before a call with an effect begins it is written down, and before each change of files what the files held and will
+hold; both are on the disk when the method returns. So after a kill it is known what may have been done, and the files'
+hashes say whether it was.
+"""
+
+import hashlib
+import json
+import os
+import threading
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from mendgraph.nodes.execute_tools.files.change_plan import LARGEST_BACKUP
+from mendgraph.nodes.execute_tools.files.change_records import (
+    ChangeState,
+    FileEffect,
+    FileState,
+    RecordedChange,
+)
+from mendgraph.nodes.execute_tools.store.database import (
+    FILE_NAME,
+    Database,
+    UnreadableValueError,
+    open_database,
+    store_errors,
+    transaction,
+)
+from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres
+from mendgraph.nodes.records import Effect
+
+UNDO_EFFECT = "undo"
+"""The effect of calls that a person made to restore files: they are no part of what the run did."""
+
+_CHANGE_COLUMNS = "changes.id, token, call, step, state, made FROM changes JOIN calls ON calls.id = changes.call"
+
+
+class CallKey(NamedTuple):
+    """Which call of which run, for good.
+
+    `execution` is the same whenever a step that was cut off is run again, and another one after time travel. `step`
+    counts within the thread, `place` within the reply. `effect` is the tool's.
+    """
+
+    thread: str
+    execution: str
+    step: int
+    place: int
+    tool: str
+    effect: str
+    arguments_sha256: str
+
+
+class RecordedCall(NamedTuple):
+    """A call as the journal knows it: `outcome` is what came of it, as JSON, None where it was cut off before."""
+
+    call: int
+    key: CallKey
+    outcome: str | None
+    changes: tuple[RecordedChange, ...]
+
+
+class Journal:
+    """The journal of one workspace, for any thread. Every method opens the database and closes it, except in `held`.
+
+    Every method raises StoreError where the database cannot be read or written.
+    """
+
+    def __init__(self, folder: str) -> None:
+        """`folder` is the workspace's folder of records. Nothing is opened yet."""
+        self._folder = folder
+        self._held = _Held()
+
+    def __reduce__(self) -> tuple[type["Journal"], tuple[str]]:
+        """Another process opens the database by itself."""
+        return Journal, (self._folder,)
+
+    @contextmanager
+    def held(self) -> Iterator["Journal"]:
+        """The same journal, which holds the database open meanwhile: for many records one after the other."""
+        with closing(open_database(self._folder)) as database:
+            self._held = _Held(database, os.getpid())
+            try:
+                yield self
+            finally:
+                with self._held.lock:
+                    self._held = _Held()
+
+    # --- Calls
+
+    def begin(self, key: CallKey) -> int:
+        """Write down that a call begins, and give it a number. What was recorded of the same call before is dropped."""
+        return self._record(key, None)
+
+    def end(self, call: int, outcome: str) -> None:
+        """Write down what came of a call, as JSON."""
+        with self._opened() as database:
+            database.execute("UPDATE calls SET outcome = ? WHERE id = ?", (outcome, call))
+
+    def note(self, key: CallKey, outcome: str) -> None:
+        """Write down a call without an effect once it has ended, so that it need not be made again."""
+        self._record(key, outcome)
+
+    def find(self, thread: str, execution: str, place: int) -> RecordedCall | None:
+        """What is known of a call, None where it never began."""
+        with self._opened() as database:
+            row = database.execute(
+                "SELECT id, step, tool, effect, arguments_sha256, outcome FROM calls"
+                " WHERE thread = ? AND execution = ? AND place = ?",
+                (thread, execution, place),
+            ).fetchone()
+            if row is None:
+                return None
+            call, step, tool, effect, arguments, outcome = row
+            key = CallKey(thread, execution, step, place, tool, effect, arguments)
+            return RecordedCall(call, key, outcome, tuple(_changes(database, "WHERE call = ? ORDER BY 1", call)))
+
+    def calls_of_step(self, thread: str, step: int) -> dict[int, RecordedCall]:
+        """The calls of the step that were recorded last, by their places: those of its latest execution."""
+        with self._opened() as database:
+            last = database.execute(
+                "SELECT execution FROM calls WHERE thread = ? AND step = ? AND effect <> ? ORDER BY id DESC LIMIT 1",
+                (thread, step, UNDO_EFFECT),
+            ).fetchone()
+            places = database.execute(
+                "SELECT place FROM calls WHERE thread = ? AND execution = ? AND place >= 0",
+                (thread, last[0] if last else ""),
+            ).fetchall()
+        found = {place: self.find(thread, last[0], place) for (place,) in places}
+        return {place: call for place, call in found.items() if call is not None}
+
+    def cut_off_commands(self, thread: str | None = None, from_step: int = 0) -> list[str]:
+        """The tools of those calls that ran programs and never ended, so that nobody knows what they changed."""
+        with self._opened() as database:
+            rows = database.execute(
+                "SELECT thread, tool FROM calls WHERE effect = ? AND outcome IS NULL AND place >= 0 AND step >= ?"
+                " ORDER BY id",
+                (Effect.EXECUTE.value, from_step),
+            )
+            return [tool for owner, tool in rows if thread in {None, owner}]
+
+    def forget_outcomes(self, thread: str, before_step: int) -> None:
+        """Drop what calls of earlier steps came to: those steps are in the checkpoints now."""
+        with self._opened() as database:
+            database.execute(
+                "UPDATE calls SET outcome = '' WHERE thread = ? AND step < ? AND outcome > ''", (thread, before_step)
+            )
+
+    # --- Changes of files
+
+    def intend(
+        self,
+        call: int,
+        token: str,
+        effects: Sequence[FileEffect],
+        backups: Mapping[str, bytes],
+        made: Sequence[str],
+        state: ChangeState = ChangeState.INTENDED,
+    ) -> None:
+        """Write down a change before it begins, or as what it is; for `backups` see `ChangeRecorder`."""
+        old = {each.before.sha256 for each in effects}
+        left_out = set() if uses_postgres() else {each.after.sha256 for each in effects} - old
+        with self._opened() as database:
+            ((number,),) = database.execute(
+                "INSERT INTO changes (token, call, state, made) VALUES (?, ?, ?, ?) RETURNING id",
+                (token, call, state.value, json.dumps(list(made), ensure_ascii=True)),
+            ).fetchall()
+            database.executemany(
+                "INSERT INTO effects VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (number, place, os.fsencode(effect.path), *effect.before, *effect.after)
+                    for place, effect in enumerate(effects)
+                ],
+            )
+            database.executemany(
+                "INSERT INTO backups VALUES (?, ?) ON CONFLICT DO NOTHING",
+                [
+                    (sha256, zlib.compress(data, 1))
+                    for sha256, data in backups.items()
+                    if sha256 not in left_out and len(data) <= LARGEST_BACKUP
+                ],
+            )
+
+    def settle(self, token: str, state: ChangeState) -> None:
+        """Write down how a change ended."""
+        with self._opened() as database:
+            database.execute("UPDATE changes SET state = ? WHERE token = ?", (state, token))
+
+    def revert(self, tokens: Sequence[str]) -> None:
+        """Write down that a person has taken these changes back."""
+        with self._opened() as database:
+            states = [(ChangeState.REVERTED, token) for token in tokens]
+            database.executemany("UPDATE changes SET state = ? WHERE token = ?", states)
+
+    def open_changes(self) -> list[RecordedChange]:
+        """The changes of which nobody knows how they ended, oldest first."""
+        with self._opened() as database:
+            return list(_changes(database, "WHERE state = ? ORDER BY 1", ChangeState.INTENDED))
+
+    def changes_of(self, thread: str, from_step: int = 0) -> list[RecordedChange]:
+        """What a run has changed from this step on and nobody has taken back, newest first."""
+        return self._changes_where(
+            "WHERE thread = ? AND step >= ? AND effect <> ? AND state = ? ORDER BY 1 DESC",
+            thread,
+            from_step,
+            UNDO_EFFECT,
+            ChangeState.DONE,
+        )
+
+    def backup(self, sha256: str) -> bytes | None:
+        """The bytes with this hash, None where they were not kept or are damaged."""
+        with self._opened() as database:
+            row = database.execute("SELECT data FROM backups WHERE sha256 = ?", (sha256,)).fetchone()
+        with suppress(zlib.error, TypeError, ValueError):
+            whole = zlib.decompressobj().decompress(row[0], LARGEST_BACKUP + 1) if row else b""
+            if hashlib.sha256(whole).hexdigest() == sha256:
+                return whole
+        return None
+
+    def recorder(self, call: int) -> "CallRecorder":
+        """Where the file layer writes down what it does on behalf of this call."""
+        return CallRecorder(self, call)
+
+    def _record(self, key: CallKey, outcome: str | None) -> int:
+        columns = (*key, datetime.now(UTC).isoformat(timespec="milliseconds"), outcome)
+        with self._opened() as database:
+            # The changes of an earlier try stay with it, under a place that no call has: they may have to be undone.
+            database.execute(
+                "UPDATE calls SET place = -id WHERE thread = ? AND execution = ? AND place = ?",
+                (key.thread, key.execution, key.place),
+            )
+            ((number,),) = database.execute(
+                "INSERT INTO calls (thread, execution, step, place, tool, effect, arguments_sha256, begun, outcome)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+                columns,
+            ).fetchall()
+        return int(number)
+
+    def _changes_where(self, where: str, *values: object) -> list[RecordedChange]:
+        with self._opened() as database:
+            return list(_changes(database, where, *values))
+
+    @contextmanager
+    def _opened(self) -> Iterator[Database]:
+        """The database in one transaction, which is on the disk at the end."""
+        held, path = self._held, os.path.join(self._folder, FILE_NAME)
+        if held.database is not None and held.process == os.getpid():  # a fork must not use its parent's connection
+            with held.lock, store_errors(path), transaction(held.database):
+                yield held.database
+        else:
+            with closing(open_database(self._folder)) as database, store_errors(path), transaction(database):
+                yield database
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A connection that is open for a while, and the process that opened it."""
+
+    database: Database | None = None
+    process: int = 0
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
+class CallRecorder:
+    """Writes down the changes of one call; a `ChangeRecorder`."""
+
+    def __init__(self, journal: Journal, call: int) -> None:
+        self._journal, self._call = journal, call
+        self._unsettled: dict[str, ChangeState] = {}
+
+    def intend(
+        self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], made: Sequence[str]
+    ) -> None:
+        """See `ChangeRecorder`."""
+        self._settle_the_rest()
+        self._journal.intend(self._call, token, effects, backups, made)
+
+    def add(self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], made: Sequence[str]) -> None:
+        """See `ChangeRecorder`."""
+        self._journal.intend(self._call, token, effects, backups, made, ChangeState.DONE)
+
+    def settle(self, token: str, state: ChangeState) -> None:
+        """See `ChangeRecorder`."""
+        self._unsettled[token] = state
+        self._settle_the_rest()
+
+    def _settle_the_rest(self) -> None:
+        """A change that could not be settled is before the next one: its files will not hold what it left any more."""
+        for token, state in tuple(self._unsettled.items()):
+            self._journal.settle(token, state)
+            del self._unsettled[token]
+
+
+def _changes(database: Database, where: str, *values: object) -> Iterator[RecordedChange]:
+    rows: list[Any] = database.execute(f"SELECT {_CHANGE_COLUMNS} {where}", values).fetchall()
+    try:
+        yield from [_change(database, *row) for row in rows]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UnreadableValueError(
+            f"What the journal of the workspace holds of a change is damaged: {error}."
+        ) from error
+
+
+def _change(database: Database, number: int, token: str, call: int, step: int, state: str, made: str) -> RecordedChange:
+    if type(step) is not int:
+        raise TypeError(f"its step is a {type(step).__name__}")
+    effects = database.execute(
+        "SELECT path, sha256_before, mode_before, sha256_after, mode_after FROM effects WHERE change = ?"
+        " ORDER BY place",
+        (number,),
+    )
+    found = tuple(map(_effect, effects.fetchall()))
+    names = json.loads(made)
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise TypeError("the directories that it made are no names")
+    return RecordedChange(token, call, step, found, tuple(names), ChangeState(state))
+
+
+def _effect(row: tuple[bytes, str, int | None, str, int | None]) -> FileEffect:
+    path, sha256_before, mode_before, sha256_after, mode_after = row
+    if not all(isinstance(each, str) for each in (sha256_before, sha256_after)):
+        raise TypeError("a hash is no text")
+    if not all(each is None or type(each) is int for each in (mode_before, mode_after)):
+        raise TypeError("the permissions of a file are no number")
+    return FileEffect(os.fsdecode(path), FileState(sha256_before, mode_before), FileState(sha256_after, mode_after))

@@ -1,0 +1,243 @@
+"""Which URLs may be asked: read once, strictly, into the very parts that are sent, so that no second reader differs."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final
+from urllib.parse import quote, urljoin
+
+import idna
+
+from mendgraph.nodes.execute_tools.files.failures import quoted
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+DISABLED: Final = "Network access is disabled in this Environment."
+"""Source: spec 4."""
+_ALLOWED: Final = "`allowed_hosts` (`--allow-host`)"
+_REMEDY: Final = f"Whoever starts the run can name hosts in {_ALLOWED}."
+MAX_URL_CHARACTERS: Final = 8_000
+"""Source: RFC 9110, section 4.1, what every reader should support."""
+
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_LISTED_HOSTS: Final = 10
+_URL: Final = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<query>\?[^#]*)?(?:#.*)?"
+)
+_AUTHORITY: Final = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>[0-9]{0,5}))?")
+_LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
+"""The last label of what other readers take for an IPv4 address. Source: WHATWG URL, "ends in a number"."""
+_KEPT: Final = "/%:@!$&'()*+,;=~?[]"
+"""What quoting leaves as it is, beside letters and digits; `%` because a URL is quoted already."""
+
+
+@dataclass(frozen=True)
+class NetworkRules:
+    """What a run may ask, and how much of it.
+
+    `hosts` are exact names or addresses, `*.example.com` (all names below it), or `*` (any public host), each with
+    `:port` where it is not 80 or 443; none means no network. `allow_private` names those that may have private or
+    loopback addresses; a host has to be in `hosts` as well. Sizes are bytes after decompression, times seconds.
+    """
+
+    hosts: tuple[str, ...] = ()
+    allow_private: tuple[str, ...] = ()
+    max_bytes: int = 1_000_000
+    timeout_s: float = 20.0
+    max_redirects: int = 5
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where one request goes, in canonical form. `path` starts with "/" and has the query."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    private_allowed: bool = False
+
+    @property
+    def authority(self) -> str:
+        """The host, and the port unless it is the scheme's own, as the Host header has them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The whole as a URL."""
+        return f"{self.scheme}://{self.authority}{self.path}"
+
+
+@dataclass(frozen=True)
+class HostPattern:
+    """One entry of a list of hosts. `host` is "" for any; `port` is 0 where 80 and 443 are meant."""
+
+    host: str
+    subdomains: bool = False
+    port: int = 0
+
+    def has_host(self, host: str) -> bool:
+        """Whether the entry is about this host."""
+        return self.host in ("", host) if not self.subdomains else host.endswith(f".{self.host}")
+
+    def has_port(self, port: int) -> bool:
+        """Whether the entry allows this port."""
+        return port == self.port if self.port else port in _DEFAULT_PORTS.values()
+
+
+def judge_url(url: str, rules: NetworkRules) -> Target | ToolError:
+    """Where `url` leads, if the rules allow it; the addresses of its host are still to be judged.
+
+    INVALID_ARGUMENT for what is no http or https URL, PERMISSION_DENIED for what the rules do not name.
+    """
+    if not rules.hosts:
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{DISABLED} {_REMEDY}")
+    target = read_url(url)
+    if isinstance(target, ToolError):
+        return target
+    about_host = [each for each in _patterns(rules.hosts) if each.has_host(target.host)]
+    if not about_host:
+        known = ", ".join(rules.hosts[:_LISTED_HOSTS])
+        return _denied(f"Domain {quoted(target.host)} not allowed. {_ALLOWED} has: {known}.")
+    if not any(each.has_port(target.port) for each in about_host):
+        return _denied(
+            f"Port {target.port} of {quoted(target.host)} not allowed: only 80 and 443, or the port that the entry"
+            f" in {_ALLOWED} names."
+        )
+    private = names_target(rules.allow_private, target, any_host=False)
+    return Target(target.scheme, target.host, target.port, target.path, private_allowed=private)
+
+
+def names_target(entries: Iterable[str], target: Target, *, any_host: bool = True) -> bool:
+    """Whether one of these entries is about the target's host, with its port or without one; `*` is `any_host`."""
+    return any(
+        (any_host or each.host) and each.has_host(target.host) and each.port in (0, target.port)
+        for each in _patterns(entries)
+    )
+
+
+def judge_redirect(origin: Target, location: str, rules: NetworkRules) -> Target | ToolError:
+    """Where a Location header of `origin` leads, judged as if it had been asked for in the first place."""
+    target = _located(origin, location, rules)
+    if isinstance(target, Target):
+        return target
+    message = f"{quoted(origin.url)} redirects to {quoted(location)}, which is not followed. {target.message}"
+    return target.model_copy(update={"message": message})
+
+
+def parse_host_entry(entry: str) -> HostPattern | None:
+    """One entry of a list of hosts, or None where it is none."""
+    match = _AUTHORITY.fullmatch(entry)
+    if match is None:
+        return None
+    port = _port(match["port"] or "", 0)
+    if port is None or (match["port"] is not None and not port):
+        return None
+    if match["host"] == "*":
+        return HostPattern("", port=port)
+    subdomains = match["host"].startswith("*.")
+    host = canonical_host(match["host"].removeprefix("*."))
+    if not host or (subdomains and _is_address(host)):
+        return None
+    return HostPattern(host, subdomains, port)
+
+
+def rule_problems(rules: NetworkRules) -> tuple[str, ...]:
+    """One sentence for each entry that can never match; whoever makes rules of a user's words shows them."""
+    problems = [
+        f"{quoted(entry)} is no host: write a name such as docs.python.org, *.example.com, host:8080 or [::1]:8080."
+        for entry in (*rules.hosts, *rules.allow_private)
+        if parse_host_entry(entry) is None
+    ]
+    if any(each.host == "" for each in _patterns(rules.allow_private)):
+        problems.append("'*' cannot stand for private hosts: name each of them.")
+    return tuple(problems)
+
+
+def canonical_host(host: str) -> str:
+    """The name in lower-case ASCII without a final dot, or the address in its usual form; "" where it is neither.
+
+    IPv6 comes in brackets and goes without. Numbers that others take for IPv4 (decimal, octal, hexadecimal, short)
+    are refused. Source: UTS 46 for names that are not ASCII.
+    """
+    try:
+        if host.startswith("["):
+            return str(IPv6Address(host[1:-1])) if host.endswith("]") and "%" not in host else ""
+        if len(host) > 253:
+            return ""
+        name = host if host.isascii() else idna.encode(host, uts46=True).decode("ascii")
+        name = name.lower().removesuffix(".")
+        labels = name.split(".")
+        if _NUMBER.fullmatch(labels[-1]):
+            return str(IPv4Address(name))
+    except ValueError:
+        return ""
+    return name if all(_LABEL.fullmatch(label) for label in labels) else ""
+
+
+def read_url(url: str) -> Target | ToolError:
+    """Where `url` leads, whether or not that is allowed; INVALID_ARGUMENT for what is no http or https URL."""
+    problem = _unreadable(url)
+    if problem:
+        return _invalid(problem)
+    match = _URL.fullmatch(url)
+    if match is None:
+        return _invalid(f"{quoted(url)} is no absolute URL: write it as https://host/path.")
+    scheme = match["scheme"].lower()
+    if scheme not in _DEFAULT_PORTS:
+        return _invalid(f"{quoted(url)} is not http or https.")
+    if "@" in match["authority"]:
+        return _invalid("The URL has a user name or password: take it out, as no credentials are sent.")
+    authority = _AUTHORITY.fullmatch(match["authority"])
+    port = _port(authority["port"] or "", _DEFAULT_PORTS[scheme]) if authority else None
+    host = canonical_host(authority["host"]) if authority else ""
+    if not host or not port:
+        return _invalid(
+            f"{quoted(match['authority'])} is no host: write a name, four decimal numbers, or IPv6 in brackets, and a"
+            " port from 1 to 65535 where it needs one."
+        )
+    path = quote((match["path"] or "/") + (match["query"] or ""), safe=_KEPT)
+    return Target(scheme, host, port, path)
+
+
+def _located(origin: Target, location: str, rules: NetworkRules) -> Target | ToolError:
+    problem = _unreadable(location)
+    if problem:
+        return _invalid(problem)
+    try:
+        url = urljoin(origin.url, location)
+    except ValueError:
+        return _invalid(f"{quoted(location)} is no URL.")
+    return judge_url(url, rules)
+
+
+def _unreadable(url: str) -> str:
+    """What makes readers of URLs disagree: spaces, line ends, invisible characters, backslashes, too many of any."""
+    if len(url) > MAX_URL_CHARACTERS:
+        return f"The URL has {len(url)} characters; {MAX_URL_CHARACTERS} are the most."
+    odd = next((each for each in url if each in " \\" or not each.isprintable()), "")
+    return f"The URL has the character {odd!a}, which has to be percent-encoded." if odd else ""
+
+
+def _port(digits: str, default: int) -> int | None:
+    """The port, `default` where none is written, None where it is none."""
+    port = int(digits) if digits else default
+    return port if port <= 65_535 else None
+
+
+def _is_address(host: str) -> bool:
+    return ":" in host or _NUMBER.fullmatch(host.rpartition(".")[2]) is not None
+
+
+def _patterns(entries: Iterable[str]) -> list[HostPattern]:
+    return [pattern for pattern in map(parse_host_entry, entries) if pattern is not None]
+
+
+def _invalid(message: str) -> ToolError:
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def _denied(message: str) -> ToolError:
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)

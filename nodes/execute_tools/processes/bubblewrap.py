@@ -1,0 +1,360 @@
+"""Programs inside bubblewrap: what they see, what they may change, and how all of them end.
+
+A program gets namespaces of its own (users, processes, network, IPC, host name, control groups), no capability, no
+new privileges and no way to make further user namespaces. The system is read-only and small: no home, no `/run`, no
+`/var`, of `/etc` only what programs need to start. What it must not touch in the workspace is mounted over. Handles
+say what is mounted, so that no name is looked up twice. Source: bwrap(1); measured with 0.8.0.
+"""
+
+import functools
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from mendgraph.nodes.execute_tools.files.handles import closing, open_root
+from mendgraph.nodes.execute_tools.processes.processes import (
+    ProcessResult,
+    Taker,
+    kill_group,
+    outputs,
+    run_process,
+    start_process,
+)
+from mendgraph.nodes.execute_tools.processes.resource_limits import LimitReached, ResourceLimits, Watch, command_limits
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+PROGRAM_FOLDERS: Final = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
+"""Where the system keeps programs; bubblewrap itself is taken from nowhere else."""
+
+HOME: Final = "/run/home"
+"""The home of a program: empty at the start, gone at the end, and in no place where a workspace can be."""
+
+SCRATCH: Final = "/tmp"  # noqa: S108 - its own, seen by nobody else
+
+_IN_MEMORY: Final = (SCRATCH, HOME, "/dev/shm")  # noqa: S108 - its own
+
+NOT_INSTALLED: Final = (
+    "bubblewrap is not installed: install your system's package of that name (on Debian and Ubuntu: apt install"
+    " bubblewrap)"
+)
+_NAMESPACES: Final = (
+    *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--disable-userns", "--cap-drop", "ALL", "--new-session", "--die-with-parent", "--hostname", "sandbox"),
+)
+_SYSTEM_LINKS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_SYSTEM_FILES: Final = (
+    *("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime"),
+    *("/etc/mime.types", "/etc/os-release", "/etc/protocols", "/etc/services"),
+    *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs"),
+)
+"""Of `/etc`; neither accounts, nor keys, nor the machine's own settings."""
+
+_PROBE_S = 10.0
+_MOUNTING_S = 0.001
+_PATIENCE_MS = 2_000
+"""How long killed programs are waited for."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What a program sees beside the system; names are absolute.
+
+    `root` is the workspace, open as `root_fd`. `readable` folders of the machine are shown read-only. `read_only`
+    pairs the handle of what lies in the workspace with its name. `hidden_files` cannot be opened, and
+    `hidden_folders` look empty; neither can be changed, moved or removed. `given` pairs the handle of a text with
+    the name of the file that it becomes, outside of the workspace. With `root_read_only` the workspace itself is
+    shown as it is and cannot be changed. `limits` bound what all processes of the program use together.
+    """
+
+    root: str
+    root_fd: int
+    cwd: str
+    readable: tuple[str, ...] = ()
+    read_only: tuple[tuple[int, str], ...] = ()
+    hidden_files: tuple[str, ...] = ()
+    hidden_folders: tuple[str, ...] = ()
+    given: tuple[tuple[int, str], ...] = ()
+    root_read_only: bool = False
+    limits: ResourceLimits = field(default_factory=command_limits)
+
+    @property
+    def handles(self) -> tuple[int, ...]:
+        """All handles that bubblewrap has to be given."""
+        return (self.root_fd, *(handle for handle, _ in (*self.read_only, *self.given)))
+
+
+def sandbox_options(view: View, system: Sequence[str], status_fd: int, block_fd: int) -> list[str]:
+    """The options of bubblewrap for this view; `system` are those of `system_options`. Later mounts cover earlier ones.
+
+    What bubblewrap did is reported as JSON on `status_fd`. The program starts when something comes from `block_fd`.
+    """
+    options = [*_NAMESPACES, *system]
+    for handle, name in view.given:
+        options += ("--perms", "0444", "--ro-bind-data", str(handle), name)
+    options += ("--proc", "/proc", "--dev", "/dev")
+    for name in _IN_MEMORY:
+        options += ("--size", str(view.limits.scratch_bytes), "--tmpfs", name)
+    for name in view.readable:
+        options += ("--ro-bind", name, name)
+    options += ("--ro-bind-fd" if view.root_read_only else "--bind-fd", str(view.root_fd), view.root)
+    for handle, name in view.read_only:
+        options += ("--ro-bind-fd", str(handle), name)
+    for name in view.hidden_files:
+        options += ("--ro-bind", "/dev/null", name)
+    for name in view.hidden_folders:
+        options += ("--tmpfs", name, "--remount-ro", name)
+    options += ("--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/")
+    return [*options, "--chdir", view.cwd, "--json-status-fd", str(status_fd), "--block-fd", str(block_fd)]
+
+
+def system_options() -> list[str]:
+    """The options that show this machine's system, read-only."""
+    options = ["--ro-bind", "/usr", "/usr"]
+    for name in _SYSTEM_LINKS:
+        if os.path.islink(name):
+            options += ("--symlink", os.readlink(name), name)
+        else:
+            options += ("--ro-bind-try", name, name)
+    for name in _SYSTEM_FILES:
+        options += ("--ro-bind-try", name, name)
+    return options
+
+
+def sandbox_problem() -> str | None:
+    """Why no sandbox can be started on this machine, with the remedy; None where one can.
+
+    Found out by starting one, once in a process.
+    """
+    if sys.platform != "linux":
+        return "programs are started inside bubblewrap, which exists for Linux only"
+    program = bubblewrap_path()
+    return NOT_INSTALLED if program is None else _start_problem(program)
+
+
+def sandbox_refusal() -> ToolError | None:
+    """UNAVAILABLE with the problem, or None: there is no other way to run a program than inside a sandbox."""
+    problem = sandbox_problem()
+    if problem is None:
+        return None
+    message = f"Commands cannot be run on this machine, as their sandbox does not start: {problem}."
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+def bubblewrap_path() -> str | None:
+    """The `bwrap` program of the system, or None."""
+    candidates = (os.path.join(folder, "bwrap") for folder in PROGRAM_FOLDERS)
+    return next((each for each in candidates if os.access(each, os.X_OK)), None)
+
+
+@functools.cache
+def _start_problem(program: str) -> str | None:
+    with ExitStack() as stack:
+        root, folder = (stack.enter_context(closing(open_root(name))) for name in ("/usr", "/usr/bin"))
+        nobody = stack.enter_context(closing(os.open(os.devnull, os.O_WRONLY)))
+        given = stack.enter_context(_texts())
+        view = View("/run/probe", root, "/", given=given, read_only=((folder, "/run/probe/bin"),))
+        ready = stack.enter_context(closing(os.open(os.devnull, os.O_RDONLY)))
+        options = stack.enter_context(_options_file(sandbox_options(view, system_options(), nobody, ready)))
+        found = run_process(
+            [program, "--args", str(options), "--", "true"],
+            cwd="/",
+            timeout_s=_PROBE_S,
+            max_output_bytes=10_000,
+            env={"PATH": ":".join(PROGRAM_FOLDERS)},
+            pass_fds=(options, nobody, ready, *view.handles),
+        )
+    if isinstance(found, ProcessResult):
+        if found.exit_code == 0:
+            return None
+        said = found.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {found.exit_code}"]
+    else:
+        said = [found.message]
+    remedy = "allow it user namespaces, and use 0.8 or newer with the security updates of your system"
+    return f"bubblewrap is installed but cannot start here ({said[0]}): {remedy}"
+
+
+class Sandboxed:
+    """A program and all that it starts, inside the sandbox."""
+
+    def __init__(self, process: subprocess.Popen[bytes], status_fd: int) -> None:
+        self._process, self._status_fd, self._status = process, status_fd, bytearray()
+        self._first: int | None = None
+        self._first_fd: int | None = None
+        self._watch: Watch | None = None
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """Bubblewrap itself, outside of the sandbox; its exit code is the program's, or 128 and the signal."""
+        return self._process
+
+    def limit(self, view: View) -> ToolError | None:
+        """Bound what the program may use, which does not run yet; UNAVAILABLE where that fails, and it must not run."""
+        deadline, report = time.monotonic() + _PROBE_S, select.poll()
+        report.register(self._status_fd, select.POLLIN)
+        while self._first is None:
+            if not report.poll(max(0.0, deadline - time.monotonic()) * 1_000):
+                return _unlimited(f"bubblewrap reported no sandbox within {_PROBE_S:g} s")
+            chunk = os.read(self._status_fd, 4_096)
+            if not chunk:
+                return None  # it has ended, and says why
+            self._learn(chunk)
+        with suppress(OSError):  # an old kernel; bubblewrap's --die-with-parent does the same, a little later
+            self._first_fd = os.pidfd_open(self._first)
+        try:
+            self._watch = Watch(self._first, view.limits, _IN_MEMORY, None if view.root_read_only else view.root_fd)
+            while not self._watch.opens() and self._process.poll() is None:
+                if time.monotonic() > deadline:
+                    return _unlimited(f"bubblewrap mounted nothing within {_PROBE_S:g} s")
+                time.sleep(_MOUNTING_S)
+        except ProcessLookupError:  # the same
+            return None
+        except OSError as error:
+            return _unlimited(str(error))
+        return None
+
+    def takers(self, stdout: Taker, stderr: Taker) -> dict[int, Taker]:
+        """For `processes.read_until`."""
+        out, err = outputs(self._process)
+        return {out: stdout, err: stderr, self._status_fd: self._learn}
+
+    def has_run(self) -> bool:
+        """Whether the program itself was started, and so the exit code is its own."""
+        with suppress(BlockingIOError):
+            while chunk := os.read(self._status_fd, 4_096):
+                self._learn(chunk)
+        return any("exit-code" in each for each in self._reports())
+
+    def exceeded(self) -> LimitReached | None:
+        """The limit that is exceeded right now; it is looked for every 50 ms at most, so this may be asked often."""
+        return None if self._watch is None else self._watch.look()
+
+    def met(self, exit_code: int, said: bytes) -> LimitReached | None:
+        """The limit at which the program, which has ended with this exit code and these words, failed by itself."""
+        return None if self._watch is None else self._watch.met(exit_code, said)
+
+    def terminate(self) -> None:
+        """Ask the program and its group to end."""
+        if self._first is not None:
+            with suppress(ProcessLookupError, PermissionError):  # its group exists from the moment when it is started
+                os.killpg(self._first, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill all that is in the sandbox, whatever it has done to get away, and wait until it is gone."""
+        if self._first_fd is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._first_fd, signal.SIGKILL)
+        kill_group(self._process)
+        self._process.wait()
+        if self._first_fd is not None:  # the kernel ends the first process of a namespace after all the others
+            gone = select.poll()
+            gone.register(self._first_fd, select.POLLIN)
+            gone.poll(_PATIENCE_MS)
+
+    def close(self) -> None:
+        """Close our handles."""
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+        os.close(self._status_fd)
+        if self._first_fd is not None:
+            os.close(self._first_fd)
+        if self._watch is not None:
+            self._watch.close()
+
+    def _learn(self, chunk: bytes) -> bool:
+        self._status += chunk
+        for report in self._reports():
+            first = report.get("child-pid")
+            if self._first is None and isinstance(first, int) and self._process.poll() is None:
+                self._first = first
+        return True
+
+    def _reports(self) -> Iterator[Mapping[str, object]]:
+        for line in bytes(self._status).splitlines():
+            with suppress(ValueError):
+                report = json.loads(line)
+                if isinstance(report, dict):
+                    yield report
+
+
+def _unlimited(reason: str) -> ToolError:
+    message = f"A program was not started, as its limits could not be set ({reason})."
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+@contextmanager
+def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Iterator[Sandboxed | ToolError]:
+    """Start `command` inside a sandbox with this view, or say why not; when the block ends, nothing of it is alive."""
+    refusal, program = sandbox_refusal(), bubblewrap_path()
+    if refusal is not None or program is None:
+        yield refusal or ToolError(code=ToolErrorCode.UNAVAILABLE, message=f"{NOT_INSTALLED}.")
+        return
+    (reader, writer), (blocked, go) = os.pipe(), os.pipe()
+    os.set_blocking(reader, False)
+    with closing(go):  # after the sandbox is killed: the program would take that for the sign to start
+        try:
+            with _texts() as given, closing(writer), closing(blocked):
+                view = replace(view, given=(*given, *view.given))
+                with _options_file(sandbox_options(view, system_options(), writer, blocked)) as options:
+                    process = start_process(
+                        [program, "--args", str(options), "--", *command],
+                        cwd="/",
+                        env=env,
+                        pass_fds=(options, writer, blocked, *view.handles),
+                    )
+        except BaseException:
+            os.close(reader)
+            raise
+        if isinstance(process, ToolError):
+            os.close(reader)
+            yield process
+            return
+        running = Sandboxed(process, reader)
+        try:
+            problem = running.limit(view)
+            if problem is None:
+                with suppress(BrokenPipeError):  # it has ended already, and says why
+                    os.write(go, b"1")
+            yield problem or running
+        finally:
+            running.kill()
+            running.close()
+
+
+@contextmanager
+def _options_file(options: Sequence[str]) -> Iterator[int]:
+    """A file in memory with the options: they are too many for a command line, and nobody else should read them."""
+    with text_handle(b"".join(os.fsencode(each) + b"\0" for each in options)) as handle:
+        yield handle
+
+
+@contextmanager
+def _texts() -> Iterator[tuple[tuple[int, str], ...]]:
+    """What a program finds in `/etc` instead of the machine's own: one account, one host."""
+    user, group = os.getuid(), os.getgid()
+    texts = {
+        "/etc/passwd": f"agent:x:{user}:{group}:agent:{HOME}:/bin/sh\n",
+        "/etc/group": f"agent:x:{group}:\n",
+        "/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",
+        "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    }
+    with ExitStack() as stack:
+        yield tuple((stack.enter_context(text_handle(text.encode())), name) for name, text in texts.items())
+
+
+@contextmanager
+def text_handle(content: bytes) -> Iterator[int]:
+    """A file in memory with this content, open for reading."""
+    with closing(os.memfd_create("sandbox")) as handle:
+        with open(handle, "wb", closefd=False) as stream:
+            stream.write(content)
+        os.lseek(handle, 0, os.SEEK_SET)
+        yield handle

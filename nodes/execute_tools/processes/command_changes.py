@@ -1,0 +1,215 @@
+"""What a command changed in the workspace: its files are known before it begins, and compared when it has ended.
+
+The program itself is not asked. So what somebody else writes meanwhile is taken for the command's work; and nobody
+watches `.git`, denied directories and what git ignores. Of files that are small, and not too many, the bytes before are
+kept and recorded for an undo; the others are told by name.
+"""
+
+import secrets
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cached_property
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, ChangeRecorder, FileEffect, FileState
+from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.processes.file_index import Content, ContentReader, FileIndex, WatchLimits, file_index
+from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader
+from mendgraph.nodes.execute_tools.files.handles import closing, open_root
+from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
+from mendgraph.nodes.execute_tools.processes.tree_status import Status, Tree, Unwatched, look_through
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.records import ChangeKind
+
+_UNOPENED: Final = Unwatched("the workspace cannot be opened")
+
+
+class CommandChange(NamedTuple):
+    """What became of one file. The hash of a state is `UNKNOWN_SHA256` where its bytes were not looked at.
+
+    It can be taken back where both hashes are known; then the bytes before are here. Those after are, if they are few.
+    """
+
+    path: str
+    kind: ChangeKind
+    before: FileState
+    after: FileState
+    before_data: bytes | None = None
+    after_data: bytes | None = None
+
+
+class CommandChanges(NamedTuple):
+    """All files that differ, by name, and the directories that are new, outermost first."""
+
+    files: tuple[CommandChange, ...] = ()
+    made: tuple[str, ...] = ()
+
+
+class Snapshot(NamedTuple):
+    """A workspace before a command."""
+
+    tree: Tree
+    contents: dict[str, Content]
+
+
+def snapshot(paths: JudgedPaths, index: FileIndex, limits: WatchLimits, deadline: float) -> Snapshot | Unwatched:
+    """The files that are there now, with the contents that the limits allow; what `index` has is not read again."""
+    deadline = min(deadline, time.monotonic() + limits.before_s)
+    try:
+        with closing(open_root(paths.root)) as root, BeneathReader(paths, root) as files:
+            tree = look_through(paths, root, most=limits.entries, deadline=deadline, known=index.tree)
+            if isinstance(tree, Unwatched):
+                return tree
+            return Snapshot(tree, index.read(tree, ContentReader(files, limits, deadline, tree.began_ns)))
+    except OSError:
+        return _UNOPENED
+
+
+def changed(
+    paths: JudgedPaths, index: FileIndex, limits: WatchLimits, before: Snapshot | Unwatched
+) -> CommandChanges | Unwatched:
+    """What differs now. `index` learns what is read."""
+    if isinstance(before, Unwatched):
+        return before
+    deadline = time.monotonic() + limits.after_s
+    try:
+        with closing(open_root(paths.root)) as root, BeneathReader(paths, root) as files:
+            after = look_through(paths, root, most=limits.entries, deadline=deadline, known=before.tree, again=True)
+            if isinstance(after, Unwatched):
+                return after
+            reader = ContentReader(files, limits, deadline, after.began_ns)
+            comparison = _Comparison(paths, before, after, reader)
+            changes = tuple(comparison.changes())
+    except OSError:
+        return _UNOPENED
+    index.tree, index.contents = after, {**before.contents, **comparison.read}
+    return CommandChanges(
+        changes, tuple(sorted(name[:-1] for name in after.folders.keys() - before.tree.folders.keys()))
+    )
+
+
+class _Comparison:
+    """Compares two looks; `read` are the contents that it had to read."""
+
+    def __init__(self, paths: JudgedPaths, before: Snapshot, after: Tree, reader: ContentReader) -> None:
+        self._paths, self._before, self._after, self._reader = paths, before, after, reader
+        self.read: dict[str, Content] = {}
+
+    def changes(self) -> Iterator[CommandChange]:
+        """Each file that is not what it was, by name."""
+        for name in sorted(self._before.tree.files.keys() | self._after.files.keys()):
+            before, after = self._before.tree.files.get(name), self._after.files.get(name)
+            content = self._before.contents.get(name)
+            if before == after and (content is None or content.sure):
+                continue
+            if after is not None or not self._after.hides(name):
+                change = self._compared(name, before, after, content)
+                if change is not None:
+                    yield change
+
+    def _compared(
+        self, name: str, before: Status | None, after: Status | None, old: Content | None
+    ) -> CommandChange | None:
+        new = self._reader.read(name, after) if after is not None and self._reader.allows(after) else None
+        if new is not None:
+            self.read[name] = new
+        if before == after and new is None:  # nothing speaks for a change
+            return None
+        if old is not None and self._paths.denial(name, for_write=False) is not None:
+            old = None  # other rules held when it was read
+        sha256 = self._hash(name, after, new)
+        was, now = _state(before, old and old.sha256), _state(after, sha256)
+        if was == now and old is not None:
+            return None
+        kind = ChangeKind.CREATED if before is None else ChangeKind.DELETED if after is None else ChangeKind.EDITED
+        return CommandChange(name, kind, was, now, old and old.data, new.data if new and sha256 else None)
+
+    def _hash(self, name: str, status: Status | None, content: Content | None) -> str | None:
+        if status is None or self._is_moved(name, status):
+            return None
+        return self._reader.sha256(name, status) if content is None else content.sha256
+
+    def _is_moved(self, name: str, status: Status) -> bool:
+        """Whether this is all that is left of a file whose content nobody has kept, so that nobody may take it back."""
+        origin = self._origins.get(_identity(status), name)
+        left = self._after.files.get(origin)
+        return origin not in self._before.contents and (left is None or left.inode != status.inode)
+
+    @cached_property
+    def _origins(self) -> dict[tuple[int, ...], str]:
+        return {_identity(status): name for name, status in self._before.tree.files.items()}
+
+
+def _identity(status: Status) -> tuple[int, ...]:
+    """What a file keeps when it is moved; the number alone may have been given to a new one."""
+    return status.device, status.inode, status.size, status.mtime_ns
+
+
+def _state(status: Status | None, sha256: str | None) -> FileState:
+    if status is None:
+        return FileState()
+    mode = stat.S_IMODE(status.mode) if status.is_regular else None
+    return FileState(UNKNOWN_SHA256 if sha256 is None else sha256, mode)
+
+
+Result = TypeVar("Result")
+
+_LIMITS: Final = WatchLimits()
+
+
+class WatchedRun(NamedTuple, Generic[Result]):
+    """What was run gave `result`. `unrecorded` says why the changes could not be recorded, "" where nothing failed."""
+
+    result: Result
+    changes: CommandChanges | Unwatched
+    unrecorded: str = ""
+
+
+def watched(
+    workspace: Workspace, run: Callable[[], Result], patience_s: float, limits: WatchLimits = _LIMITS
+) -> WatchedRun[Result]:
+    """Run something that may change the workspace; tell and record what it changed. Where it raises, that is recorded.
+
+    `patience_s` seconds at most pass before it begins: for another command of this workspace to end, and for a look.
+    """
+    index, deadline = file_index(workspace.root), time.monotonic() + patience_s
+    if not index.turn.acquire(timeout=min(max(patience_s, 0.0), threading.TIMEOUT_MAX)):
+        return WatchedRun(run(), Unwatched("another command was at work in the workspace"))
+    try:
+        paths = workspace._paths.of_any_extension()  # noqa: SLF001 - what a program may change has any extension
+        before = snapshot(paths, index, limits, deadline)
+        try:
+            result = run()
+        except BaseException:
+            with suppress(StoreError):
+                record_changes(workspace.recorder, changed(paths, index, limits, before))
+            raise
+        changes = changed(paths, index, limits, before)
+        try:
+            record_changes(workspace.recorder, changes)
+        except StoreError as error:
+            return WatchedRun(result, changes, str(error))
+        return WatchedRun(result, changes)
+    finally:
+        index.turn.release()
+
+
+def record_changes(recorder: ChangeRecorder | None, changes: CommandChanges | Unwatched) -> None:
+    """Write down what has happened, with the bytes before, so that it can be taken back, and those after.
+
+    Raises:
+        StoreError: it could not be written.
+    """
+    if recorder is None or isinstance(changes, Unwatched) or changes == CommandChanges():
+        return
+    effects = [FileEffect(each.path, each.before, each.after) for each in changes.files]
+    backups = {
+        state.sha256: data
+        for each in changes.files
+        for state, data in ((each.after, each.after_data), (each.before, each.before_data))
+        if data is not None
+    }
+    recorder.add(secrets.token_hex(8), effects, backups, changes.made)

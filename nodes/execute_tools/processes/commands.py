@@ -1,0 +1,431 @@
+"""Programs that a run may start: which ones, what they learn of us, and how they run inside a sandbox.
+
+The sandbox is safe by construction: there is no way around it.
+"""
+
+import functools
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Final, Self
+
+from mendgraph.nodes.execute_tools.processes import bubblewrap
+from mendgraph.nodes.execute_tools.processes.bubblewrap import HOME, PROGRAM_FOLDERS, SCRATCH
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
+from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
+from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
+from mendgraph.nodes.execute_tools.files.judged_paths import ContentJudge, JudgedPaths
+from mendgraph.nodes.execute_tools.processes.processes import Ends, EndsOfOutput, read_until
+from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, LimitReached, ResourceLimits, command_limits
+from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, check_workspace
+from mendgraph.nodes.execute_tools.processes.workspace_cover import (
+    Cover,
+    Denied,
+    HeldSecrets,
+    find_cover,
+    find_ways_out,
+    kept_settings,
+    linked_repository,
+    protected_git,
+)
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+MOST_ARGUMENTS: Final = 1_000
+LONGEST_ARGUMENTS: Final = 100_000
+"""Bytes of all arguments together. Source: Linux takes 131,072 in one argument."""
+
+_NEVER_SHOWN = ("/dev", "/proc", "/run", "/sys")
+"""They lead to other processes, to devices and to services outside of the sandbox."""
+
+
+@dataclass(frozen=True)
+class CommandRules:
+    """Which programs a run may start, and how.
+
+    `programs` are allowed by bare name (`make`), or by exactly this path: absolute, or relative to the workspace
+    (`.venv/bin/pytest`). One with an absolute path may be called by its last part as well. After `soft_timeout_s`
+    seconds a command is asked to end, `grace_s` later all of it is killed. Of each of its outputs `max_output_bytes`
+    are kept, half of them from the end. `readable` names more folders of the machine that programs may read, such as
+    that of a language's own installation. `limits` bound what all processes of a command use together.
+    """
+
+    programs: tuple[str, ...] = ()
+    soft_timeout_s: float = 30.0
+    grace_s: float = 0.2
+    max_output_bytes: int = 16_000
+    readable: tuple[str, ...] = ()
+    limits: ResourceLimits = field(default_factory=command_limits)
+
+
+def malformed_command(argv: Sequence[str]) -> ToolError | None:
+    """Why this is no command line."""
+    try:
+        sizes = [len(each.encode()) + 1 for each in argv]
+    except UnicodeEncodeError:
+        return _invalid("An argument of the command is not valid Unicode text.")
+    if not argv or not argv[0]:
+        return _invalid("The command is empty: name a program, and its arguments one by one.")
+    if any("\0" in each for each in argv):
+        return _invalid("An argument of the command contains a NUL character.")
+    if len(argv) > MOST_ARGUMENTS or sum(sizes) > LONGEST_ARGUMENTS:
+        return _invalid(
+            f"The command is too long: {MOST_ARGUMENTS} arguments and {LONGEST_ARGUMENTS} bytes are allowed."
+            " Write a long input to a file, and name that."
+        )
+    return None
+
+
+def find_program(name: str, rules: CommandRules, root: str, path: str) -> str | ToolError:
+    """The absolute name of an allowed program; a bare name is looked for on `path`, other names are below `root`."""
+    if name not in rules.programs:
+        absolute = [each for each in rules.programs if os.path.isabs(each) and os.path.basename(each) == name]
+        if name and absolute:
+            return os.path.normpath(absolute[0])
+        known = f"allowed are {', '.join(rules.programs)}" if rules.programs else "no program is allowed"
+        message = f"{quoted(name)} may not be run: {known}."
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=rules.programs)
+    found = os.path.normpath(os.path.join(root, name)) if "/" in name else shutil.which(name, path=path)
+    if found is not None:
+        return found
+    message = (
+        f"The program {quoted(name)} is not installed where commands can see it. Whoever starts the run can allow it by"
+        " its absolute path in `allowed_programs` (`--allow-program`), or show its folder in `readable_folders`."
+    )
+    return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
+
+def readable_folders(rules: CommandRules) -> tuple[str, ...] | ToolError:
+    """The real names of what is shown beside the system: where our own Python is installed, and what is asked for."""
+    found = [*own_installation()]
+    for name in rules.readable:
+        asked = os.path.expanduser(name)
+        real = os.path.realpath(asked)
+        unsafe = real == "/" or any(_is_below(real, each) for each in _NEVER_SHOWN)
+        is_there = os.path.isdir(real) or os.path.isfile(real)  # a socket would lead out
+        if not os.path.isabs(asked) or not is_there or unsafe:
+            message = (
+                f"{quoted(name)} cannot be shown to commands: name an existing folder by its absolute path, and none of"
+                f" / {' '.join(_NEVER_SHOWN)}."
+            )
+            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        found.append(real)
+    return tuple(dict.fromkeys(found))
+
+
+def command_environment(root: str, readable: Sequence[str]) -> dict[str, str]:
+    """All the variables that a program gets: no secrets, and nothing that leads back to our own virtualenv."""
+    return {
+        "PATH": ":".join(_program_folders(root, readable)),
+        "LANG": os.environ.get("LANG", "C.UTF-8"),
+        "HOME": HOME,
+        "TMPDIR": SCRATCH,
+    }
+
+
+def _invalid(message: str) -> ToolError:
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def own_installation() -> tuple[str, ...]:
+    """Where our Python is installed, unless that is the system or holds somebody's home."""
+    prefix, home = os.path.realpath(sys.base_prefix), os.path.realpath(os.path.expanduser("~"))
+    return () if _is_below(prefix, "/usr") or _is_below(home, prefix) else (prefix,)
+
+
+def _program_folders(root: str, readable: Sequence[str]) -> Iterator[str]:
+    """Our PATH without the folders that a program cannot see, those of the workspace and of our own virtualenv."""
+    shown = ("/usr", *readable)
+    own = os.path.realpath(sys.prefix) if sys.prefix != sys.base_prefix else None
+    asked = [os.path.realpath(each) for each in os.environ.get("PATH", "").split(":") if os.path.isabs(each)]
+    ours = [folder for each in readable if os.path.isdir(folder := os.path.join(each, "bin"))]
+    system = [os.path.realpath(each) for each in PROGRAM_FOLDERS]
+    for folder in dict.fromkeys((*asked, *ours, *system)):
+        hidden = _is_below(folder, root) or (own is not None and _is_below(folder, own))
+        if not hidden and (folder in system or any(_is_below(folder, each) for each in shown)):
+            yield folder
+
+
+def _is_below(name: str, folder: str) -> bool:
+    return name == folder or name.startswith(f"{folder.rstrip('/')}/")
+
+
+_REMEMBERED = 200_000
+"""Names whose judgement is remembered: judging one takes about 16 us, and each command asks about all."""
+
+_LOOK_AGAIN_S = 0.2
+"""How long a workspace is looked through after a command, beyond the time of the command itself."""
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What a command did. A failing exit code is a result as well.
+
+    `signal` is the one that ended it, 0 for none: as in a shell, `exit_code` is then 128 more. `timed_out` says that
+    it was ended after `limit_s` seconds. `limit` is the one of its `ResourceLimits` at which it ended or was ended.
+    `made_denied` are names in the workspace that are denied, or where git keeps
+    its own, and that were not there before or meant something else; None where it is unknown, as the workspace could
+    not be looked through once more (in time, or because there is too much in it).
+    """
+
+    exit_code: int
+    stdout: Ends
+    stderr: Ends
+    seconds: float
+    limit_s: float
+    timed_out: bool = False
+    made_denied: tuple[str, ...] | None = ()
+    limit: LimitReached | None = None
+
+    @property
+    def signal(self) -> int:
+        """See above; a program may give such an exit code by itself."""
+        number = self.exit_code - 128
+        return number if number in signal.valid_signals() else 0
+
+
+def open_commands(
+    root: str, rules: CommandRules, denied: Denied, contents: ContentJudge = lambda _: None
+) -> "Commands | ToolError":
+    """The commands of a run in the workspace `root`; UNAVAILABLE, with reason and remedy, where no sandbox starts.
+
+    `denied` says which workspace-relative names no program may see, `contents` which files for what they hold.
+    """
+    refusal = bubblewrap.sandbox_refusal()
+    if refusal is not None:
+        return refusal
+    real = check_workspace(root)
+    if isinstance(real, ToolError):
+        return real
+    readable = readable_folders(rules)
+    return readable if isinstance(readable, ToolError) else Commands(real, rules, denied, readable, contents)
+
+
+class Commands:
+    """Starts programs in one workspace, one at a time, each inside a sandbox of its own (see `bubblewrap`).
+
+    Made by `open_commands`. A program sees the workspace under its real name and may change it, but for `.git`, the
+    settings of mendgraph, and denied files, which it cannot even open, under none of their names. There is no network,
+    no other process, no home and no secret of ours. Sockets, pipes and devices that are there when it starts are
+    hidden, in the workspace and in what else it is shown beside installed programs; one that somebody outside makes
+    meanwhile is not. A file with another name outside of the workspace (a hard link, as uv and pnpm make them to their
+    caches) is changed there as well.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        rules: CommandRules,
+        denied: Denied,
+        readable: tuple[str, ...],
+        contents: ContentJudge = lambda _: None,
+    ) -> None:
+        self.root, self.rules = root, rules
+        self._denied = functools.lru_cache(_REMEMBERED)(denied)
+        self._holds = HeldSecrets(contents)
+        self._paths = JudgedPaths(root, self._judge)
+        self._readable = readable
+        self._env = command_environment(root, readable)
+        self._one_at_a_time = threading.Lock()
+        self._scope = CancellationScope()
+        self._read_only, self._limits = False, rules.limits
+        self._given: Mapping[str, bytes] = {}
+
+    def in_scope(self, scope: CancellationScope) -> Self:
+        """The same commands for one call: after `scope` is revoked none is started, and one that runs is killed."""
+        view = copy(self)
+        view._scope = scope  # noqa: SLF001 - its own kind
+        return view
+
+    def read_only(
+        self, given: Mapping[str, bytes], env: Mapping[str, str], limits: ResourceLimits | None = None
+    ) -> Self:
+        """The same commands for programs that may look at the workspace and change nothing in it.
+
+        `given` are texts that they find under these absolute names, which lie below `/run`; `env` are more variables.
+        `limits` replace those of the rules.
+        """
+        view = copy(self)
+        view._read_only, view._given = True, given  # noqa: SLF001 - its own kind
+        view._limits = limits or self._limits  # noqa: SLF001 - its own kind
+        view._env = {**self._env, **env}  # noqa: SLF001 - its own kind
+        return view
+
+    def run(self, argv: Sequence[str], cwd: str = ".", timeout_s: float | None = None) -> CommandResult | ToolError:
+        """Run a program with its arguments, without a shell and without input, and wait until all of it is gone.
+
+        `cwd` is a folder of the workspace. `timeout_s` seconds of wall time can only be less than the rules allow.
+
+        Raises:
+            ScopeOverError: the call's time is over; nothing of the command is left.
+        """
+        limit = self.rules.soft_timeout_s if timeout_s is None else min(timeout_s, self.rules.soft_timeout_s)
+        started = time.monotonic()
+        program = malformed_command(argv) or find_program(argv[0], self.rules, self.root, self._env["PATH"])
+        if isinstance(program, ToolError):
+            return program
+        self._check_scope()
+        if limit <= 0:
+            return ToolError(code=ToolErrorCode.TIMEOUT, message="There is no time left for a command.")
+        if not self._one_at_a_time.acquire(timeout=limit):
+            message = f"Another command of this workspace did not end within {limit:g} s: run one at a time."
+            return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+        try:
+            with closing(open_root(self.root)) as root:
+                return self._run(root, [program, *argv[1:]], cwd, (started, limit))
+        except ScopeOverError:
+            raise
+        except OSError as error:
+            return os_failure(error, "run", argv[0])
+        finally:
+            self._one_at_a_time.release()
+
+    def _run(
+        self, root: int, command: Sequence[str], cwd: str, times: tuple[float, float]
+    ) -> CommandResult | ToolError:
+        folder = self._folder(root, cwd)
+        if isinstance(folder, ToolError):
+            return folder
+        started, limit = times
+        with ExitStack() as protection:
+            problem = None
+            if not self._read_only:
+                problem = protection.enter_context(protected_git(root, started + limit))
+                protection.enter_context(kept_settings(root))
+            before = problem or find_cover(root, self._denied, started + limit, self._holds)
+            if isinstance(before, ToolError):
+                return before
+            with ExitStack() as handles:
+                view = self._view(root, folder, before, handles)
+                asked = [each for each in view.readable if each not in own_installation()]  # it is like the system
+                beside = find_ways_out(asked, self.root, started + limit)
+                if isinstance(beside, ToolError):
+                    return beside
+                view = replace(
+                    view,
+                    hidden_files=(*view.hidden_files, *beside.files),
+                    hidden_folders=(*view.hidden_folders, *beside.folders),
+                )
+                result = self._wait(view, command, started, limit)
+            if self._read_only or isinstance(result, ToolError):
+                return result
+            return self._looked_after(result, root, before)
+
+    def _wait(
+        self, view: bubblewrap.View, command: Sequence[str], started: float, limit: float
+    ) -> CommandResult | ToolError:
+        stdout, stderr = (EndsOfOutput(self.rules.max_output_bytes) for _ in range(2))
+        with ExitStack() as stack:
+            with self._scope.effect():
+                running = stack.enter_context(bubblewrap.started(view, command, self._env))
+            if isinstance(running, ToolError):
+                return running
+            takers = running.takers(stdout.take, stderr.take)
+            exceeded: list[LimitReached] = []
+
+            def check() -> None:
+                self._check_scope()
+                if not exceeded and (found := self._printed(stdout, stderr) or running.exceeded()) is not None:
+                    exceeded.append(found)
+                    running.kill()
+
+            in_time = read_until(running.process, takers, started + limit, check)
+            if not in_time:
+                running.terminate()
+                read_until(running.process, takers, started + limit + self.rules.grace_s, check)
+            running.kill()
+            if in_time and not running.has_run() and running.process.returncode >= 0:
+                return _not_started(command[0], stderr.ends())
+            code, said = _exit_code(running.process.returncode), (stdout.ends(), stderr.ends())
+            return CommandResult(
+                exit_code=code,
+                stdout=said[0],
+                stderr=said[1],
+                seconds=time.monotonic() - started,
+                limit_s=limit,
+                timed_out=not in_time and not exceeded,
+                limit=exceeded[0]
+                if exceeded
+                else running.met(code, b"\n".join(each.head + each.tail for each in said)),
+            )
+
+    def _printed(self, *outputs: EndsOfOutput) -> LimitReached | None:
+        size, most = sum(each.size for each in outputs), self._limits.output_bytes
+        return LimitReached(Limit.OUTPUT, size, most) if size > most else None
+
+    def _check_scope(self) -> None:
+        with self._scope.effect():
+            pass
+
+    def _looked_after(self, result: CommandResult, root: int, before: Cover) -> CommandResult:
+        deadline = max(result.limit_s - result.seconds, 0.0) + time.monotonic() + _LOOK_AGAIN_S
+        after = find_cover(root, self._denied, deadline, self._holds)
+        made = None if isinstance(after, ToolError) else after.made_since(before)
+        return replace(result, made_denied=made and tuple(_shown(name) for name in made))
+
+    def _view(self, root: int, folder: str, cover: Cover, handles: ExitStack) -> bubblewrap.View:
+        """What the program sees; the handles that it needs stay open until `handles` is closed."""
+        elsewhere = linked_repository(self.root)
+        read_only = [
+            (handles.enter_context(closing(open_beneath(root, name.split("/"), os.O_PATH))), self._absolute(name))
+            for name in (() if self._read_only else (*cover.repositories, *cover.settings))
+        ]
+        given = [(handles.enter_context(bubblewrap.text_handle(text)), name) for name, text in self._given.items()]
+        return bubblewrap.View(
+            root=self.root,
+            root_fd=root,
+            cwd=self._absolute(folder),
+            readable=self._readable if elsewhere is None else (*self._readable, elsewhere),
+            read_only=tuple(read_only),
+            hidden_files=tuple(self._absolute(name) for name in cover.files),
+            hidden_folders=tuple(self._absolute(name) for name in cover.folders),
+            given=tuple(given),
+            root_read_only=self._read_only,
+            limits=self._limits,
+        )
+
+    def _folder(self, root: int, cwd: str) -> str | ToolError:
+        """The real name of a folder of the workspace, judged by name and by handle."""
+        place = self._paths.existing(cwd, PathAccess.LIST_DIR)
+        if isinstance(place, ToolError):
+            return place
+        try:
+            with closing(open_beneath(root, place.parts, os.O_RDONLY | os.O_DIRECTORY)) as handle:
+                return self._paths.opened_name(handle, root, place, for_write=False)
+        except NotADirectoryError:
+            message = f"{quoted(cwd)} is a file: a command runs in a directory."
+            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        except OSError as error:
+            return os_failure(error, "run in", cwd)
+
+    def _absolute(self, name: str) -> str:
+        return os.path.normpath(os.path.join(self.root, name))
+
+    def _judge(self, name: str, for_write: bool) -> ToolError | None:
+        if not self._denied(name):
+            return None
+        message = f"No command may {'change' if for_write else 'run in'} {quoted(name)}."
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+
+
+def _not_started(program: str, stderr: Ends) -> ToolError:
+    lines = stderr.tail.decode(errors="replace").strip() or stderr.head.decode(errors="replace").strip()
+    reason = (lines.splitlines() or ["bubblewrap gave no reason"])[-1].removeprefix("bwrap: ")
+    message = f"{quoted(program)} could not be started in the sandbox ({reason})."
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+def _shown(name: str) -> str:
+    """A name as text, whatever its bytes are."""
+    return name.encode(errors="backslashreplace").decode()
+
+
+def _exit_code(code: int) -> int:
+    """As a shell says it."""
+    return code if code >= 0 else 128 - code

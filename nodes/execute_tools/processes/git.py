@@ -1,0 +1,483 @@
+"""Git: the program, the repositories that workspaces are in, and their linked worktrees.
+
+The program is started so that nothing but the arguments decides what it does: no configuration of the user's or of the
+machine's is read, no hook and no filter program is started, nobody is asked for a password, and nothing is fetched.
+What a repository's own configuration could start is overridden.
+"""
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import IO, Final, NamedTuple
+
+from mendgraph.nodes.execute_tools.files.failures import LONGEST_QUOTE, os_failure, plain_text, quoted
+from mendgraph.nodes.execute_tools.files.handles import closing, open_root
+from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, run_process
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+GIT_TIMEOUT_S: Final = 1_800.0
+"""A checkout of a very large repository on a busy disk takes minutes."""
+
+MOST_OUTPUT: Final = 1_000_000_000
+"""Bytes: the list of the files of a very large repository."""
+
+Settings = Sequence[tuple[str, str]]
+"""Names and values of git's configuration; a name may come more than once."""
+
+SAFE_SETTINGS: Final[Settings] = (
+    ("core.hooksPath", "/dev/null"),
+    ("core.fsmonitor", "false"),
+    ("core.untrackedCache", "false"),
+    ("core.autocrlf", "false"),
+    ("core.attributesFile", "/dev/null"),
+    ("core.excludesFile", "/dev/null"),
+    ("core.quotePath", "true"),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("protocol.allow", "never"),
+    ("submodule.recurse", "false"),
+    ("checkout.workers", "1"),
+    ("advice.detachedHead", "false"),
+)
+"""What holds for every command, whatever a repository says."""
+
+_ENVIRONMENT: Final = {
+    "LC_ALL": "C",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "/bin/false",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_AUTHOR_NAME": "mendgraph",
+    "GIT_AUTHOR_EMAIL": "mendgraph@localhost",
+    "GIT_COMMITTER_NAME": "mendgraph",
+    "GIT_COMMITTER_EMAIL": "mendgraph@localhost",
+}
+_DUBIOUS: Final = "dubious ownership"
+_FULL: Final = {
+    errno.ENOSPC: (b"No space left on device", b"Out of diskspace"),
+    errno.EDQUOT: (b"Disk quota exceeded",),
+}
+"""What git says where the disk is full."""
+
+
+def git_environment(settings: Settings = ()) -> dict[str, str]:
+    """The whole environment of a `git` that is started with `SAFE_SETTINGS` and these."""
+    pairs = [*SAFE_SETTINGS, *settings]
+    given = {f"GIT_CONFIG_KEY_{number}": name for number, (name, _) in enumerate(pairs)}
+    given |= {f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(pairs)}
+    path = {"PATH": os.environ["PATH"]} if "PATH" in os.environ else {}
+    return {**path, **_ENVIRONMENT, **given, "GIT_CONFIG_COUNT": str(len(pairs))}
+
+
+def git_program() -> str | ToolError:
+    """The path of `git`, or UNAVAILABLE with the remedy."""
+    program = shutil.which("git")
+    if program is not None:
+        return os.path.abspath(program)
+    message = "The program 'git' is needed for copies of workspaces and for patches: install your system's package git."
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+def run_git(
+    arguments: Sequence[str],
+    *,
+    cwd: str,
+    settings: Settings = (),
+    max_output_bytes: int = MOST_OUTPUT,
+) -> ProcessResult | ToolError:
+    """What `git` printed, and its exit code; an error only where it could not be run to its end."""
+    program = git_program()
+    if isinstance(program, ToolError):
+        return program
+    return run_process(
+        [program, *arguments],
+        cwd=cwd,
+        timeout_s=GIT_TIMEOUT_S,
+        max_output_bytes=max_output_bytes,
+        env=git_environment(settings),
+    )
+
+
+def pipe_git(
+    arguments: Sequence[str], given: bytes | IO[bytes], *, cwd: str, stdout: IO[bytes], settings: Settings = ()
+) -> ProcessResult | ToolError:
+    """Let `git` read `given`, bytes or an open file, and write to the open file `stdout`."""
+    program = git_program()
+    if isinstance(program, ToolError):
+        return program
+    try:
+        done = subprocess.run(  # noqa: S603 - our own arguments
+            [program, *arguments],
+            cwd=cwd,
+            env=git_environment(settings),
+            input=given if isinstance(given, bytes) else None,
+            stdin=None if isinstance(given, bytes) else given,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            timeout=GIT_TIMEOUT_S,
+            check=False,
+        )
+    except OSError as error:
+        return os_failure(error, "run", program)
+    except subprocess.TimeoutExpired:
+        message = f"git was stopped after {GIT_TIMEOUT_S:g} s."
+        return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+    return ProcessResult(done.returncode, b"", done.stderr)
+
+
+def said_by_git(result: ProcessResult) -> str:
+    """The line in which git says why it failed, without control characters, and never long."""
+    lines = [line for line in result.stderr.decode(errors="replace").splitlines() if line.strip()]
+    last = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "")
+    text = last.removeprefix("fatal: ").removeprefix("error: ").strip() or f"exit code {result.exit_code}"
+    return plain_text(text, LONGEST_QUOTE)
+
+
+def git_failure(result: ProcessResult, doing: str, path: str) -> ToolError:
+    """The error for `doing` (such as "make a worktree of") with the repository at `path`, and what can be done."""
+    if _DUBIOUS in result.stderr.decode(errors="replace"):
+        message = (
+            f"Git does not trust the repository {quoted(path)}, as it belongs to another user. If you trust it, say so:"
+            f" git config --global --add safe.directory {path!r}"
+        )
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+    full = next((number for number, words in _FULL.items() if any(each in result.stderr for each in words)), None)
+    if full is not None:
+        return os_failure(OSError(full, os.strerror(full)), doing, path)
+    message = f"Git could not {doing} {quoted(path)}: {said_by_git(result).rstrip('.')}."
+    return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+
+
+def succeeded(result: ProcessResult | ToolError, doing: str, path: str) -> ProcessResult | ToolError:
+    """The result, or the `git_failure` that it is."""
+    failed = isinstance(result, ProcessResult) and result.exit_code != 0
+    return git_failure(result, doing, path) if failed and isinstance(result, ProcessResult) else result
+
+
+def users_safe_directories() -> tuple[str, ...]:
+    """The folders that the user, or the machine, has declared safe for git, in the order of the configuration."""
+    program = git_program()
+    if isinstance(program, ToolError):
+        return ()
+    names = ("PATH", "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+    env = {name: os.environ[name] for name in names if name in os.environ}
+    found = run_process(
+        [program, "config", "--null", "--get-all", "safe.directory"],
+        cwd="/",
+        timeout_s=GIT_TIMEOUT_S,
+        max_output_bytes=1_000_000,
+        env=env,
+    )
+    if isinstance(found, ToolError) or found.exit_code:
+        return ()
+    return tuple(os.fsdecode(each) for each in found.stdout.split(b"\0")[:-1])
+
+
+HEAD: Final = "HEAD"
+
+_LONGEST_REVISION: Final = 1_000
+_NO_REPOSITORY: Final = "not a git repository"
+_FOUND: Final = ("--path-format=absolute", "--git-common-dir", "--is-bare-repository", "--show-object-format")
+
+
+class Repository(NamedTuple):
+    """The repository of the folder `path`. `common` is where all of its worktrees keep what they share.
+
+    `prefix` is the folder's own name below the top of its worktree, "" for the top itself. `settings` are needed for
+    every git command in it.
+    """
+
+    path: str
+    common: str
+    prefix: str
+    object_format: str
+    is_bare: bool
+    settings: tuple[tuple[str, str], ...] = ()
+
+    def run(self, *arguments: str, cwd: str | None = None) -> ProcessResult | ToolError:
+        """What git says in this repository."""
+        return run_git(arguments, cwd=self.path if cwd is None else cwd, settings=self.settings)
+
+    def line(self, *arguments: str) -> str | None:
+        """What git prints as one line; None where it fails."""
+        found = self.run(*arguments)
+        if isinstance(found, ToolError) or found.exit_code:
+            return None
+        return os.fsdecode(found.stdout).removesuffix("\n")
+
+
+class Uncommitted(NamedTuple):
+    """What is in a workspace and in no commit: names of `changed` files, and whether there are `untracked` ones."""
+
+    changed: tuple[str, ...]
+    untracked: bool
+
+
+def find_repository(path: str) -> Repository | ToolError | None:
+    """The repository that the folder is in; None where it is in none.
+
+    PERMISSION_DENIED where git does not trust it, UNAVAILABLE where there is no git.
+    """
+    settings: tuple[tuple[str, str], ...] = ()
+    found = run_git(("rev-parse", *_FOUND), cwd=path)
+    if isinstance(found, ProcessResult) and found.exit_code and _DUBIOUS.encode() in found.stderr:
+        settings = tuple(("safe.directory", folder) for folder in users_safe_directories())
+        found = run_git(("rev-parse", *_FOUND), cwd=path, settings=settings)
+    if isinstance(found, ToolError):
+        return found
+    if found.exit_code:
+        unknown = _NO_REPOSITORY in found.stderr.decode(errors="replace")
+        return None if unknown else git_failure(found, "open the repository", path)
+    *common, is_bare, object_format = os.fsdecode(found.stdout).removesuffix("\n").split("\n")
+    shared = os.path.realpath("\n".join(common))
+    repository = Repository(path, shared, "", object_format, is_bare == "true", settings)
+    prefix = "" if repository.is_bare else repository.line("rev-parse", "--show-prefix")
+    named = repository._replace(prefix=(prefix or "").removesuffix("/"))
+    return named._replace(settings=(*settings, *filters_off(named)))
+
+
+def find_commit(repository: Repository, revision: str = "") -> str | ToolError:
+    """The full id of the commit that the revision names, HEAD's for "".
+
+    NOT_FOUND where there is none, INVALID_ARGUMENT for what is no revision.
+    """
+    problem = malformed_revision(revision)
+    if problem is not None:
+        return problem
+    commit = repository.line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision or HEAD}^{{commit}}")
+    if commit:
+        return commit
+    if not revision and repository.line("rev-list", "--all", "--max-count=1") == "":
+        message = f"The repository {quoted(repository.path)} has no commit yet: commit what is there first."
+        return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+    message = (
+        f"There is no commit {quoted(revision or HEAD)} in the repository {quoted(repository.path)}: name a branch, a"
+        " tag or a commit that is there (git fetch brings what is only on a server)."
+    )
+    return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
+
+def malformed_revision(revision: str) -> ToolError | None:
+    """Why this cannot be a revision, or None."""
+    odd = not revision.isprintable() or len(revision) > _LONGEST_REVISION
+    if not odd and not revision.startswith("-") and revision == revision.strip():
+        return None
+    message = f"{quoted(revision)} is no git revision: name a branch, a tag or a commit."
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def find_tree(repository: Repository, commit: str) -> str | None:
+    """The id of the workspace's own tree in the commit; None where it is not in there."""
+    if not repository.prefix:
+        return repository.line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{tree}}")
+    name = f"{commit}:{repository.prefix}"
+    tree = repository.line("rev-parse", "--verify", "--quiet", "--end-of-options", name)
+    return tree if tree and repository.line("cat-file", "-t", tree) == "tree" else None
+
+
+def find_uncommitted(repository: Repository) -> Uncommitted | ToolError:
+    """What of the workspace is not as in HEAD."""
+    if repository.is_bare:
+        return Uncommitted((), untracked=False)
+    found = repository.run(
+        "status", "--porcelain=v2", "-z", "--untracked-files=normal", "--ignore-submodules=dirty", "--", "."
+    )
+    found = succeeded(found, "look for changes in", repository.path)
+    if isinstance(found, ToolError):
+        return found
+    return _uncommitted(found.stdout.split(b"\0")[:-1])
+
+
+def _uncommitted(entries: Sequence[bytes]) -> Uncommitted:
+    """Read the entries of `git status --porcelain=v2 -z`. Source: git-status(1)."""
+    changed: list[str] = []
+    untracked, rest = False, iter(entries)
+    for entry in rest:
+        kind = entry[:1]
+        if kind == b"?":
+            untracked = True
+            continue
+        changed.append(os.fsdecode(entry.split(b" ", {b"1": 8, b"2": 9, b"u": 10}.get(kind, 0))[-1]))
+        if kind == b"2":
+            next(rest, None)  # the name that the file had before
+    return Uncommitted(tuple(changed), untracked)
+
+
+def filters_off(repository: Repository, cwd: str | None = None) -> tuple[tuple[str, str], ...]:
+    """Settings by which no program that the repository's configuration names changes a file on its way out.
+
+    `cwd` is a worktree, in which other parts of the configuration may hold.
+    """
+    found = repository.run("config", "--null", "--name-only", "--get-regexp", r"^filter\.", cwd=cwd)
+    if isinstance(found, ToolError) or found.exit_code:
+        return ()
+    names = {os.fsdecode(each).rpartition(".")[0] for each in found.stdout.split(b"\0")[:-1]}
+    off = (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false"))
+    return tuple((f"{name}.{setting}", value) for name in sorted(names) for setting, value in off)
+
+
+ATTEMPTS: Final = 5
+"""How often a worktree is begun: meanwhile another program may take away the folder `worktrees` while it is empty."""
+
+_WORKTREES: Final = "worktrees"
+_LOCKED: Final = "locked"
+_POINTER: Final = ".git"
+_MISSING_OBJECT: Final = ("unable to read", "missing blob", "promisor", "transport")
+
+
+def worktree_name(folder: str) -> str:
+    """The name under which a repository keeps the worktree that is made in this folder."""
+    return f"mendgraph-{hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:16]}"
+
+
+def records_path(common: str, folder: str) -> str:
+    """Where the repository with the shared folder `common` keeps what it knows of this worktree."""
+    return os.path.join(common, _WORKTREES, worktree_name(folder))
+
+
+def add_worktree(repository: Repository, commit: str, folder_fd: int, folder: str, name: str) -> str | ToolError:
+    """Make `name` in the open `folder` a worktree at the commit, with a detached HEAD; the path of its records.
+
+    What an earlier try has left in the repository is taken away first; in `folder` nothing may be left of it.
+    """
+    own = worktree_name(folder)
+    try:
+        with _turn(repository.common):
+            _remove_records(repository.common, own, folder)
+            problem = _begin(repository, commit, os.path.join(folder, own))
+        if problem is not None:
+            return problem
+        records = _records_of(folder_fd, own)
+        os.rename(own, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+        _point_back(records, os.path.join(os.path.realpath(folder), name, _POINTER))
+        failure = _check_out(repository, os.path.join(folder, name))
+        if failure is not None:
+            return failure
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(records, _LOCKED))  # from now on `git worktree prune` decides by what is there
+    except OSError as error:
+        return os_failure(error, "make a worktree of", repository.path)
+    return records
+
+
+def remove_worktree_records(records: str, folder: str) -> None:
+    """Take away what a repository knows of the worktree in this folder, where it still is that one's.
+
+    Raises:
+        OSError: it could not be taken away.
+    """
+    common = os.path.dirname(os.path.dirname(records))
+    if os.path.basename(os.path.dirname(records)) == _WORKTREES and os.path.isdir(common):
+        with _turn(common):
+            _remove_records(common, os.path.basename(records), folder)
+
+
+@contextmanager
+def _turn(common: str) -> Iterator[None]:
+    """One of us at a time; the lock is on the folder itself and leaves no trace."""
+    with closing(open_root(common)) as handle:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _begin(repository: Repository, commit: str, path: str) -> ToolError | None:
+    """An empty worktree, which nobody prunes before it is finished."""
+    failure: ToolError | None = None
+    for _ in range(ATTEMPTS):
+        made = repository.run("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", path, commit)
+        if isinstance(made, ToolError):
+            return made
+        if not made.exit_code:
+            return None
+        failure = git_failure(made, "make a worktree of", repository.path)
+        if os.path.lexists(path):
+            break
+    return failure
+
+
+def _check_out(repository: Repository, path: str) -> ToolError | None:
+    careful = repository._replace(settings=(*repository.settings, *filters_off(repository, path)))
+    done = careful.run("reset", "--quiet", "--hard", "--no-recurse-submodules", cwd=path)
+    if isinstance(done, ToolError) or not done.exit_code:
+        return done if isinstance(done, ToolError) else None
+    failure = git_failure(done, "check out", repository.path)
+    if not any(each in failure.message for each in _MISSING_OBJECT):
+        return failure
+    message = (
+        f"{failure.message} Nothing is fetched for a copy: where the repository is a partial clone, bring the missing"
+        " files into it first (git checkout of this revision does so)."
+    )
+    return failure.model_copy(update={"message": message})
+
+
+def _records_of(folder_fd: int, name: str) -> str:
+    """What the new worktree's pointer names."""
+    with closing(os.open(f"{name}/{_POINTER}", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder_fd)) as handle:
+        return os.path.realpath(os.fsdecode(os.read(handle, 10_000)).removeprefix("gitdir: ").removesuffix("\n"))
+
+
+def _point_back(records: str, pointer: str) -> None:
+    with open(os.path.join(records, "gitdir"), "wb") as file:
+        file.write(os.fsencode(pointer) + b"\n")
+
+
+def _remove_records(common: str, own: str, folder: str) -> None:
+    records = os.path.join(common, _WORKTREES, own)
+    try:
+        if not stat.S_ISDIR(os.lstat(records).st_mode):
+            return
+    except FileNotFoundError:
+        return
+    if _is_in(_pointed_at(records), folder):
+        shutil.rmtree(records)
+        with suppress(OSError):  # others are in there
+            os.rmdir(os.path.join(common, _WORKTREES))
+
+
+def _pointed_at(records: str) -> str:
+    with suppress(OSError), open(os.path.join(records, "gitdir"), "rb") as file:
+        return os.fsdecode(file.read(10_000)).removesuffix("\n")
+    return ""
+
+
+def _is_in(pointer: str, folder: str) -> bool:
+    """Whether the pointer leads into the folder; one that was never written belongs to who made it: us, by its name."""
+    return not pointer or os.path.realpath(os.path.dirname(os.path.dirname(pointer))) == os.path.realpath(folder)
+
+
+def bare_repository(path: str, object_format: str, commit: str, pack: IO[bytes]) -> ToolError | None:
+    """Make a repository at `path` that knows one commit without those before it, from the open file with its objects.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    problem = init_repository(path, object_format)
+    if problem is not None:
+        return problem
+    with open(os.path.join(path, "shallow"), "w", encoding="ascii") as file:
+        file.write(f"{commit}\n")
+    with tempfile.TemporaryFile() as said:
+        stored = pipe_git(("index-pack", "--stdin", "--fix-thin"), pack, cwd=path, stdout=said)
+    stored = succeeded(stored, "store the packed commit in", path)
+    return stored if isinstance(stored, ToolError) else None
+
+
+def init_repository(path: str, object_format: str, settings: Settings = ()) -> ToolError | None:
+    """Make an empty, bare repository at `path`."""
+    options = ("init", "--bare", "--quiet", "--template=", f"--object-format={object_format}")
+    made = succeeded(run_git((*options, path), cwd="/", settings=settings), "make a repository at", path)
+    return made if isinstance(made, ToolError) else None

@@ -1,0 +1,420 @@
+"""What all processes of one sandbox may use together: the limits, who enforces them, and what is said at one.
+
+Limits that a process inherits are set on the sandbox's first process before the program starts: the size of a file,
+open files, no core dumps, and the number of processes, which Linux 5.14 and newer count for each sandbox by itself,
+though never for root. What they use together is bounded by a control group (version 2) where we may make one, as in a
+session of systemd's that belongs to the user, and for root outside of containers; else by a watcher: it adds up the
+processes that the sandbox's own `/proc` shows and what lies in its file systems in memory, every 50 ms, so that a burst
+goes beyond a limit by what is taken in that time. A fork bomb of root's made 250 to 500 processes before it was ended,
+and on a machine with other work up to 10,000; an ordinary user's makes none beyond the limit.
+Source: getrlimit(2), proc(5), cgroups(7), Documentation/admin-guide/cgroup-v2.rst; measured with Linux 6.18 and 6.1.
+"""
+
+import functools
+import itertools
+import os
+import re
+import resource
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Self
+
+from mendgraph.nodes.execute_tools.files.handles import closing
+
+CGROUPS: Final = "/sys/fs/cgroup"
+_NEEDED: Final = {"memory", "pids"}
+_OURS: Final = re.compile(r"mendgraph-([0-9]+)-.*")
+
+
+class ControlGroup:
+    """A control group of one sandbox."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    @classmethod
+    def made_for(cls, process: int, *, processes: int, memory_bytes: int) -> Self | None:
+        """A group with these limits that holds this process; None where we may not make one."""
+        parent = group_parent()
+        if parent is None:
+            return None
+        made = cls(f"{parent}/mendgraph-{os.getpid()}-{next(cls._numbers)}")
+        try:
+            os.mkdir(made._folder)
+            made._write("pids.max", processes)
+            made._write("memory.max", memory_bytes)
+            made._write("memory.oom.group", 1)
+            with suppress(OSError):  # a kernel without swap
+                made._write("memory.swap.max", 0)
+            made._write("cgroup.procs", process)
+        except OSError:
+            made.remove()
+            return None
+        return made
+
+    def events(self, controller: str, name: str) -> int:
+        """How often this has happened."""
+        counts = dict(line.split() for line in self._read(f"{controller}.events").splitlines())
+        return int(counts.get(name, 0))
+
+    def most_memory(self, otherwise: int) -> int:
+        """The most memory that was used, which kernels before 5.19 do not tell."""
+        return int(self._read("memory.peak") or otherwise)
+
+    def remove(self) -> None:
+        """Take it away; its processes have to be gone."""
+        with suppress(OSError):
+            os.rmdir(self._folder)
+
+    def _write(self, name: str, value: int) -> None:
+        Path(self._folder, name).write_text(str(value))
+
+    def _read(self, name: str) -> str:
+        with suppress(OSError):
+            return Path(self._folder, name).read_text()
+        return ""
+
+
+@functools.cache
+def group_parent() -> str | None:
+    """The nearest control group in which we may make others that count processes and memory.
+
+    What a run that was killed has left there is taken away, as far as the kernel allows it.
+    """
+    for folder in own_groups():
+        with suppress(OSError):
+            counted = set(Path(folder, "cgroup.subtree_control").read_text().split()) >= _NEEDED
+            if counted and all(os.access(name, os.W_OK) for name in (folder, f"{folder}/cgroup.procs")):
+                _remove_leftovers(folder)
+                return folder
+    return None
+
+
+def _remove_leftovers(folder: str) -> None:
+    for left in Path(folder).iterdir():
+        ours = _OURS.fullmatch(left.name)
+        if ours is not None and not os.path.exists(f"/proc/{ours[1]}"):
+            with suppress(OSError):
+                left.rmdir()
+
+
+def own_groups() -> Iterator[str]:
+    """The folder of our control group (of version 2), and those above it."""
+    with suppress(OSError):
+        own = next((line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line[:3] == "0::"), "/")
+        place = Path(f"{CGROUPS}{own}")
+        yield from (str(each) for each in (place, *place.parents) if str(each).startswith(CGROUPS))
+
+
+_MB: Final = 1_000_000
+_GIB: Final = 1_073_741_824
+
+
+@dataclass(frozen=True)
+class ResourceLimits:
+    """`processes` counts threads as well; `memory_bytes` includes what lies in `/tmp`, `/dev/shm` and the home.
+
+    Each of those three holds `scratch_bytes` at most. A file may have `file_bytes`, and a process `open_files`. On the
+    disk of the workspace a program may use `disk_bytes` and `files` more than when it was started, and print
+    `output_bytes`.
+    """
+
+    processes: int
+    memory_bytes: int
+    scratch_bytes: int = _GIB
+    file_bytes: int = 4 * _GIB
+    open_files: int = 8_192
+    disk_bytes: int = 8 * _GIB
+    files: int = 1_000_000
+    output_bytes: int = _GIB
+
+
+class Limit(StrEnum):
+    """Which limit a program has reached."""
+
+    PROCESSES, MEMORY, MACHINE_MEMORY, OPEN_FILES = "processes", "memory", "machine_memory", "open_files"
+    FILE_SIZE, SCRATCH, DISK, FILES, OUTPUT = "file_size", "scratch", "disk", "files", "output"
+
+
+@dataclass(frozen=True)
+class LimitReached:
+    """A limit that a program has reached, with the figures; 0 where nobody knows what was reached."""
+
+    limit: Limit
+    reached: int
+    allowed: int
+
+    def __str__(self) -> str:
+        """What follows the program's name, with the remedy."""
+        reached, allowed = (
+            f"{each:,}" if self.limit in _COUNTED else f"{each / _MB:,.0f} MB" for each in (self.reached, self.allowed)
+        )
+        return _WORDS[self.limit].format(reached=reached, allowed=allowed)
+
+
+_COUNTED: Final = (Limit.PROCESSES, Limit.OPEN_FILES, Limit.FILES)
+_WORDS: Final = {
+    Limit.PROCESSES: "came to its limit of {allowed} processes and threads ({reached} were seen): let it do less at"
+    " once (such as `-j 4`).",
+    Limit.MEMORY: "was stopped: all its processes together used {reached} of memory, and may use {allowed}. Let it do"
+    " less at once, or work on less data.",
+    Limit.MACHINE_MEMORY: "was stopped: the machine had {reached} of memory left, and {allowed} have to stay free.",
+    Limit.OPEN_FILES: "came to its limit of {allowed} open files in one process: let it close what it does not need.",
+    Limit.FILE_SIZE: "came to its limit of {allowed} for one file: let it write several, or less.",
+    Limit.SCRATCH: "filled its own `/tmp`, `/dev/shm` or home, which hold {allowed} each: let it write less there.",
+    Limit.DISK: "was stopped: the disk of the workspace held {reached} more than before, and {allowed} are allowed.",
+    Limit.FILES: "was stopped: the disk of the workspace held {reached} files more than before, and {allowed} are"
+    " allowed.",
+    Limit.OUTPUT: "was stopped: it printed {reached}, and may print {allowed}. Let it write to a file.",
+}
+
+
+@functools.cache
+def command_limits() -> ResourceLimits:
+    """Those of programs that a person allowed: room for `make -j`, `pytest -n auto`, and half of the memory."""
+    return ResourceLimits(processes=512 + 64 * _cores(), memory_bytes=max(_GIB // 2, usable_memory() // 2))
+
+
+@functools.cache
+def evidence_limits() -> ResourceLimits:
+    """Those of code that nobody allowed by name: enough for the tests of one module."""
+    memory = min(max(_GIB // 2, usable_memory() // 8), 4 * _GIB)
+    return ResourceLimits(
+        processes=64 + 16 * _cores(),
+        memory_bytes=memory,
+        scratch_bytes=_GIB // 4,
+        file_bytes=_GIB // 4,
+        open_files=1_024,
+    )
+
+
+def usable_memory() -> int:
+    """Bytes of memory of this machine, or of the container or service that we are in, where that has less."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    names = [f"{folder}/memory.max" for folder in own_groups()]
+    for name in (*names, f"{CGROUPS}/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # "max" is no number
+            found.append(int(Path(name).read_text()))
+    return min(found)
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+_INTERVAL_S: Final = 0.05
+_SHARE: Final = 4
+"""After a look that took long, so many times as long passes before the next: it costs a fifth of a core at most."""
+_OWN_PROCESSES: Final = 1
+"""Bubblewrap's own in the sandbox, which is its process 1."""
+_FILE_IN_MEMORY: Final = 1_024
+"""Bytes of kernel memory for each file of a file system in memory. Source: slabinfo(5), 720 and 192 for inode, name."""
+_LEAST_LEFT: Final = 32
+"""One part in so many of the machine's memory has to stay available: what no list of processes shows uses it, too."""
+_NICE: Final = 5
+"""The sandbox yields to whoever watches it, though not so much that a busy machine lets its time run out."""
+
+_USED = re.compile(rb"^(Threads|RssAnon|RssShmem|VmSwap|VmPTE):\s+(\d+)", re.MULTILINE)
+_SHARED_OUT = re.compile(rb"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+)", re.MULTILINE)
+_WRITTEN = re.compile(rb"^write_bytes: (\d+)", re.MULTILINE)
+_NO_FORK = re.compile(
+    rb"[Cc]annot fork|fork: .*temporarily unavailable|BlockingIOError: \[Errno 11\]|start new thread|native thread"
+    rb"|new OS thread"
+)
+"""What common programs say when no further process can be started; of the others, C's words for the error."""
+_TOO_LARGE, _TOO_MANY_OPEN, _FULL = b"File too large", b"Too many open files", b"No space left on device"
+
+
+class Watch:
+    """Enforces the limits of one sandbox, whose first process is `first`, until it is closed.
+
+    To be made while that process waits, before the program starts. `in_memory` are names of the file systems in memory
+    that the program may write to, as it sees them. `disk_fd` is a handle on the disk that the program
+    may write to; None where there is none.
+    """
+
+    def __init__(
+        self, first: int, limits: ResourceLimits, in_memory: Sequence[str], disk_fd: int | None = None
+    ) -> None:
+        self._first, self._limits, self._in_memory, self._disk_fd = first, limits, in_memory, disk_fd
+        self._most, self._next = 0, time.monotonic() + _INTERVAL_S
+        self._proc: int | None = None
+        self._scratch: list[int] = []
+        self._disk = None if disk_fd is None else os.fstatvfs(disk_fd)
+        total, available = _machine_memory()
+        self._floor = min(total // _LEAST_LEFT, available // 2)
+        _inherit(first, limits)
+        self._group = ControlGroup.made_for(
+            first, processes=limits.processes + _OWN_PROCESSES, memory_bytes=limits.memory_bytes
+        )
+
+    def opens(self) -> bool:
+        """Whether all is mounted in the sandbox, so that it can be looked at; only then may the program start.
+
+        Raises:
+            PermissionError: it may not be looked at.
+        """
+        root = f"/proc/{self._first}/root"
+        try:
+            if os.stat(f"{root}/proc").st_dev == os.stat("/proc").st_dev:
+                return False
+            self._scratch += (os.open(f"{root}{name}", os.O_PATH | os.O_DIRECTORY) for name in self._in_memory)
+            self._proc = os.open(f"{root}/proc", os.O_RDONLY | os.O_DIRECTORY)
+        except (FileNotFoundError, ProcessLookupError):  # not yet, or not any more
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the handles. The sandbox has to be gone."""
+        for handle in (*self._scratch, *(() if self._proc is None else (self._proc,))):
+            os.close(handle)
+        if self._group is not None:
+            self._group.remove()
+
+    def look(self) -> LimitReached | None:
+        """Which limit is exceeded right now, if it is time to look again; whoever asks has to kill the sandbox."""
+        started = time.monotonic()
+        if started < self._next:
+            return None
+        found = self._disk_excess() or self._machine_excess()
+        if found is None and self._group is None and self._proc is not None:
+            found = self._excess(self._proc)
+        ended = time.monotonic()
+        self._next = ended + max(_INTERVAL_S, _SHARE * (ended - started))
+        return found
+
+    def met(self, exit_code: int, said: bytes) -> LimitReached | None:
+        """The limit at which a program failed by itself, with this exit code as a shell says it, and these words."""
+        limits = self._limits
+        if exit_code == 0:
+            return None
+        if self._group is not None and self._group.events("memory", "oom_kill"):
+            return LimitReached(Limit.MEMORY, self._group.most_memory(limits.memory_bytes), limits.memory_bytes)
+        refused = self._most >= limits.processes or (self._group is not None and self._group.events("pids", "max"))
+        if refused or _NO_FORK.search(said):
+            return LimitReached(Limit.PROCESSES, max(self._most, limits.processes), limits.processes)
+        if exit_code == 128 + signal.SIGXFSZ or _TOO_LARGE in said:
+            return LimitReached(Limit.FILE_SIZE, limits.file_bytes, limits.file_bytes)
+        if _TOO_MANY_OPEN in said:
+            return LimitReached(Limit.OPEN_FILES, limits.open_files, limits.open_files)
+        if _FULL in said and any(os.fstatvfs(each).f_bfree * 16 < os.fstatvfs(each).f_blocks for each in self._scratch):
+            return LimitReached(Limit.SCRATCH, limits.scratch_bytes, limits.scratch_bytes)
+        return None
+
+    def _excess(self, proc: int) -> LimitReached | None:
+        limits = self._limits
+        numbers = [name for name in os.listdir(proc) if name.isdigit() and name != "1"]
+        if len(numbers) > limits.processes:
+            return LimitReached(Limit.PROCESSES, len(numbers), limits.processes)
+        scratch = sum(map(_scratch_bytes, self._scratch))
+        used = [_usage(proc, number) for number in numbers]
+        tasks = sum(threads for threads, _, _ in used)
+        self._most = max(self._most, tasks)
+        if tasks > limits.processes:
+            return LimitReached(Limit.PROCESSES, tasks, limits.processes)
+        memory = scratch + sum(size for _, size, _ in used)
+        if memory > limits.memory_bytes:  # pages that forks share are counted for each of them, so look closer
+            memory = scratch + sum(_share(proc, place, size) for _, size, place in used)
+        return LimitReached(Limit.MEMORY, memory, limits.memory_bytes) if memory > limits.memory_bytes else None
+
+    def _disk_excess(self) -> LimitReached | None:
+        if self._disk is None or self._disk_fd is None:
+            return None
+        limits, before, now = self._limits, self._disk, os.fstatvfs(self._disk_fd)
+        grown, files = (before.f_bfree - now.f_bfree) * now.f_frsize, before.f_ffree - now.f_ffree
+        if grown > limits.disk_bytes and (self._written() * 2 > grown or now.f_bfree * 2 < before.f_bfree):
+            return LimitReached(Limit.DISK, grown, limits.disk_bytes)
+        return LimitReached(Limit.FILES, files, limits.files) if files > limits.files else None
+
+    def _written(self) -> int:
+        """Bytes that the sandbox's processes have written to disks; others may be at work on this one."""
+        proc = self._proc
+        names = [] if proc is None else [each for each in os.listdir(proc) if each.isdigit()]
+        return sum(int(each[1]) for name in names if proc and (each := _WRITTEN.search(_content(proc, f"{name}/io"))))
+
+    def _machine_excess(self) -> LimitReached | None:
+        left = _machine_memory()[1]
+        return LimitReached(Limit.MACHINE_MEMORY, left, self._floor) if left < self._floor else None
+
+
+def _inherit(first: int, limits: ResourceLimits) -> None:
+    """Set what the sandbox's processes inherit."""
+    values = {resource.RLIMIT_FSIZE: limits.file_bytes, resource.RLIMIT_NOFILE: limits.open_files}
+    if _counts_for_each_sandbox():
+        values[resource.RLIMIT_NPROC] = limits.processes + _OWN_PROCESSES
+    for name, value in {**values, resource.RLIMIT_CORE: 0}.items():
+        soft, hard = resource.prlimit(first, name)
+        resource.prlimit(first, name, (_smaller(soft, value), _smaller(hard, value)))
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, first, _NICE)
+    with suppress(OSError):  # where memory runs out nevertheless, the kernel takes these processes first
+        Path(f"/proc/{first}/oom_score_adj").write_text("1000")
+
+
+def _counts_for_each_sandbox() -> bool:
+    """Whether RLIMIT_NPROC counts in each user namespace; an older kernel counts all processes of the user."""
+    release = [int(each) for each in re.findall(r"\d+", os.uname().release)[:2]]
+    return release >= [5, 14]
+
+
+def _smaller(old: int, new: int) -> int:
+    return new if old == resource.RLIM_INFINITY else min(old, new)
+
+
+def _machine_memory() -> Sequence[int]:
+    """Bytes of memory: all of it, and what is available."""
+    text = Path("/proc/meminfo").read_text()
+    return [int(each) * 1_024 for each in re.findall(r"^Mem(?:Total|Available):\s+(\d+)", text, re.MULTILINE)]
+
+
+def _scratch_bytes(handle: int) -> int:
+    now = os.fstatvfs(handle)
+    return (now.f_blocks - now.f_bfree) * now.f_frsize + (now.f_files - now.f_ffree) * _FILE_IN_MEMORY
+
+
+def _usage(proc: int, number: str) -> tuple[int, int, str]:
+    """Threads of a process, bytes of its memory, and the place that tells them; nothing of one that is gone.
+
+    A process whose first thread has ended tells of no memory there, but its other threads do.
+    """
+    text = _content(proc, f"{number}/status")
+    found = {name: int(value) for name, value in _USED.findall(text)}
+    threads = found.pop(b"Threads", 0)
+    if found or threads < 2:
+        return threads, sum(found.values()) * 1_024, number
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/self/fd/{proc}/{number}/task"):
+            place = f"{number}/task/{thread}"
+            found = {name: int(value) for name, value in _USED.findall(_content(proc, f"{place}/status"))}
+            if found.pop(b"Threads", 0) and found:
+                return threads, sum(found.values()) * 1_024, place
+    return threads, 0, number
+
+
+def _share(proc: int, place: str, otherwise: int) -> int:
+    """Bytes of memory, where what is shared is split among those who share it; `otherwise` where that is not told."""
+    try:
+        parts = _SHARED_OUT.findall(_read(proc, f"{place}/smaps_rollup"))
+    except PermissionError:
+        return otherwise
+    except OSError:  # it has ended
+        return 0
+    return sum(map(int, parts)) * 1_024 if parts else otherwise
+
+
+def _content(proc: int, name: str) -> bytes:
+    with suppress(OSError):  # it has ended
+        return _read(proc, name)
+    return b""
+
+
+def _read(proc: int, name: str) -> bytes:
+    with closing(os.open(name, os.O_RDONLY, dir_fd=proc)) as handle:
+        return os.read(handle, 65_536)

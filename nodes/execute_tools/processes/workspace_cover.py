@@ -1,0 +1,465 @@
+"""What of a workspace no program may see or change: denied files, by name or for what they hold, and git's own.
+
+The whole tree is looked through, ignored folders too, by handle and without following a link. A link is left alone:
+where it leads has a name of its own if it lies in the workspace, and is not there for a program if it does not. A hard
+link is the file itself, so all names of a denied file are hidden, and those of git's files as well. Sockets, pipes and
+devices are hidden because they lead out of the sandbox, to whoever has them open.
+
+Only what is there can be covered; a denied name that a program makes is found by looking again. What lies in a folder
+that we may not read is not known: the folder is hidden, but not the other names of its files.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Final
+
+from mendgraph.nodes.execute_tools.files.failures import os_failure
+from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_beneath, open_regular, open_root
+from mendgraph.nodes.execute_tools.files.judged_paths import ContentJudge
+from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
+from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+Denied = Callable[[str], bool]
+"""Whether this workspace-relative name, with "/" between its parts, is to be kept from a program."""
+
+Holds = Callable[[int, "os.DirEntry[str]", str], bool]
+"""The same of what a file holds; see `HeldSecrets`."""
+
+MOST_COVERED: Final = 1_000
+"""Files, and folders, that are mounted over. Source: bubblewrap takes 9,000 arguments at most."""
+
+MOST_ELSEWHERE: Final = 100
+"""The same for what is shown beside the workspace."""
+
+MOST_REPOSITORIES: Final = 100
+"""Each of them needs an open handle."""
+
+DEEPEST: Final = 200
+"""Folders below each other that are looked into; each is an open handle meanwhile."""
+
+_REMEMBERED: Final = 200_000
+"""Files whose judgement is remembered."""
+
+_SETTLED_NS: Final = 1_000_000_000
+"""After which a change of a file shows in its times. Source: file systems count in steps of up to a second."""
+
+_Look = Callable[[int, str, int], bool]
+
+
+@dataclass
+class Cover:
+    """Names below the workspace: `repositories` and `settings` to be read-only; denied `files` and `folders` hidden.
+
+    `inodes` has the number of each denied file or folder and of each repository, by name, to tell later whether a name
+    means something else. Names beside the workspace are absolute.
+    """
+
+    repositories: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    inodes: dict[str, int] = field(default_factory=dict, compare=False)
+    settings: list[str] = field(default_factory=list)
+
+    def made_since(self, before: "Cover") -> tuple[str, ...]:
+        """The denied names and repositories that are new, or mean something else than before."""
+        return tuple(sorted(name for name, inode in self.inodes.items() if before.inodes.get(name) != inode))
+
+
+class HeldSecrets:
+    """Which files are denied for what they hold; each is read again only after it has changed.
+
+    `judge` is asked once about each name, as names are judged for good.
+    """
+
+    def __init__(self, judge: ContentJudge) -> None:
+        self._judge = lru_cache(_REMEMBERED)(judge)
+        self._known: dict[tuple[str | int, ...], bool] = {}
+
+    def __call__(self, folder_fd: int, entry: "os.DirEntry[str]", name: str) -> bool:
+        """Whether the regular file `entry` of the open folder, `name` below the workspace, is denied."""
+        try:
+            judge = self._judge(name)
+            return judge is not None and self._judged(judge, folder_fd, entry, name)
+        except FileNotFoundError:  # it was there a moment ago
+            return False
+        except Exception:  # noqa: BLE001 - a rule that breaks must not open the file; nor one that we may not read
+            return True
+
+    def _judged(
+        self, judge: Callable[[bytes], ToolError | None], folder_fd: int, entry: "os.DirEntry[str]", name: str
+    ) -> bool:
+        status = entry.stat(follow_symlinks=False)
+        key = (name, *_identity(status), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if key not in self._known:
+            denied = judge(beginning(folder_fd, (entry.name,))) is not None
+            if time.time_ns() - status.st_ctime_ns < _SETTLED_NS:  # it may change without its time telling
+                return denied
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[key] = denied
+        return self._known[key]
+
+
+def _holds_nothing(_folder_fd: int, _entry: "os.DirEntry[str]", _name: str) -> bool:
+    return False
+
+
+def find_cover(root_fd: int, denied: Denied, deadline: float, holds: Holds = _holds_nothing) -> Cover | ToolError:
+    """What is to be covered now; TIMEOUT at `deadline` (of the monotonic clock), UNAVAILABLE where it is too much.
+
+    `holds` says which files are denied for what they hold (see `HeldSecrets`). A folder with nothing but denied files
+    is hidden as a whole where that is the only way below the bounds.
+    """
+    search = _Search(denied, deadline, holds=holds)
+    try:
+        with closing(open_beneath(root_fd, (), os.O_RDONLY)) as top:
+            search.look(top, "", 0)
+        search.add_other_names(root_fd)
+        return search.fitted()
+    except OSError as error:
+        return os_failure(error, "look through", ".")
+    except _GivenUpError as error:
+        return error.reason
+
+
+def find_ways_out(folders: Iterable[str], root: str, deadline: float) -> Cover | ToolError:
+    """The sockets, pipes and devices in folders that are shown beside the workspace `root`; failures as above."""
+    search = _Search(None, deadline, beside=root)
+    for folder in folders:
+        try:
+            with closing(open_root(folder)) as top:
+                search.look_inside(top, f"{folder}/", 0, shown=True)
+        except NotADirectoryError:  # one file
+            continue
+        except OSError as error:
+            return os_failure(error, "look through", folder)
+        except _GivenUpError as error:
+            return error.reason
+    if max(len(search.cover.files), len(search.cover.folders)) <= MOST_ELSEWHERE:
+        return search.cover
+    message = (
+        f"The folders that commands are shown have more than {MOST_ELSEWHERE} sockets, pipes, devices or closed"
+        " folders, so no command is run: name smaller folders in `readable_folders`."
+    )
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+class _GivenUpError(Exception):
+    def __init__(self, code: ToolErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.reason = ToolError(code=code, message=message)
+
+
+class _Search:
+    """Looks through a workspace, or without `denied` through what is shown beside the workspace `beside`."""
+
+    def __init__(self, denied: Denied | None, deadline: float, beside: str = "", holds: Holds = _holds_nothing) -> None:
+        self._denied, self._deadline, self._beside, self._holds = denied, deadline, beside, holds
+        self._what = f"One of the folders shown beside {beside}" if beside else "The workspace"
+        self.cover = Cover()
+        self._seen: list[str] = []
+        self._linked: set[tuple[int, int]] = set()
+        self._all_hidden: set[str] = set()
+
+    def look(self, folder_fd: int, prefix: str, depth: int) -> bool:
+        """Look through one open folder; `prefix` is its own name with a "/" at the end, or "".
+
+        True where all that it holds is hidden, and that is something.
+        """
+        entries = self._entries(folder_fd)
+        hidden = [self._judge(folder_fd, entry, f"{prefix}{entry.name}", depth) for entry in entries]
+        if not hidden or not all(hidden):
+            return False
+        self._all_hidden.add(prefix[:-1])
+        return True
+
+    def look_inside(self, folder_fd: int, prefix: str, depth: int, *, shown: bool) -> bool:
+        """Look through an open folder that is hidden, or is `shown` read-only, for ways around that."""
+        for entry in self._entries(folder_fd):
+            name = f"{prefix}{entry.name}"
+            if entry.is_symlink() or name == self._beside:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                self._enter(folder_fd, entry, name, depth, partial(self.look_inside, shown=shown), hide=shown)
+            elif entry.is_file(follow_symlinks=False):
+                self._note(entry)
+            elif shown:
+                self._hide_way_out(entry, name)
+        return True
+
+    def add_other_names(self, root_fd: int) -> None:
+        """Hide what is the same file as one that is denied or git's own."""
+        for name in self._seen if self._linked else ():
+            self._check_time()
+            with suppress(OSError):  # it was there a moment ago
+                if _identity(os.stat(name, dir_fd=root_fd, follow_symlinks=False)) in self._linked:
+                    self.cover.files.append(name)
+
+    def fitted(self) -> Cover:
+        """The cover within its bounds."""
+        files, folders = len(self.cover.files), len(self.cover.folders)
+        if max(files, folders) > MOST_COVERED:
+            self._hide_whole_folders()
+            files, folders = len(self.cover.files), len(self.cover.folders)
+        if max(files, folders) > MOST_COVERED:
+            raise _too_much()
+        return self.cover
+
+    def _hide_whole_folders(self) -> None:
+        """Hide folders in which all is hidden, those with the most names first, until the rest is few enough."""
+        files, folders = (Counter(map(self._whole_folder, names)) for names in (self.cover.files, self.cover.folders))
+        left_files, left_folders = files.total(), folders.total()
+        whole: set[str] = set()
+        for folder, _ in (files + folders).most_common():
+            if max(left_files, left_folders) <= MOST_COVERED:
+                break
+            if folder:
+                whole.add(folder)
+                left_files, left_folders = left_files - files[folder], left_folders - folders[folder] + 1
+        for names in (self.cover.files, self.cover.folders):
+            names[:] = [name for name in names if self._whole_folder(name) not in whole]
+        self.cover.folders += sorted(whole)
+
+    def _whole_folder(self, name: str) -> str:
+        """The outermost folder around `name` in which all is hidden, or ""."""
+        ends = (index for index, letter in enumerate(name) if letter == "/")
+        return next((name[:end] for end in ends if name[:end] in self._all_hidden), "")
+
+    def _judge(self, folder_fd: int, entry: "os.DirEntry[str]", name: str, depth: int) -> bool:
+        """Cover one entry if it has to be; whether it is hidden."""
+        if entry.is_symlink():
+            return False
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if not is_folder and not entry.is_file(follow_symlinks=False):
+            self._hide_way_out(entry, name)
+            if self._is_denied(name):
+                self.cover.inodes[name] = entry.inode()
+            return True
+        is_git = entry.name == GIT_DIRECTORY
+        if not is_git and not self._is_denied(name) and (is_folder or not self._holds(folder_fd, entry, name)):
+            is_settings = entry.name == SETTINGS_FILE
+            if is_settings:
+                self._keep_settings(entry, name)
+            if is_folder:
+                return self._enter(folder_fd, entry, name, depth, self.look)
+            if not is_settings:
+                self._seen.append(name)
+            return False
+        self.cover.inodes[name] = entry.inode()
+        if is_git:
+            self.cover.repositories.append(name)
+            if len(self.cover.repositories) > MOST_REPOSITORIES:
+                raise _too_much()
+        else:
+            (self.cover.folders if is_folder else self.cover.files).append(name)
+        if is_folder:
+            self._enter(folder_fd, entry, name, depth, partial(self.look_inside, shown=is_git), hide=is_git)
+        else:
+            self._note(entry)
+        return not is_git
+
+    def _enter(
+        self, parent_fd: int, entry: "os.DirEntry[str]", name: str, depth: int, look: _Look, *, hide: bool = True
+    ) -> bool:
+        """One folder further down; `hide` it if we may not read it, because a program could change its mode."""
+        if depth >= DEEPEST:
+            message = f"{self._what} has more than {DEEPEST} folders below each other, so no command is run in it."
+            raise _GivenUpError(ToolErrorCode.UNAVAILABLE, message)
+        try:
+            folder = open_beneath(parent_fd, (entry.name,), os.O_RDONLY | os.O_DIRECTORY)
+        except PermissionError:
+            if hide:
+                self._hide_closed(entry, name)
+            return True
+        except OSError:  # it was there a moment ago
+            return False
+        with closing(folder):
+            return look(folder, f"{name}/", depth + 1)
+
+    def _entries(self, folder_fd: int) -> "list[os.DirEntry[str]]":
+        self._check_time()
+        with os.scandir(folder_fd) as found:
+            return sorted(found, key=lambda each: each.name)
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self._deadline:
+            message = f"{self._what} is too large to be looked through for denied files in the time of one command."
+            raise _GivenUpError(ToolErrorCode.TIMEOUT, message)
+
+    def _is_denied(self, name: str) -> bool:
+        try:
+            return self._denied is not None and self._denied(name)
+        except Exception:  # noqa: BLE001 - a rule that breaks must not open the door
+            return True
+
+    def _note(self, entry: "os.DirEntry[str]") -> None:
+        """Remember a denied file that has other names."""
+        if self._denied is not None:
+            with suppress(FileNotFoundError):
+                status = entry.stat(follow_symlinks=False)
+                if status.st_nlink > 1:
+                    self._linked.add(_identity(status))
+
+    def _keep_settings(self, entry: "os.DirEntry[str]", name: str) -> None:
+        """Let what the agent itself is set by stay as it is, under all of its names."""
+        self.cover.settings.append(name)
+        self.cover.inodes[name] = entry.inode()
+        if len(self.cover.settings) > MOST_REPOSITORIES:
+            raise _too_much()
+        self._note(entry)
+
+    def _hide_closed(self, entry: "os.DirEntry[str]", name: str) -> None:
+        if self._denied is None:
+            try:
+                entry.stat(follow_symlinks=False)
+            except OSError:  # nobody can reach it, and so it cannot be mounted over
+                return
+        self.cover.folders.append(name)
+        self.cover.inodes[name] = entry.inode()
+
+    def _hide_way_out(self, entry: "os.DirEntry[str]", name: str) -> None:
+        with suppress(FileNotFoundError):
+            entry.stat(follow_symlinks=False)
+            self.cover.files.append(name)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _too_much() -> _GivenUpError:
+    message = (
+        f"The workspace has more than {MOST_COVERED} denied files or folders, or {MOST_REPOSITORIES}"
+        " repositories, so no command is run in it: move what is not needed out of it."
+    )
+    return _GivenUpError(ToolErrorCode.UNAVAILABLE, message)
+
+
+_LONGEST_POINTER = 10_000
+"""Bytes of the small files in which git says where a linked worktree belongs."""
+
+_LOCK_POLL_S = 0.01
+
+
+@contextmanager
+def protected_git(root_fd: int, deadline: float) -> Iterator[ToolError | None]:
+    """See to it that there is a `.git` that can be made read-only, or say why there is none.
+
+    Where there is no repository it is an empty folder. Commands of several runs share it by a lock on `root_fd`, and
+    the last one takes it away; one that a killed run left behind is taken away as well. On a file system without locks
+    it stays.
+    """
+    problem = _shared_lock(root_fd, deadline)
+    if problem is not None:
+        yield problem
+        return
+    try:
+        problem = _made_placeholder(root_fd)
+        yield problem
+    finally:
+        with suppress(OSError):
+            if problem is None:
+                fcntl.flock(root_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else needs it
+                os.rmdir(GIT_DIRECTORY, dir_fd=root_fd)
+        with suppress(OSError):
+            fcntl.flock(root_fd, fcntl.LOCK_UN)  # closing is not enough: a copy of this process may have the handle
+
+
+def remove_placeholder(root: str) -> None:
+    """Take away the empty `.git` that a command left whose run was killed, unless another command needs it."""
+    with suppress(OSError), closing(open_root(root)) as root_fd:
+        fcntl.flock(root_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rmdir(GIT_DIRECTORY, dir_fd=root_fd)
+
+
+def _shared_lock(root_fd: int, deadline: float) -> ToolError | None:
+    while True:
+        try:
+            fcntl.flock(root_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                message = "Another program has locked the workspace (flock), so no command is run in it: end that one."
+                return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+            time.sleep(_LOCK_POLL_S)
+        except OSError:  # a file system without locks
+            return None
+        else:
+            return None
+
+
+def _made_placeholder(root_fd: int) -> ToolError | None:
+    """Make an empty `.git` where there is none; why not, if it cannot be made or protected."""
+    try:
+        os.mkdir(GIT_DIRECTORY, dir_fd=root_fd)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        return None if error.errno == errno.EROFS else os_failure(error, "protect", GIT_DIRECTORY)
+    try:
+        status = os.stat(GIT_DIRECTORY, dir_fd=root_fd, follow_symlinks=False)
+    except OSError as error:
+        return os_failure(error, "protect", GIT_DIRECTORY)
+    if not stat.S_ISLNK(status.st_mode):
+        return None
+    message = "'.git' is a symbolic link, which cannot be made read-only, so no command is run in this workspace."
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+def linked_repository(root: str) -> str | None:
+    """The repository elsewhere of which `root` is a linked worktree, if that repository says so itself.
+
+    The pointer in the workspace could name any folder; only git has written the pointer back.
+    """
+    pointer = _line_of(os.path.join(root, GIT_DIRECTORY))
+    own = os.path.realpath(os.path.join(root, pointer.removeprefix("gitdir:").strip()))
+    if not pointer.startswith("gitdir:") or os.path.basename(os.path.dirname(own)) != "worktrees":
+        return None
+    repository = os.path.dirname(os.path.dirname(own))
+    back = os.path.realpath(_line_of(os.path.join(own, "gitdir")) or "/")
+    if back != os.path.join(root, GIT_DIRECTORY) or not os.path.isfile(os.path.join(repository, "HEAD")):
+        return None
+    return repository
+
+
+def _line_of(path: str) -> str:
+    """The text of a small regular file, "" where there is none."""
+    folder, name = os.path.split(path)
+    with suppress(OSError, ValueError), closing(open_root(folder)) as parent:
+        handle, _ = open_regular(parent, (name,), os.O_RDONLY)
+        with closing(handle):
+            return os.fsdecode(os.read(handle, _LONGEST_POINTER)).strip().replace("\0", "")
+    return ""
+
+
+SET_ASIDE: Final = f"{SETTINGS_FILE}.untrusted"
+"""The name of what a command, or somebody else meanwhile, has made in place of the settings. Nobody reads it."""
+
+
+@contextmanager
+def kept_settings(root_fd: int) -> Iterator[None]:
+    """Set aside what a command has made in the place of the settings, where none could be made read-only."""
+    before = _unmounted(root_fd)
+    try:
+        yield
+    finally:
+        if before is not None and _unmounted(root_fd) != before:
+            with suppress(OSError):
+                os.rename(SETTINGS_FILE, SET_ASIDE, src_dir_fd=root_fd, dst_dir_fd=root_fd)
+
+
+def _unmounted(root_fd: int) -> int | None:
+    """The number of the link in the settings' place, 0 for nothing; None for what can be, and so is, made read-only."""
+    try:
+        status = os.stat(SETTINGS_FILE, dir_fd=root_fd, follow_symlinks=False)
+    except OSError:
+        return 0
+    return status.st_ino if stat.S_ISLNK(status.st_mode) else None

@@ -1,0 +1,360 @@
+"""The database of a workspace: opened, made where there is none, and never misread.
+
+It is a file of the workspace's own, or its part of a PostgreSQL database where `MENDGRAPH_STORE_URL` names one.
+SQL that is for both has "?" for values, `RETURNING id` and `ON CONFLICT DO NOTHING`, and no functions of one alone.
+"""
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from urllib.parse import quote
+
+from mendgraph.nodes.execute_tools.files.change_records import RecordError
+from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
+from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
+
+if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase
+
+FILE_NAME = "store.sqlite"
+
+APPLICATION_ID: Final = int.from_bytes(b"mend")
+"""Marks a file as ours. Source: sqlite.org/pragma.html#pragma_application_id."""
+
+FINGERPRINT: Final = "ffbfabf761433385"
+"""What of the tables and of all stored types belongs to this format; `tests/graph/machine/test_state.py` compares it."""
+
+PAGE_BYTES: Final = 8_192
+"""Checkpoints of one or two kB fill such pages; of SQLite's own 4,096 they would leave half empty."""
+
+LONGEST_WAIT_S: Final = 10.0
+"""How long a statement waits for a lock that another connection holds."""
+
+_BUSY_PAUSE_S: Final = 0.01
+
+MOST_NAMES: Final = 200
+
+_LOOK_WAIT_S: Final = 0.2
+"""A shell waits for its completion."""
+
+_REASONS: Final[dict[int, str]] = {
+    sqlite3.SQLITE_FULL: "the disk is full. Make room and try again",
+    sqlite3.SQLITE_IOERR: "the disk is full or reports an error. Make room, or have it checked, and try again",
+    sqlite3.SQLITE_BUSY: f"another process has held it for more than {LONGEST_WAIT_S:g} s. End it, or try again",
+    sqlite3.SQLITE_LOCKED: "it is at work for somebody else. Try again",
+    sqlite3.SQLITE_READONLY: "it may only be read. Allow yourself to write it and its folder",
+    sqlite3.SQLITE_PERM: "the file permissions do not allow it. Allow yourself to write it and its folder",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened. Allow yourself to write it and its folder",
+}
+
+
+class StoreError(RecordError):
+    """The database cannot be read or written; the text is one sentence or two, with the remedy."""
+
+
+class UnreadableValueError(StoreError):
+    """A stored value cannot be read: it is damaged, or (`is_damage` is false) of another version of mendgraph."""
+
+    def __init__(self, message: str, *, is_damage: bool = True) -> None:
+        super().__init__(message)
+        self.is_damage = is_damage
+
+
+class Rows(Protocol):
+    """What a statement gives."""
+
+    def fetchone(self) -> Any:
+        """The next row, None after the last one."""
+
+    def fetchall(self) -> list[Any]:
+        """The rows that are left."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rows that are left, one by one."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows were changed."""
+
+
+class Database(Protocol):
+    """What both databases can do. Outside of `transaction` each statement is one of its own."""
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
+        """What the statement gives for these values, which stand where it says "?"."""
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
+        """Execute it for each of the rows."""
+
+    def close(self) -> None:
+        """Nothing is read or written any more."""
+
+
+def open_database(folder: str) -> Database:
+    """The database of the workspace whose folder of records this is, made where there is none; who opens it closes it.
+
+    What is committed is on the disk. Any thread may use it, one at a time.
+
+    Raises:
+        StoreError: it is no database of ours, or one of another format, or cannot be used.
+    """
+    postgres = postgres_database(folder)
+    return open_file(folder) if postgres is None else postgres
+
+
+def postgres_database(folder: str) -> "PostgresDatabase | None":
+    """The workspace's part of the PostgreSQL database; None where it has a file of its own.
+
+    Raises:
+        StoreError: as `open_postgres`.
+    """
+    from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres, workspace_name
+
+    return open_postgres(STORE_TABLES, workspace_name(folder)) if uses_postgres() else None
+
+
+def open_postgres(tables: PostgresTables, workspace: str = "") -> "PostgresDatabase | None":
+    """The PostgreSQL database with these tables, made where they are missing; None where none is named.
+
+    `workspace` is whose rows the views mean; "" for tables that all workspaces share.
+
+    Raises:
+        StoreError: it cannot be used, or is not of this version, or the extra `postgres` is missing.
+    """
+    from mendgraph.nodes.execute_tools.store.postgres_url import postgres_url
+
+    url = postgres_url()
+    if url is None:
+        return None
+    from mendgraph.nodes.execute_tools.store.postgres_database import opened
+
+    return opened(url, tables, workspace)
+
+
+def open_file(folder: str) -> sqlite3.Connection:
+    """A connection to the database in this folder, which is made where there is none.
+
+    What is committed is on the disk. There is no transaction but those that a caller begins with `BEGIN IMMEDIATE`.
+    Any thread may use the connection, one at a time; who opens it closes it.
+
+    Raises:
+        StoreError: the file is no database of ours, or one of another format, or cannot be used.
+    """
+    path = os.path.join(folder, FILE_NAME)
+    with store_errors(path):
+        connection = connect_to(path)
+        try:
+            _prepare(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def connect_to(path: str) -> sqlite3.Connection:
+    """A connection to the database in a file of ours, for any thread, one at a time; who opens it closes it.
+
+    Text that is no UTF-8 comes out with marks in the place of the damage, so that the other rows can be read.
+
+    Raises:
+        sqlite3.Error: it cannot be opened.
+        StoreError: it is a link, a pipe or a device.
+    """
+    check_file(path)
+    connection = sqlite3.connect(path, timeout=LONGEST_WAIT_S, isolation_level=None, check_same_thread=False)
+    connection.text_factory = _text
+    return connection
+
+
+def run_names(root: str, base: str | None = None) -> list[tuple[str, str]]:
+    """The newest runs of the workspace at `root`, each with its task; none where they cannot be read.
+
+    `base` as in `run_folder`.
+    """
+    with suppress(sqlite3.Error, StoreError, OSError, RuntimeError):
+        folder = workspace_folder_path(root, base)
+        path = os.path.join(folder, FILE_NAME)
+        from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name, postgres_url
+
+        url = postgres_url()
+        if url is not None:
+            from mendgraph.nodes.execute_tools.store.postgres_database import names_of_runs
+
+            workspace = known_workspace_name(folder)
+            return names_of_runs(url, workspace, MOST_NAMES) if workspace else []
+        if os.path.isfile(path):
+            # Beside a log of changes its files are there already; without one SQLite would make some to look.
+            way = "mode=ro" if os.path.exists(f"{path}-wal") else "immutable=1"
+            check_file(path)
+            with closing(sqlite3.connect(f"file:{quote(path)}?{way}", timeout=_LOOK_WAIT_S, uri=True)) as database:
+                found = database.execute(
+                    "SELECT run_id, task FROM runs ORDER BY updated DESC, id DESC LIMIT ?", (MOST_NAMES,)
+                )
+                return [(str(run_id), str(task)) for run_id, task in found]
+    return []
+
+
+def check_file(path: str) -> None:
+    """Refuse what SQLite would wait for without an end, and what leads elsewhere; a file that is not there is fine.
+
+    Raises:
+        StoreError: it is a link, a pipe, a device or a folder.
+    """
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            message = (
+                f"The database {quoted(path)} is a link, a pipe, a device or a folder, and a file is needed: put the"
+                f" file itself there, or set {DATA_DIR_VARIABLE} to another folder."
+            )
+            raise StoreError(message)
+
+
+def refuse_programs(connection: sqlite3.Connection, path: str) -> None:
+    """Refuse a file with triggers or views, which are none of ours: they would run with each statement.
+
+    Raises:
+        StoreError: it has some.
+    """
+    connection.execute("PRAGMA trusted_schema = OFF")
+    found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone()
+    if found:
+        message = (
+            f"The database {quoted(path)} has the trigger or view {quoted(str(found[0]))}, which mendgraph never makes:"
+            " somebody else has changed it. Put a backup in its place, or move it away."
+        )
+        raise StoreError(message)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+@contextmanager
+def store_errors(path: str) -> Iterator[None]:
+    """Whatever the database at `path` or the disk refuses comes out as a `StoreError`.
+
+    PostgreSQL's says so itself.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(_sentence(error, path)) from error
+    except UnicodeDecodeError as error:  # SQLite's own words about a damaged schema
+        raise StoreError(_damaged(path, "its tables have no names")) from error
+    except UnicodeEncodeError as error:
+        message = f"The database {quoted(path)} cannot hold a name with half a character: {quoted(str(error.object))}."
+        raise StoreError(message) from error
+    except OSError as error:
+        raise StoreError(os_failure(error, "use the database", path).message) from error
+
+
+@contextmanager
+def transaction(database: Database) -> Iterator[None]:
+    """All of what is done inside, or none of it; it is on the disk afterwards."""
+    if not isinstance(database, sqlite3.Connection):
+        with cast("PostgresDatabase", database).transaction():
+            yield
+        return
+    connection = database
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # a full disk may have rolled it back already
+            connection.execute("ROLLBACK")
+        raise
+
+
+def write_ahead(connection: sqlite3.Connection) -> None:
+    """Let the database of this connection have a write-ahead log.
+
+    Where others do the same at that moment SQLite says at once that it is busy, and waits for none of them.
+    """
+    latest = monotonic_s() + LONGEST_WAIT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if _code(error) != sqlite3.SQLITE_BUSY or monotonic_s() > latest:
+                raise
+            pause(_BUSY_PAUSE_S)
+        else:
+            return
+
+
+def _prepare(connection: sqlite3.Connection, path: str) -> None:
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA fullfsync = ON")  # macOS: through the disk's own cache, as fsync does elsewhere
+    if _is_empty(connection):
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        write_ahead(connection)
+        with transaction(connection):
+            if _is_empty(connection):  # nobody was faster
+                _make_tables(connection)
+    _check_format(connection, path)
+    refuse_programs(connection, path)
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    return not _number(connection, "PRAGMA application_id") and not _number(
+        connection, "SELECT count(*) FROM sqlite_master"
+    )
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    for statement in SQLITE_TABLES:
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _check_format(connection: sqlite3.Connection, path: str) -> None:
+    elsewhere = f"set {DATA_DIR_VARIABLE} to another folder"
+    if _number(connection, "PRAGMA application_id") != APPLICATION_ID:
+        message = f"The file {quoted(path)} is not a database of mendgraph: move it away, or {elsewhere}."
+        raise StoreError(message)
+    found = _number(connection, "PRAGMA user_version")
+    if found > FORMAT:
+        message = (
+            f"The database {quoted(path)} was written by a newer mendgraph (format {found}, this one knows {FORMAT}):"
+            f" update mendgraph, or {elsewhere}."
+        )
+        raise StoreError(message)
+    if found < FORMAT:
+        message = (
+            f"The database {quoted(path)} was written by an older mendgraph (format {found}, this one knows {FORMAT}),"
+            f" whose runs this one cannot read: finish them with that version, or move the file away, or {elsewhere}."
+        )
+        raise StoreError(message)
+
+
+def _number(connection: sqlite3.Connection, question: str) -> int:
+    (answer,) = connection.execute(question).fetchone()
+    return int(answer)
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary code of an extended one."""
+    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
+
+
+def _sentence(error: sqlite3.Error, path: str) -> str:
+    code = _code(error)
+    if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+        return _damaged(path, str(error))
+    reason = _REASONS.get(code, f"{str(error).rstrip('.')}. Try again, or move it away and begin with a new one")
+    return f"The database {quoted(path)} cannot be used: {reason}."
+
+
+def _damaged(path: str, reason: str) -> str:
+    return (
+        f"The database {quoted(path)} is damaged, or no database at all ({reason}): put a backup in its place, or"
+        " move it away and begin with a new one."
+    )

@@ -1,0 +1,183 @@
+"""Where a run keeps what is its own: a private folder for each thread, outside of the workspace."""
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import stat
+from contextlib import suppress
+
+from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
+from mendgraph.nodes.execute_tools.files.handles import closing
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+DATA_DIR_VARIABLE = "MENDGRAPH_DATA_DIR"
+"""Names the folder that holds `runs/`, `workspaces/` and `spending/` instead of the user's data folder."""
+
+RUNS = "runs"
+WORKSPACES = "workspaces"
+SPENDING = "spending"
+Identity = tuple[int, int]
+"""Device and inode number."""
+
+_LONGEST_PREFIX = 40
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def run_folder(thread_id: str, base: str | None = None) -> str | ToolError:
+    """The absolute path of this thread's folder, which is there and which nobody else may enter.
+
+    It lies at `<base>/runs/`; without `base`, `MENDGRAPH_DATA_DIR` says where, or the user's data folder it is. A
+    link, a file or somebody else's folder in its place is refused; a folder of ours that others may enter is closed.
+    """
+    return _private_folder(RUNS, folder_name(thread_id), "run's folder", base)
+
+
+def run_folder_path(thread_id: str, base: str | None = None) -> str:
+    """Where this thread's folder is, or will be. Nothing is made."""
+    return os.path.join(os.path.abspath(base or data_folder()), RUNS, folder_name(thread_id))
+
+
+def remove_run_folder(thread_id: str, base: str | None = None) -> int:
+    """Remove this thread's folder with all that is in it, where there is one; how many bytes its files had.
+
+    Raises:
+        OSError: it, or something in it, could not be removed.
+    """
+    name = folder_name(thread_id)
+    try:
+        runs = os.open(os.path.dirname(run_folder_path(thread_id, base)), _DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return 0
+    with closing(runs), suppress(FileNotFoundError):
+        if not stat.S_ISDIR(os.stat(name, dir_fd=runs, follow_symlinks=False).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        walked = ((file, folder) for _, _, files, folder in os.fwalk(name, dir_fd=runs) for file in files)
+        size = sum(os.stat(file, dir_fd=folder, follow_symlinks=False).st_size for file, folder in walked)
+        shutil.rmtree(name, dir_fd=runs)
+        return size
+    return 0
+
+
+def workspace_folder(root: str, base: str | None = None) -> str | ToolError:
+    """The absolute path of the folder for what belongs to the workspace at `root`, otherwise as `run_folder`.
+
+    It lies at `<base>/workspaces/`. Every name of one workspace leads to one folder.
+    """
+    return _private_folder(WORKSPACES, _workspace_name(root), "workspace's data folder", base)
+
+
+def workspace_folder_path(root: str, base: str | None = None) -> str:
+    """Where the workspace's data folder is, or will be. Nothing is made."""
+    return os.path.join(os.path.abspath(base or data_folder()), WORKSPACES, _workspace_name(root))
+
+
+def spending_folder(base: str | None = None) -> str | ToolError:
+    """The absolute path of the folder for what all workspaces have spent, otherwise as `run_folder`."""
+    return _private_folder(SPENDING, "", "spending book's folder", base)
+
+
+def records_folders(base: str | None = None) -> tuple[str, ...]:
+    """Where the folders of all threads are, or will be, of all workspaces, and of the spending book. Makes nothing."""
+    base = os.path.abspath(base or data_folder())
+    return tuple(os.path.join(base, kind) for kind in (RUNS, WORKSPACES, SPENDING))
+
+
+def folder_identity(path: str) -> Identity | None:
+    """The folder that the name leads to, however its links go; None where nothing is there."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def folder_name(thread_id: str) -> str:
+    """A name for the thread's folder: a readable beginning made of harmless characters, and a hash that is its own."""
+    return _name(thread_id, thread_id.encode("utf-8", "surrogatepass"), "run")
+
+
+def _workspace_name(root: str) -> str:
+    real = os.path.realpath(root)
+    return _name(os.path.basename(real), os.fsencode(real), "workspace")
+
+
+def _name(readable: str, whole: bytes, otherwise: str) -> str:
+    prefix = re.sub(r"[^A-Za-z0-9_]+", "-", readable[:_LONGEST_PREFIX]).strip("-") or otherwise
+    return f"{prefix}-{hashlib.sha256(whole).hexdigest()[:16]}"
+
+
+def _private_folder(kind: str, name: str, said: str, base: str | None) -> str | ToolError:
+    try:
+        base = os.path.abspath(base or data_folder())
+    except RuntimeError:
+        message = f"There is no home folder to keep runs in: set {DATA_DIR_VARIABLE} to a folder of your own."
+        return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+    path = os.path.join(base, kind, name)
+    try:
+        if not os.path.isdir(base):
+            with suppress(FileExistsError):
+                os.makedirs(base, mode=0o700)
+        with closing(os.open(base, _DIRECTORY)) as base_fd, closing(_open_private(kind, base_fd)) as kind_fd:
+            if name:
+                with closing(_open_private(name, kind_fd)):
+                    return path
+            return path.rstrip("/")
+    except _NotOursError:
+        message = (
+            f"The {said} {quoted(path)} cannot be used: it, or the folder above it, is a link, a file, or"
+            f" belongs to somebody else. Remove it, or set {DATA_DIR_VARIABLE} to a folder of your own."
+        )
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+    except OSError as error:
+        return os_failure(error, f"make the {said}", path)
+    except ValueError:
+        message = f"The {said} cannot be {quoted(path)}: no folder can have this name."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+class _NotOursError(Exception):
+    """Something else is where the folder belongs."""
+
+
+def data_folder() -> str:
+    """The folder that holds all of this where nobody names another one.
+
+    Raises:
+        RuntimeError: the user has no home.
+    """
+    folder = os.environ.get(DATA_DIR_VARIABLE)
+    if folder:
+        return os.path.expanduser(folder)
+    from platformdirs import user_data_dir
+
+    return user_data_dir("mendgraph", appauthor=False)
+
+
+def _open_private(name: str, parent_fd: int) -> int:
+    """A handle of the folder, made where there is none, that is ours alone."""
+    try:
+        status = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=parent_fd)
+            os.fsync(parent_fd)  # what will be kept in there is worth nothing if the folder itself is lost
+        status = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
+    if not stat.S_ISDIR(status.st_mode):
+        raise _NotOursError
+    descriptor = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent_fd)
+    try:
+        _make_private(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _make_private(descriptor: int) -> None:
+    status = os.fstat(descriptor)
+    if status.st_uid != os.geteuid():
+        raise _NotOursError
+    if status.st_mode & 0o777 != 0o700:
+        os.fchmod(descriptor, 0o700)

@@ -1,0 +1,190 @@
+"""Files that no tool reaches: ours beside the spending book, the user's configuration, a workspace's settings.
+
+A workspace's settings are somebody else's: the file is opened by handle, no link is followed, nothing is waited for,
+and little of it is read. The mark by which the user trusts them lies with the other records of the workspace, where no
+run can reach it, and holds the hash of the file that was trusted, so that another file needs a mark of its own.
+"""
+
+import errno
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import BinaryIO, Final
+
+from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
+from mendgraph.nodes.execute_tools.files.handles import closing, open_regular as open_in_workspace, open_root
+from mendgraph.nodes.execute_tools.store.run_folder import spending_folder, workspace_folder, workspace_folder_path
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+MOST_BYTES: Final = 1_000_000
+"""No file that a person writes by hand is larger."""
+
+LONGEST_LINE: Final = 64_000_000
+"""Bytes of a line of a file that has one record on each: a task, or a result with its whole answer."""
+
+_NEW_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def spending_file(name: str, base: str | None = None) -> str | ToolError:
+    """The absolute path of our file of this name, which is there, empty if it is new, and which only its owner may use.
+
+    It lies in `spending/` of `base`, of what `MENDGRAPH_DATA_DIR` names, or of the user's data folder. One that is
+    there is not opened: to close it again would end the locks that other connections of this process have on it.
+    Source: SQLite, "How To Corrupt An SQLite Database File", section 2.2.
+    """
+    folder = spending_folder(base)
+    if isinstance(folder, ToolError):
+        return folder
+    path = os.path.join(folder, name)
+    try:
+        with closing(os.open(path, _NEW_FILE, 0o600)):
+            return path
+    except FileExistsError:
+        if os.path.isdir(path):
+            return os_failure(IsADirectoryError(errno.EISDIR, ""), "open", path)
+        if os.access(path, os.R_OK | os.W_OK):
+            return path
+        return os_failure(PermissionError(errno.EACCES, ""), "open", path)
+    except OSError as error:
+        return os_failure(error, "open", path)
+
+
+def configuration_file(name: str) -> str | ToolError:
+    """Where the user's configuration file of this name is, or would be; NOT_FOUND for a user without a home."""
+    from platformdirs import user_config_dir
+
+    try:
+        return os.path.join(user_config_dir("mendgraph", appauthor=False), name)
+    except RuntimeError:
+        message = f"There is no home folder in which {name} could be."
+        return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
+
+def absolute_name(path: str) -> str:
+    """The absolute name of what the user named, `~` included."""
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def open_regular(path: str) -> BinaryIO:
+    """The file, open for reading. Nothing is waited for.
+
+    Raises:
+        OSError: it cannot be opened, or is a directory (EISDIR), a pipe, a socket or a device (ENXIO).
+    """
+    descriptor = os.open(path, _READ)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.ENXIO, "")
+
+
+def lines_of(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """The lines of a file, each with its end; an error calls the file `name`.
+
+    Raises:
+        OSError: it cannot be read, or a line has more than `LONGEST_LINE` bytes.
+    """
+    while line := file.readline(LONGEST_LINE + 1):
+        if len(line) > LONGEST_LINE:
+            raise OSError(0, f"a line of {name} has more than {LONGEST_LINE:,} bytes")
+        yield line
+
+
+def read_bytes(path: str, most: int = MOST_BYTES, name: str = "") -> bytes | ToolError:
+    """All of a regular file that has `most` bytes at most; an error calls it `name`, by default its path."""
+    name = name or path
+    try:
+        with open_regular(path) as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        return os_failure(error, "read", name)
+    if len(data) > most:
+        message = f"Cannot read {quoted(name)}: it has more than {most:,} bytes."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    return data
+
+
+def read_user_file(path: str) -> str | ToolError:
+    """The text of a small file that the user wrote: UTF-8, `MOST_BYTES` at most."""
+    data = read_bytes(os.path.expanduser(path))
+    if isinstance(data, ToolError):
+        return data
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = f"Cannot read {quoted(path)}: it is no UTF-8 text (byte {error.start})."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+SETTINGS_FILE: Final = ".mendgraph.toml"
+"""In the workspace's own folder; no other one is looked for."""
+
+MOST_SETTINGS_BYTES: Final = 64_000
+"""Some hundred settings would fit."""
+
+_MARK: Final = "trusted-settings"
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def read_settings_file(root: str) -> bytes | ToolError | None:
+    """What the workspace's file holds; None where there is none."""
+    try:
+        with closing(open_root(root)) as folder:
+            descriptor, _ = open_in_workspace(folder, (SETTINGS_FILE,), os.O_RDONLY)
+            with os.fdopen(descriptor, "rb") as file:
+                data = file.read(MOST_SETTINGS_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ESTALE:
+            message = f"Cannot read {quoted(SETTINGS_FILE)}: it is a symbolic link, and none is followed."
+            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        return os_failure(error, "read", SETTINGS_FILE)
+    if len(data) > MOST_SETTINGS_BYTES:
+        message = f"Cannot read {quoted(SETTINGS_FILE)}: it has more than {MOST_SETTINGS_BYTES:,} bytes."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    return data
+
+
+def hash_of(data: bytes) -> str:
+    """What a file is known by."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def trusted_hash(root: str) -> str:
+    """The hash of the file that the user trusts in this workspace, "" where there is none."""
+    try:
+        text = read_user_file(os.path.join(workspace_folder_path(root), _MARK))
+    except RuntimeError:  # no home
+        return ""
+    return text.strip() if isinstance(text, str) and _SHA256.fullmatch(text.strip()) else ""
+
+
+def trust(root: str, sha256: str) -> ToolError | None:
+    """Remember that the user trusts the workspace's file with this hash, and no other any more; "" for none."""
+    folder = workspace_folder(root)
+    if isinstance(folder, ToolError):
+        return folder
+    path = os.path.join(folder, _MARK)
+    try:
+        if not sha256:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+            return None
+        with os.fdopen(os.open(path, _NEW, 0o600), "w", encoding="ascii") as file:
+            file.write(f"{sha256}\n")
+    except OSError as error:
+        return os_failure(error, "write", path)
+    return None
+
+
+def is_one_of(root: str, folders: tuple[str, ...]) -> bool:
+    """Whether one of these absolute names, `~` allowed, leads to this very folder."""
+    own = os.path.realpath(root)
+    return any(os.path.realpath(os.path.expanduser(each)) == own for each in folders)

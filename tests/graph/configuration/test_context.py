@@ -1,0 +1,283 @@
+"""The form that Studio shows: described, bounded, and handed on to the rooms whole."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
+from mendgraph.nodes.call_model.budget import APILimits
+from mendgraph.nodes.call_model.ledger import RunLimits
+from mendgraph.nodes.call_model.prices import Price
+from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit, RetryPolicy
+from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
+from mendgraph.nodes.loop_check.repetition import LoopConfig
+from mendgraph.nodes.records import EditForm, JsonMap, Profile, Protocol
+
+SCHEMA = AgentContext.model_json_schema()["properties"]
+
+
+@pytest.mark.parametrize("name", AgentContext.model_fields)
+def test_every_field_says_what_it_is_and_has_a_default(name: str) -> None:
+    assert SCHEMA[name]["description"].endswith(".")
+    assert "default" in SCHEMA[name]
+
+
+def test_the_defaults_are_those_of_the_rooms() -> None:
+    context = AgentContext()
+    assert context.limits() == RunLimits(wrap_up=True)
+    assert context.healing(Profile()) == SelfHealingConfig()
+    assert context.loop() == LoopConfig()
+
+
+def test_every_limit_is_handed_on() -> None:
+    limits: JsonMap = {
+        "max_calls_per_session": 1,
+        "max_calls_per_turn": 2,
+        "max_input_tokens_per_session": 3,
+        "max_output_tokens_per_session": 4,
+        "max_input_tokens_per_turn": 5,
+        "max_output_tokens_per_turn": 6,
+        "max_output_tokens_per_call": 70,
+        "max_steps": 8,
+        "max_steps_soft": True,
+        "max_seconds": 9.5,
+        "max_cost_usd": 10.5,
+        "max_tokens_per_day": 11,
+        "max_cost_usd_per_day": 12.5,
+        "account": "batch/nightly",
+        "account_days": True,
+        "max_tokens_per_account": 13,
+        "max_cost_usd_per_account": 14.5,
+        "wrap_up": False,
+    }
+    of_a_turn = {name: limits[name] for name in RunLimits.model_fields if name != "api"}
+    assert AgentContext(**limits).limits() == RunLimits(api=APILimits(1, 2, 3, 4), **of_a_turn)
+    assert set(limits) == {*APILimits._fields, *of_a_turn}
+
+
+def test_every_number_of_healing_and_loop_control_is_handed_on() -> None:
+    context = AgentContext(
+        max_healing_attempts=5,
+        max_schema_repairs=4,
+        repeat_window=7,
+        loop_repeat_threshold=6,
+        loop_override_retries=9,
+        max_failed_tries=8,
+    )
+    assert context.healing(Profile()) == SelfHealingConfig(max_retries=5, max_schema_repairs=4)
+    assert context.loop() == LoopConfig(window=7, threshold=6, max_overrides=9, max_failed_tries=8)
+
+
+@pytest.mark.parametrize(("tries", "claims"), [(1, 1), (2, 1), (3, 1), (4, 2), (5, 3), (100, 98)])
+def test_a_small_model_is_met_with_the_facts_as_often_as_it_has_tries_for(tries: int, claims: int) -> None:
+    context = AgentContext(max_failed_tries=tries)
+    assert context.healing(Profile(small=True)) == SelfHealingConfig(max_claims=claims)
+    assert context.healing(Profile(small=False)) == SelfHealingConfig(max_claims=1)
+
+
+@pytest.mark.parametrize(
+    ("field", "too_little", "too_much"),
+    [
+        ("workspace", "", None),
+        ("mode", "write", None),
+        ("protocol", "xml", None),
+        ("edit_form", "diff", None),
+        ("temperature", -0.1, 2.1),
+        ("seed", -1, 2**31),
+        ("request_timeout_s", 0, 3_601),
+        ("provider_retries", -1, 11),
+        ("max_calls_per_session", 0, None),
+        ("max_calls_per_turn", 0, MAX_CALLS_PER_TURN_LIMIT + 1),
+        ("max_input_tokens_per_session", 0, None),
+        ("max_output_tokens_per_session", 0, None),
+        ("max_input_tokens_per_turn", 0, None),
+        ("max_output_tokens_per_turn", 0, None),
+        ("max_output_tokens_per_call", 15, None),
+        ("max_steps", 0, None),
+        ("max_seconds", 0, None),
+        ("max_cost_usd", 0, None),
+        ("usd_per_million_input", -1, None),
+        ("usd_per_million_output", -1, None),
+        ("account", "a\nb", "x" * 201),
+        ("max_tokens_per_account", 0, 2**53 + 1),
+        ("max_cost_usd_per_account", 0, None),
+        ("max_healing_attempts", -1, 21),
+        ("max_schema_repairs", -1, 21),
+        ("repeat_window", 1, 51),
+        ("loop_repeat_threshold", 1, 51),
+        ("loop_override_retries", -1, 51),
+        ("read_max_lines", 0, None),
+        ("tool_timeout_s", 0, 3_601),
+        ("answer_schema", "object", None),
+        ("tool_timeouts_s", {"t": 0}, {"t": "long"}),
+        ("tool_retries", -1, 11),
+        ("tool_retry_backoff_s", -1, 61),
+        ("tool_quotas", {"t": -1}, None),
+        ("tool_calls_per_minute", {"t": 0}, None),
+        ("offer", "some", None),
+        ("allowed_programs", "make", None),
+        ("checks", "pytest", None),
+        ("checks_timeout_s", 0, 3_601),
+        ("max_failed_tries", 0, 101),
+        ("evidence", "perhaps", None),
+        ("read_ahead", "perhaps", None),
+        ("base_url", "https://user:password@host/v1", "https://key@host/v1"),
+        ("max_calls_per_turns", 5, None),
+    ],
+)
+def test_what_is_out_of_bounds_is_refused(field: str, too_little: Any, too_much: Any) -> None:
+    for value in [too_little, *([too_much] if too_much is not None else [])]:
+        with pytest.raises(ValidationError):
+            AgentContext.model_validate({field: value})
+
+
+@pytest.mark.parametrize("field", [name for name in AgentContext.model_fields if "max_" in name or "usd_" in name])
+def test_no_limit_is_infinite_or_no_number(field: str) -> None:
+    for value in (float("nan"), float("inf")):
+        with pytest.raises(ValidationError):
+            AgentContext.model_validate({field: value})
+
+
+def test_what_is_no_name_of_an_account_is_one_clear_sentence() -> None:
+    with pytest.raises(ValidationError, match="an account's name is empty, or has 1 to 200 printable characters"):
+        AgentContext(account="a\x07b")
+
+
+def test_a_context_is_a_value() -> None:
+    context = AgentContext(workspace="/w")
+    assert context == AgentContext(workspace="/w") != AgentContext()
+    with pytest.raises(ValidationError, match="frozen"):
+        context.workspace = "/x"  # type: ignore[misc] # this is what must not work
+
+
+SMALL, LARGE, TELLER = "qwen2.5-coder:1.5b", "gpt-5-mini", "qwen2.5-coder:14b"
+"""A small model; one that makes native calls; one that does not, and is not small."""
+
+
+@pytest.mark.parametrize(
+    ("choice", "model", "ways", "steps_down"),
+    [
+        ({}, SMALL, ("text", "blocks"), False),
+        ({}, LARGE, ("native", "replace"), False),
+        ({}, TELLER, ("text", "replace"), True),
+        ({}, "", ("native", "replace"), False),
+        ({"protocol": "native"}, SMALL, ("native", "blocks"), False),
+        ({"protocol": "text"}, LARGE, ("text", "replace"), True),
+        ({"protocol": "native"}, TELLER, ("native", "replace"), False),
+        ({"protocol": "text", "edit_form": "blocks"}, LARGE, ("text", "blocks"), False),
+        ({"protocol": "text", "edit_form": "replace"}, LARGE, ("text", "replace"), False),
+        ({"edit_form": "replace"}, SMALL, ("text", "replace"), False),
+        ({"edit_form": "patch"}, SMALL, ("text", "patch"), False),
+    ],
+)
+@pytest.mark.parametrize("embedded", [True, False])
+def test_the_profile_follows_the_model_unless_it_is_chosen(
+    choice: dict[str, Any], model: str, ways: tuple[str, str], steps_down: bool, embedded: bool
+) -> None:
+    protocol, edit_form = ways
+    assert AgentContext(**choice).profile(embedded, model) == Profile(
+        protocol=Protocol(protocol),
+        edit_form=EditForm(edit_form),
+        embedded=embedded,
+        family={SMALL: "qwen2.5-coder", TELLER: "qwen2.5-coder", LARGE: "gpt-5", "": ""}[model],
+        small=model == SMALL,
+        steps_down=steps_down,
+        reasoning=model == LARGE,
+    )
+
+
+def test_a_price_is_of_input_and_of_output() -> None:
+    prices = {"usd_per_million_input": 1.0, "usd_per_million_output": 2.0}
+    assert AgentContext().price() is None
+    assert AgentContext(**prices).price() == Price(input=1.0, output=2.0)
+    of_the_cache = {"usd_per_million_cached_input": 0.5, "usd_per_million_cache_write": 1.25}
+    assert AgentContext(**prices, **of_the_cache).price() == Price(
+        input=1.0, output=2.0, cached_input=0.5, cache_write=1.25
+    )
+    for name in prices:
+        with pytest.raises(ValidationError, match="are given together"):
+            AgentContext(**{name: 1.0})
+    for name in of_the_cache:
+        with pytest.raises(ValidationError, match=f"{name} needs usd_per_million_input"):
+            AgentContext(**{name: 0.5})
+
+
+def test_a_fallback_that_cannot_be_asked_is_refused_without_what_its_address_holds() -> None:
+    assert AgentContext(fallback_models=("local",)).fallback_models == ("local",)
+    with pytest.raises(ValidationError, match="Fallback model 1 has no address") as refused:
+        AgentContext(fallback_models=("m @ ftp://person:word@host",))
+    assert "word" not in str(refused.value)
+
+
+def test_a_small_models_account_is_worth_no_call() -> None:
+    assert AgentContext().limits(Profile(small=True)) == RunLimits(wrap_up=False)
+
+
+@pytest.mark.parametrize("name", ["max_calls_per_session", "max_input_tokens_per_session", "max_steps"])
+def test_a_limit_fits_into_a_checkpoint(name: str) -> None:
+    with pytest.raises(ValidationError, match=name):
+        AgentContext(**{name: 2**64})
+
+
+def test_the_rules_of_tool_calls_are_handed_on() -> None:
+    context = AgentContext(
+        mode="read-only",
+        tool_timeouts_s={"a": 2.5},
+        tool_retries=3,
+        tool_retry_backoff_s=0.25,
+        tool_quotas={"b": 4},
+        tool_calls_per_minute={"c": 5},
+    )
+    assert context.calls(frozenset({"a"})) == CallRules(
+        timeouts={"run_checks": 30.0, "a": 2.5},
+        retries=RetryPolicy(3, 0.25, ()),
+        allowed=frozenset({"a"}),
+        read_only=True,
+        rate_limits={"c": RateLimit(5, 60.0)},
+        quotas={"b": 4},
+    )
+
+
+def test_the_checks_of_an_answer_have_the_time_of_all_of_them() -> None:
+    context = AgentContext(checks=("make test", "make lint"), checks_timeout_s=90.0, tool_timeout_s=20.0)
+    assert context.calls(frozenset()).timeouts == {"run_checks": 200.0}
+    named = AgentContext(tool_timeouts_s={"run_checks": 5.0})
+    assert named.calls(frozenset()).timeouts == {"run_checks": 5.0}
+
+
+def test_kinds_of_files_are_written_with_or_without_their_dot() -> None:
+    assert AgentContext(allowed_extensions=("PY", ".md")).allowed_extensions == (".py", ".md")
+
+
+@pytest.mark.parametrize("kind", ["", ".", ".tar.gz", "a/b", " "])
+def test_what_is_no_extension_is_refused_and_opens_nothing(kind: str) -> None:
+    with pytest.raises(ValidationError, match="is no extension"):
+        AgentContext(allowed_extensions=(".py", kind))
+
+
+@pytest.mark.parametrize("url", ["https://api.example.com/v1", "http://127.0.0.1:8080/v1?user=a@b"])
+def test_an_address_without_login_is_fine(url: str) -> None:
+    assert AgentContext(base_url=url).base_url == url
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model_name": "other"}, "'model_name' cannot be given here: use model"),
+        ({"max_retries": 5}, "use provider_retries"),
+        ({"extra_body": {"model": "other"}}, "use the names of the single settings"),
+        ({"anthropic_api_url": "http://there.test"}, "chooses where calls go"),
+        ({"azure_ad_token": "t"}, "'azure_ad_token' holds a key: set it in the environment"),
+        ({"a": [{"aws_access_key_id": "t"}]}, "'aws_access_key_id' holds a key"),
+        ({"a": object()}, "only JSON values"),
+    ],
+)
+def test_settings_of_a_model_hold_no_other_model_endpoint_or_key(settings: JsonMap, words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        AgentContext(model_kwargs=settings)
+
+
+def test_settings_of_a_model_that_are_its_own_are_taken() -> None:
+    settings = {"top_k": 5, "thinking": {"budget_tokens": 2_000}, "prompt_cache_key": "x", "max_tokens_to_sample": 3}
+    assert AgentContext(model_kwargs=settings).model_kwargs == settings

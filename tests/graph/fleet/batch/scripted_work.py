@@ -1,0 +1,28 @@
+"""Orders, and work that does what a test says: executors are tested without runs."""
+
+from collections.abc import Callable
+
+from mendgraph.graph.fleet.batch.orders import TaskResult, Worked, WorkOrder, cancelled
+from mendgraph.graph.fleet.batch.tasks import BatchTask
+from mendgraph.graph.machine.build_arguments import SessionOptions
+from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.nodes.records import OutcomeKind
+
+Work = Callable[[WorkOrder, StopRequest, SessionOptions | None], Worked]
+
+
+def order(name: str) -> WorkOrder:
+    """An order of the task with this name."""
+    return WorkOrder("0a", BatchTask(id=name, prompt="p", workspace="/w"), "{}", f"/out/{name}")
+
+
+def done(given: WorkOrder) -> Worked:
+    """What comes of it where nothing happens."""
+    return Worked(TaskResult(id=given.task.id, kind=OutcomeKind.FINISHED, reason="answered", tries=given.tries))
+
+
+def waits(given: WorkOrder, stop: StopRequest, _: SessionOptions | None = None) -> Worked:
+    """Work that lasts until somebody stops it."""
+    while not stop.reason:
+        stop.wait(60)
+    return Worked(cancelled(given, stop.reason))

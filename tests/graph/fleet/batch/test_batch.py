@@ -1,0 +1,298 @@
+"""A batch in its folder: what is begun, what is written, what ends it. The work is scripted."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.graph.fleet.batch import batch as whole
+from mendgraph.graph.fleet.batch.batch import Batch, Terms, changed_since
+from mendgraph.graph.fleet.batch.batch_folder import BatchFolder, open_batch_folder
+from mendgraph.graph.fleet.batch.batch_result import BatchEnd, BatchResult, Tally
+from mendgraph.graph.fleet.batch.copies import Copy, Pinned
+from mendgraph.graph.fleet.batch.local import ThreadExecutor
+from mendgraph.graph.fleet.batch.orders import TaskResult, Worked, WorkOrder, failed
+from mendgraph.graph.fleet.batch.tasks import BatchTask
+from mendgraph.graph.spending.report import AccountSpent
+from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.nodes.execute_tools.files.failures import os_failure
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.graph.fleet.batch.scripted_work import done
+
+ERROR = ToolError(code=ToolErrorCode.RATE_LIMITED, message="The limit is reached.")
+
+
+class Watching:
+    """Writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def began(self, tally: Tally, total: int | None) -> None:
+        self.heard.append(f"{tally.done}/{total}")
+
+    def task_began(self, task_id: str) -> None:
+        self.heard.append(f"+{task_id}")
+
+    def task_ended(self, result: TaskResult) -> None:
+        self.heard.append(f"-{result.id} {result.reason}")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[BatchFolder]:
+    opened = open_batch_folder(str(tmp_path / "out"), {})
+    assert isinstance(opened, BatchFolder)
+    with opened:
+        yield opened
+
+
+@pytest.fixture
+def orders(monkeypatch: pytest.MonkeyPatch) -> list[WorkOrder]:
+    taken: list[WorkOrder] = []
+
+    def work(order: WorkOrder, _: StopRequest, __: object) -> Worked:
+        taken.append(order)
+        limited = order.task.prompt == "limit"
+        return Worked(failed(order, ERROR, "account_limit")) if limited else done(order)
+
+    monkeypatch.setattr("mendgraph.graph.fleet.batch.local.work", work)
+    return taken
+
+
+def task(name: str, prompt: str = "p") -> BatchTask:
+    return BatchTask(id=name, prompt=prompt, workspace="/nowhere")
+
+
+def batch(tasks: Any, folder: BatchFolder, terms: Terms | None = None, **options: Any) -> Batch:
+    total = len(tasks) if isinstance(tasks, list) else None
+    return Batch(tasks, folder, ThreadExecutor(1), terms or Terms(), pins={}, total=total, **options)
+
+
+def test_a_batch_is_watched_and_every_task_is_ordered_once(folder: BatchFolder, orders: list[WorkOrder]) -> None:
+    watching = Watching()
+    found = batch([task("a"), task("b")], folder).run(watching)
+    assert found == BatchResult(folder.batch, folder.path, BatchEnd.COMPLETE, "Each task has its result.", 2, Tally(2))
+    assert watching.heard == ["0/2", "+a", "-a answered", "+b", "-b answered"]
+    first = orders[0]
+    assert (first.folder, first.known_as) == (f"{folder.path}/work/a", task("a").sha256)
+    assert (first.given, first.trusted, first.own_settings) == ("{}", "", False)
+    assert first.without == (folder.path, f"{folder.path}/work")
+    again = Watching()
+    assert batch([task("a"), task("b"), task("c")], folder).run(again).tally == Tally(3)
+    assert again.heard == ["2/3", "+c", "-c answered"]
+    assert batch(iter([task("a")]), folder).run().total == 1
+
+
+def test_caps_are_those_of_the_batchs_own_account(folder: BatchFolder, orders: list[WorkOrder]) -> None:
+    terms = Terms(given={"max_steps": 3}, own_settings=True, trusted=lambda _: "ab", max_cost_usd=0.5)
+    batch([task("a")], folder, terms, work_folder="/copies").run()
+    (order,) = orders
+    assert order.folder == f"/copies/{folder.batch}/a"
+    assert order.trusted == "ab"
+    assert order.given == (
+        f'{{"max_steps": 3, "account": "batch/{folder.batch}", "max_cost_usd_per_account": 0.5,'
+        ' "max_tokens_per_account": null}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("spent", "words"),
+    [
+        (
+            AccountSpent(account="x", cost_usd=0.5),
+            "The limit of 0.5 USD for the whole batch is reached: 0.5000 USD are",
+        ),
+        (AccountSpent(account="x", tokens=9), "The limit of 9 tokens for the whole batch is reached: 9 are used."),
+        (ERROR, "The limit is reached."),
+    ],
+)
+def test_nothing_begins_once_the_cap_is_reached(
+    folder: BatchFolder,
+    orders: list[WorkOrder],
+    monkeypatch: pytest.MonkeyPatch,
+    spent: AccountSpent | ToolError,
+    words: str,
+) -> None:
+    monkeypatch.setattr(whole, "account_spent", lambda _: spent)
+    found = batch([task("a")], folder, Terms(max_cost_usd=0.5, max_tokens=9)).run()
+    assert (found.end, found.left, orders) == (BatchEnd.LIMIT, 1, [])
+    assert found.message.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("spent", "words"),
+    [
+        (
+            AccountSpent(account="x", tokens=8, cost_usd=0.25),
+            "another call: 0.2500 of 0.5 USD (--max-cost) and 8 of 9 tokens (--max-tokens) are used. Raise it. 2 tasks",
+        ),
+        (ERROR, "The limit is reached. 2 tasks"),
+    ],
+)
+def test_a_limit_that_a_task_meets_is_that_of_all(
+    folder: BatchFolder,
+    orders: list[WorkOrder],
+    monkeypatch: pytest.MonkeyPatch,
+    spent: AccountSpent | ToolError,
+    words: str,
+) -> None:
+    answers = iter([AccountSpent(account="x"), spent])
+    monkeypatch.setattr(whole, "account_spent", lambda _: next(answers))
+    watching = Watching()
+    terms = Terms(max_cost_usd=0.5, max_tokens=9)
+    found = batch([task("a", "limit"), task("b")], folder, terms).run(watching)
+    assert words in found.message
+    assert (found.end, found.tally.done, len(orders)) == (BatchEnd.LIMIT, 0, 1)
+    assert watching.heard == ["0/2", "+a", "-a account_limit"]
+    assert folder.done == {}
+
+
+def test_a_batch_that_is_cancelled_says_by_whom(folder: BatchFolder, orders: list[WorkOrder]) -> None:
+    stopped = batch(iter([task("a"), task("b")]), folder)
+
+    class Stopping(Watching):
+        def task_ended(self, result: TaskResult) -> None:
+            stopped.cancel("by the test")
+            super().task_ended(result)
+
+    found = stopped.run(Stopping())
+    assert (found.end, found.total, found.tally, len(orders)) == (BatchEnd.CANCELLED, None, Tally(1), 1)
+    assert found.message == "It was stopped by the test. Tasks are left: start the same batch again to go on."
+
+
+@pytest.mark.usefixtures("orders")
+@pytest.mark.parametrize("name", ["begin", "write"])
+def test_a_disk_that_is_full_ends_the_batch(folder: BatchFolder, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(BatchFolder, name, full)
+    found = batch([task("a"), task("b")], folder).run()
+    assert (found.end, found.tally.done) == (BatchEnd.FAILED, 0)
+    assert "No space left on device" in found.message or "full" in found.message
+
+
+@pytest.mark.parametrize("number", [28, 122])
+def test_a_disk_without_room_for_a_copy_or_a_patch_ends_the_batch_and_is_no_result(
+    folder: BatchFolder, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    full = os_failure(OSError(number, "full"), "copy", "a.py")
+    monkeypatch.setattr("mendgraph.graph.fleet.batch.local.work", lambda order, *_: Worked(failed(order, full)))
+    found = batch([task("a"), task("b")], folder).run()
+    told = f"{full.message} 2 tasks are left: put this right, and start the same batch again to go on."
+    assert (found.end, found.message, folder.done) == (BatchEnd.FAILED, told, {})
+    monkeypatch.setattr("mendgraph.graph.fleet.batch.local.work", lambda order, *_: done(order))
+    assert batch([task("a"), task("b")], folder).run().ok
+
+
+def test_a_copy_of_which_no_patch_could_be_made_is_not_removed(
+    folder: BatchFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(order: WorkOrder, *_: object) -> Worked:
+        return Worked(done(order).result.model_copy(update={"base": "c0ffee", "error": ERROR}))
+
+    monkeypatch.setattr("mendgraph.graph.fleet.batch.local.work", work)
+    for _ in range(2):  # neither now nor by what the next start tidies up
+        place = Path(folder.path, "work", "a")
+        place.mkdir(exist_ok=True)
+        batch([task("a")], folder, remove_copies=True).run()
+        assert place.exists()
+
+
+@pytest.mark.usefixtures("orders")
+def test_a_generator_may_not_change_its_tasks(folder: BatchFolder) -> None:
+    batch([task("a")], folder).run()
+    found = batch(iter([task("b"), task("a", "q")]), folder).run()
+    assert (found.end, found.tally.done) == (BatchEnd.FAILED, 1)
+    doubled = batch(iter([task("c"), task("C")]), folder).run()
+    assert doubled.message.startswith(
+        "the id 'C' differs from 'c' in small and large letters alone: give each its own."
+    )
+
+
+def test_tasks_that_have_changed_are_named_ten_at_most(folder: BatchFolder) -> None:
+    tasks = [task(f"t{number}") for number in range(12)]
+    for each in tasks:
+        folder.begin(each)
+    assert changed_since(folder, tasks) is None
+    one = changed_since(folder, [task("t0", "q")])
+    assert one is not None
+    assert one.message.startswith("1 task was changed after it was begun in this folder (t0): put the old text back")
+    found = changed_since(folder, [task(each.id, "q") for each in tasks])
+    assert found is not None
+    assert found.message.startswith("12 tasks were changed after they were begun in this folder (t0, t1,")
+    assert "t9 and 2 more): put the old text back" in found.message
+
+
+@pytest.mark.usefixtures("orders")
+def test_what_watches_may_fail(folder: BatchFolder) -> None:
+    class Failing(Watching):
+        def task_ended(self, result: TaskResult) -> None:
+            raise BrokenPipeError(result.id)
+
+    with pytest.raises(BrokenPipeError):
+        batch([task("a"), task("b")], folder).run(Failing())
+    assert [*folder.done] == ["a"]
+
+
+def test_an_executor_may_give_any_iterator(folder: BatchFolder) -> None:
+    class Plain:
+        def run(self, orders: Iterator[WorkOrder]) -> Iterator[Worked]:
+            return iter([done(order) for order in orders])
+
+        def cancel(self, reason: str) -> None:
+            pytest.fail(reason)
+
+    assert Batch([task("a")], folder, Plain(), Terms(), pins={}, total=1).run().ok
+
+
+@pytest.mark.usefixtures("orders")
+def test_copies_are_removed_those_of_earlier_starts_as_well(
+    folder: BatchFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[str] = []
+    forgotten: list[tuple[str, str]] = []
+
+    def found(place: str) -> Copy | None:
+        return Copy("/root", "", place) if place.endswith("a") else None
+
+    monkeypatch.setattr(whole, "remove_copy", removed.append)
+    monkeypatch.setattr(whole, "find_copy", found)
+    monkeypatch.setattr(whole, "forget_run", lambda root, run: forgotten.append((root, run)))
+    batch([task("a")], folder).run()
+    for name in ("a", "other"):
+        Path(folder.path, "work", name).mkdir()
+    assert batch([task("a"), task("b")], folder, remove_copies=True).run().ok
+    assert removed == [f"{folder.path}/work/a", f"{folder.path}/work/b"]
+    assert forgotten == [("/root", f"{folder.batch}-a")]
+
+
+def test_copies_are_of_the_commit_that_was_pinned_first(
+    folder: BatchFolder, orders: list[WorkOrder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned = iter([Pinned("c0ffee"), ERROR])
+    monkeypatch.setattr(whole, "pin_revision", lambda _: next(pinned))
+    tasks = [task("a"), task("b"), BatchTask(id="c", prompt="p", workspace="/other")]
+    known = Batch(tasks[:2], folder, ThreadExecutor(1), Terms(), pins={("/nowhere", ""): "beef"}, total=2)
+    assert known.run().ok
+    batch([*tasks[:2], tasks[2], tasks[2].model_copy(update={"id": "d", "workspace": "/lost"})], folder).run()
+    assert [order.task.revision for order in orders] == ["beef", "beef", "c0ffee", ""]
+    assert folder.pins == {("/nowhere", ""): "beef", ("/other", ""): "c0ffee"}
+
+
+@pytest.mark.usefixtures("orders")
+def test_results_are_not_written_any_more_once_the_disk_was_full(
+    folder: BatchFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = BatchFolder.begin
+
+    def begin(self: BatchFolder, begun: BatchTask) -> None:
+        if begun.id == "b":
+            raise OSError(28, "No space left on device")
+        real(self, begun)
+
+    monkeypatch.setattr(BatchFolder, "begin", begin)
+    two = Batch([task("a"), task("b")], folder, ThreadExecutor(2), Terms(own_settings=True), pins={}, total=2)
+    assert two.run(Watching()).end is BatchEnd.FAILED
+    assert folder.done == {}

@@ -1,0 +1,249 @@
+"""One task of a batch: begun, resumed, or given the end that it has. Whole batches: `tests/runs/test_batch.py`."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.graph.fleet.batch import work as working
+from mendgraph.graph.fleet.batch.copies import Copy, prepare_copy
+from mendgraph.graph.fleet.batch.orders import TaskUsage, Worked, WorkOrder
+from mendgraph.graph.fleet.batch.tasks import BatchTask
+from mendgraph.graph.fleet.batch.work import work
+from mendgraph.graph.machine.build_arguments import SessionOptions
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import Session
+from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.graph.persistence.store import Store
+from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+from mendgraph.nodes.execute_tools.registry import tool
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, ToolError, ToolErrorCode
+from tests.doubles.replies import Calls, Reply, Say
+from tests.doubles.scripted_server import ScriptedServer
+
+WRITE = Calls([("write_file", '{"path": "new.txt", "content": "made\\n"}')])
+
+
+@pytest.fixture(autouse=True)
+def own_records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "old.txt").write_text("old\n")
+
+
+@pytest.fixture
+def model() -> Iterator[ScriptedServer]:
+    def answer(request: JsonMap) -> Reply:
+        return Say("Done.") if request["messages"][-1]["role"] == "tool" else WRITE
+
+    with ScriptedServer(then=answer) as server:
+        yield server
+
+
+def order(
+    tmp_path: Path, model: ScriptedServer, settings: Mapping[str, Any] | None = None, **changed: Any
+) -> WorkOrder:
+    task = BatchTask(id="a", prompt="Write it.", workspace=str(tmp_path / "w"))
+    usual = {"model": "m", "base_url": model.base_url, "offer": "all", "evidence": False}
+    context = AgentContext(**{**usual, **(settings or {})}).model_dump_json()
+    return WorkOrder("0a", task, context, str(tmp_path / "out" / "a"))._replace(**changed)
+
+
+def test_a_task_is_worked_on_in_its_copy(tmp_path: Path, model: ScriptedServer) -> None:
+    result, patch = work(order(tmp_path, model))
+    assert (result.kind, result.answer, result.changed) == (OutcomeKind.FINISHED, "Done.", ("new.txt",))
+    assert (result.run_id, result.error, result.resumed) == ("0a-a", None, False)
+    assert result.usage.calls == len(model.requests) == 2
+    assert b"+made" in patch
+    assert (Path(result.copy_path) / "new.txt").read_text() == "made\n"
+    assert [path.name for path in (tmp_path / "w").iterdir()] == ["old.txt"]
+
+
+def test_what_has_ended_is_given_once_more(tmp_path: Path, model: ScriptedServer) -> None:
+    first = work(order(tmp_path, model))
+    again = work(order(tmp_path, model))
+    same = {"seconds": again.result.seconds, "resumed": True}
+    assert again == Worked(first.result.model_copy(update=same), first.patch)
+    assert len(model.requests) == 2
+
+
+def test_a_run_that_never_took_its_first_step_is_begun(
+    tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_: Session, __: str) -> None:
+        raise KeyError("the process is gone")
+
+    monkeypatch.setattr(Session, "work", killed)
+    broken = work(order(tmp_path, model)).result
+    assert (broken.reason, broken.error and broken.error.code) == ("worker_failed", ToolErrorCode.IO_ERROR)
+    monkeypatch.undo()
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    assert work(order(tmp_path, model)).result.answer == "Done."
+
+
+def test_a_surprise_is_told_without_secrets(
+    tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789abcdef")
+
+    def surprise(*_: object, **__: object) -> None:
+        raise ValueError("sk-0123456789abcdef is wrong")
+
+    monkeypatch.setattr(working, "prepare_copy", surprise)
+    result = work(order(tmp_path, model)).result
+    assert "an error that nobody expected (ValueError:" in result.message
+    assert "sk-0123456789abcdef" not in result.message
+
+
+def test_a_stop_that_came_before_begins_nothing(tmp_path: Path, model: ScriptedServer) -> None:
+    stop = StopRequest()
+    stop.ask("by the test")
+    result = work(order(tmp_path, model), stop).result
+    assert (result.reason, result.is_final, model.requests) == ("cancelled", False, [])
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_begun_says_why(tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = order(tmp_path, model)
+    gone = work(lost._replace(task=lost.task.model_copy(update={"workspace": str(tmp_path / "none")}))).result
+    wrong = work(order(tmp_path, model, given='{"usd_per_million_input": 1}')).result
+    error = ToolError(code=ToolErrorCode.IO_ERROR, message="The store is broken.")
+    monkeypatch.setattr(working, "get_run", lambda *_: error)
+    broken = work(order(tmp_path, model)).result
+    assert [each.reason for each in (gone, wrong, broken)] == ["workspace_failed", "invalid_request", "store_failed"]
+    assert broken.error == error
+
+
+def test_a_copy_that_somebody_holds_is_waited_for(
+    tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = work(order(tmp_path, model, {"mode": "read-only"})).result.copy_path
+    lock = RunLock(workspace_folder_path(root))
+    waited: list[float] = []
+
+    def wait(_: StopRequest, seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 2:
+            lock.release()
+
+    monkeypatch.setattr(StopRequest, "wait", wait)
+    assert lock.acquire(Owner("somebody")) is None
+    other = order(tmp_path, model)._replace(batch="0b")
+    assert work(other).result.answer == "Done."
+    assert len(waited) == 2
+    monkeypatch.setattr(working, "LONGEST_BUSY_S", 0.5)
+    monkeypatch.setattr(StopRequest, "wait", lambda _, seconds: waited.append(seconds))
+    with lock:
+        assert lock.acquire(Owner("somebody")) is None
+        assert work(order(tmp_path, model)._replace(batch="0c")).result.reason == "workspace_busy"
+
+
+def test_nobody_approves(tmp_path: Path, model: ScriptedServer) -> None:
+    result = work(order(tmp_path, model, {"mode": "ask"})).result
+    assert result.changed == ()
+    assert "approval_required" in json.dumps([request["messages"] for request in model.requests])
+
+
+def test_a_higher_cap_lets_a_run_go_on_that_was_begun_under_the_lower_one(
+    tmp_path: Path, model: ScriptedServer
+) -> None:
+    def under(cap: int) -> WorkOrder:
+        given = f'{{"account": "batch/0a", "max_tokens_per_account": {cap}, "max_output_tokens_per_call": 16}}'
+        return order(tmp_path, model, given=given)
+
+    first = work(under(20)).result
+    assert (first.reason, first.is_final, len(model.requests)) == ("account_limit", False, 0)
+    assert work(under(1_000_000)).result.answer == "Done."
+
+
+def test_the_copy_is_known_in_the_shared_store(
+    tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rebuilt: list[tuple[str, str]] = []
+    monkeypatch.setattr(working, "uses_postgres", lambda: True)
+    monkeypatch.setattr(
+        "mendgraph.nodes.execute_tools.journal.rebuilding.rebuild_workspace", lambda run, root: rebuilt.append((run, root))
+    )
+    root = work(order(tmp_path, model)).result.copy_path
+    assert known_workspace_name(workspace_folder_path(root)) == "batch/0a/a"
+    assert rebuilt == []
+    work(order(tmp_path, model))
+    assert rebuilt == [("0a-a", root)]
+    other = work(order(tmp_path, model)._replace(batch="0b")).result
+    assert (other.reason, other.error and other.error.code) == ("store_failed", ToolErrorCode.CONFLICT)
+
+
+def test_usage_is_that_of_the_whole_run() -> None:
+    parts = {"cached_tokens": 1, "reasoning_tokens": 2, "cache_write_tokens": 4}
+    used = {"total_calls": 2, "total_input_tokens": 9, "total_output_tokens": 3, "cost_usd": None, **parts}
+    usage = TaskUsage(calls=2, input_tokens=9, output_tokens=3, cost_usd=None, **parts)
+    assert working._usage(used) == usage
+
+
+def test_a_run_whose_name_only_begins_so_is_another_one(tmp_path: Path, model: ScriptedServer) -> None:
+    assert work(order(tmp_path, model)._replace(batch="0a-a")).result.run_id == "0a-a-a"
+    result = work(order(tmp_path, model)).result
+    assert (result.run_id, result.resumed) == ("0a-a", False)
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_is_resumed(tmp_path: Path, model: ScriptedServer) -> None:
+    given = order(tmp_path, model)
+    copy = prepare_copy(given.task, given.folder)
+    assert isinstance(copy, Copy)
+    store = Store(copy.root)
+    store.begin_turn(given.run_id, given.task.prompt, AgentContext.model_validate_json(given.context), "sync")
+    store.close()
+    result = work(given).result
+    assert (result.answer, result.resumed, len(model.requests)) == ("Done.", True, 2)
+
+
+def test_a_step_that_has_begun_is_whole_when_the_run_goes_on(tmp_path: Path) -> None:
+    stop = StopRequest()
+
+    @tool(effect=Effect.READ)
+    def stop_it() -> str:
+        """Stop the batch."""
+        stop.ask("by the test")
+        return "asked"
+
+    def answer(request: JsonMap) -> Reply:
+        return Say("Done.") if request["messages"][-1]["role"] == "tool" else both
+
+    both = Calls([("stop_it", "{}"), *WRITE.calls])
+    tools: SessionOptions = {"tools": (*default_tools(), stop_it)}
+    with ScriptedServer(then=answer) as model:
+        given = order(tmp_path, model)
+        first = work(given, stop, tools).result
+        assert (first.reason, first.is_final, len(model.requests)) == ("cancelled", False, 1)
+        second = work(given, None, tools)
+    assert (second.result.reason, second.result.resumed, len(model.requests)) == ("answered", True, 2)
+    assert (Path(first.copy_path) / "new.txt").read_text() == "made\n"
+    assert b"+made" in second.patch
+
+
+def test_a_run_that_was_stopped_goes_on_under_the_new_cap(tmp_path: Path) -> None:
+    stop = StopRequest()
+
+    def answer(request: JsonMap) -> Reply:
+        if request["messages"][-1]["role"] != "tool":
+            stop.ask("by the test")  # is heard after this reply
+            return WRITE
+        return Say("Done.", usage=(20_000, 1))
+
+    def under(cap: int, **changed: Any) -> WorkOrder:
+        given = f'{{"account": "batch/0a", "max_tokens_per_account": {cap}, "max_output_tokens_per_call": 16}}'
+        return order(tmp_path, server, given=given)._replace(**changed)
+
+    with ScriptedServer(then=answer) as server:
+        first = work(under(10_000), stop).result
+        work(under(1_000_000, batch="0b", folder=str(tmp_path / "out" / "b")))
+        last = work(under(1_000_000)).result
+    assert (first.reason, first.is_final) == ("cancelled", False)
+    assert (last.kind, last.resumed, last.changed) == (OutcomeKind.FINISHED, True, ("new.txt",))

@@ -1,0 +1,39 @@
+"""What the configurations of servers name."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mendgraph.graph.machine.routes import NODES
+from mendgraph.graph.fleet.serving.agent import graph
+from mendgraph.graph.fleet.serving.engine import CONFIGURATION
+from mendgraph.graph.fleet.serving.machine import ServedMachine
+from mendgraph.graph.fleet.serving.opening import CannotServeError, open_desk
+from tests.architecture.house import ROOT
+
+
+def test_the_machine_is_served_without_a_saver_of_its_own() -> None:
+    assert isinstance(graph, ServedMachine)
+    assert graph.checkpointer is None
+    assert set(graph.get_graph().nodes) == {"__start__", "__end__", *NODES}
+
+
+def test_nothing_is_opened_before_it_is_needed() -> None:
+    open_desk.cache_clear()
+    with pytest.raises(CannotServeError):
+        graph.desk()
+
+
+def test_both_servers_load_the_same() -> None:
+    read = {
+        path.name: json.loads(path.read_text("utf-8"))
+        for path in (CONFIGURATION, Path(CONFIGURATION.parent, "aegra.json"))
+    }
+    assert read["langgraph.json"]["graphs"] == {"mendgraph": "mendgraph.graph.fleet.serving.agent:graph"}
+    assert read["aegra.json"]["graphs"] == {"mendgraph": "./agent.py:graph"}
+    assert [each["auth"]["path"] for each in read.values()] == ["mendgraph.graph.fleet.serving.authentication:auth"] * 2
+    of_studio = json.loads((ROOT / "langgraph.json").read_text("utf-8"))
+    assert read["langgraph.json"]["checkpointer"] == of_studio["checkpointer"]
+    closed = {"disable_mcp", "disable_a2a", "disable_store"}
+    assert {name for name, value in read["langgraph.json"]["http"].items() if value is True} == closed

@@ -1,0 +1,105 @@
+"""The tenants file: who may use a server, and every way in which it is wrong."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.serving.tenants import RUNS_AT_ONCE, Tenant, Tenants, is_name, parse_tenants, token_hash
+
+TOKEN = "mg_0123456789012345678901234567890123456789"  # noqa: S105
+HASH = token_hash(TOKEN)
+ROOT = 'root = "/srv/mendgraph"\n'
+ANN = f'[users.ann]\ntoken_sha256 = ["{HASH}"]\n'
+DOTS, SYSTEM = (ANN.replace("ann", name) for name in ('"../etc"', "system"))
+
+
+def problems(text: str) -> list[str]:
+    found = parse_tenants(text, "t.toml")
+    assert not isinstance(found, Tenants)
+    return list(map(str, found))
+
+
+def tenants(text: str) -> Tenants:
+    found = parse_tenants(text, "t.toml")
+    assert isinstance(found, Tenants), found
+    return found
+
+
+def test_what_holds_for_all_holds_for_each_who_says_nothing_else() -> None:
+    defaults = '[defaults]\nmodels = ["a", "b"]\nmax_steps = 5\nruns_at_once = 2\n'
+    found = tenants(f'{ROOT}{defaults}{ANN}max_steps = 7\n[users.bob]\ntoken_sha256 = []\nmodel = "b"\n')
+    context = AgentContext(account="ann", account_days=True, model="a", max_steps=7)
+    assert found == Tenants(
+        {
+            "ann": Tenant("ann", (HASH,), context, ("a", "b"), 2),
+            "bob": Tenant(
+                "bob", (), AgentContext(account="bob", account_days=True, model="b", max_steps=5), ("a", "b"), 2
+            ),
+        },
+        root="/srv/mendgraph",
+    )
+    assert HASH not in repr(found)
+
+
+def test_a_function_may_say_where_projects_are() -> None:
+    found = tenants(f'resolver = "company.folders:find"\n{ANN}')
+    assert (found.root, found.resolver, found.users["ann"].runs_at_once) == ("", "company.folders:find", RUNS_AT_ONCE)
+
+
+def test_a_token_is_that_of_one_user() -> None:
+    found = tenants(f"{ROOT}{ANN}[users.bob]\ntoken_sha256 = []\n")
+    assert found.of_token(TOKEN) is found.users["ann"]
+    assert [found.of_token(token) for token in ("", HASH, TOKEN[:-1], f"{TOKEN}x", "\udcff" * 40)] == [None] * 5
+
+
+def test_a_short_token_lets_nobody_in() -> None:
+    found = tenants(f'{ROOT}[users.ann]\ntoken_sha256 = ["{token_hash("secret")}"]\n')
+    assert found.of_token("secret") is None
+
+
+@given(st.text(max_size=80))
+def test_a_name_is_one_folders(name: str) -> None:
+    if is_name(name):
+        assert name.isascii()
+        assert not set(name) & set("/\\\0 \n~")
+        assert name not in {".", ".."}
+        assert not name.startswith((".", "-"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("root = ", ["t.toml:1: this is no TOML: "]),
+        (ROOT, ["t.toml: there are no users: write a table for each, such as [users.ann]"]),
+        (ANN, ["t.toml: say where projects are: either root, a folder, or resolver, a function"]),
+        (f'{ROOT}resolver = "a:b"\n{ANN}', ["t.toml:2: say where projects are"]),
+        (f'root = "srv"\n{ANN}', ["t.toml:1: root should be an absolute folder"]),
+        (f'resolver = "a b"\n{ANN}', ["t.toml:1: resolver should name a function"]),
+        (f"{ROOT}extra = 1\n{ANN}", ["t.toml:2: there is no setting 'extra' here"]),
+        (f"{ROOT}users = 1\n", ["t.toml:2: this should be a table"]),
+        (f"{ROOT}defaults = 1\n{ANN}", ["t.toml:2: this should be a table"]),
+        (f"{ROOT}[users]\nann = 1\n", ["t.toml:3: this should be a table"]),
+        (f"{ROOT}[defaults]\ntoken_sha256 = []\n{ANN}", ["t.toml:3: a token belongs to one user"]),
+        (f"{ROOT}[users.ann]\n", ["t.toml:2: token_sha256 should be a list of hashes"]),
+        (f'{ROOT}[users.ann]\ntoken_sha256 = ["{TOKEN}"]\n', ["t.toml:3: token_sha256 should be a list of hashes"]),
+        (f'{ROOT}{ANN}[users.bob]\ntoken_sha256 = ["{HASH}"]\n', ["t.toml:5: this token is 'ann''s already"]),
+        (f"{ROOT}{SYSTEM}", ["t.toml:2: 'system' cannot be a user's name"]),
+        (f"{ROOT}{DOTS}", ["t.toml:2: '../etc' cannot be a user's name"]),
+        (f"{ROOT}{ANN}[users.Ann]\ntoken_sha256 = []\n", ["t.toml:4: 'Ann' and 'ann' differ in capitals alone"]),
+        (f'{ROOT}{ANN}workspace = "/"\n', ["t.toml:4: workspace cannot be set here: a request names the project"]),
+        (f'{ROOT}{ANN}account = "bob"\n', ["t.toml:4: account cannot be set here: a user's account has"]),
+        (f"{ROOT}{ANN}max_stps = 1\n", ["t.toml:4: there is no setting 'max_stps': did you mean max_steps"]),
+        (f"{ROOT}{ANN}qqqqqqqqqqqq = 1\n", ["t.toml:4: there is no setting 'qqqqqqqqqqqq'"]),
+        (f'{ROOT}{ANN}max_steps = "many"\n', ["t.toml:4: max_steps: Input should be a valid integer"]),
+        (f"{ROOT}{ANN}max_steps = 0\n", ["t.toml:4: max_steps: Input should be greater than or equal to 1"]),
+        (f"{ROOT}{ANN}runs_at_once = 0\n", ["t.toml:4: runs_at_once should be a whole number from 1 to 1,000"]),
+        (f"{ROOT}{ANN}runs_at_once = true\n", ["t.toml:4: runs_at_once should be a whole number"]),
+        (f'{ROOT}{ANN}models = "m"\n', ["t.toml:4: models should be a list of names"]),
+        (f"{ROOT}[defaults]\nmax_steps = 0\n{ANN}", ["t.toml:3: max_steps: Input should be greater"]),
+        (f'{ROOT}{ANN}models = ["m"]\nmodel = "n"\n', ["t.toml:5: model should be one of models, which are m"]),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(text: str, said: list[str]) -> None:
+    found = problems(text)
+    assert len(found) == len(said), found
+    assert [words for words, problem in zip(said, found, strict=True) if not problem.startswith(words)] == []

@@ -1,0 +1,432 @@
+"""How the nodes are bound to the turn's context, to the tools and to the model: seen from the calls that are made."""
+
+from collections import deque
+from hashlib import sha256
+from itertools import zip_longest
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+
+from mendgraph.graph.machine.build import build_graph, build_machine
+from mendgraph.graph.cassettes.replayed_run import anything_goes
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.given_context import Admission
+from mendgraph.graph.machine.judged_workspace import WorkspaceFiles
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.execute_tools.node import execute_tools
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.records import (
+    EditForm,
+    Effect,
+    JsonMap,
+    OutcomeKind,
+    Profile,
+    Protocol,
+    ProviderErrorKind,
+    ProviderFailure,
+    StopCause,
+    StopReason,
+)
+from tests.doubles.replies import Message, Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.scripted_server import ScriptedServer
+from tests.runs.playing import write_files
+from tests.runs.scenario import Use, message_of, use
+
+FILES = {"a.py": "a = 1\n"}
+THREAD: Any = {"configurable": {"thread_id": "t"}}
+READ = use(("read_file", {"path": "a.py"}))
+DONE = Say("Done.")
+TEXT = Protocol.TEXT
+SELDOM = {"multi_edit", "append_file"}
+OUTSIDE = {"run_command", "http_get"}
+UNOFFERED = {"run_checks"}
+CHANGING = {"edit_blocks", "apply_patch", "edit_file", "write_file", "move_file", "delete_file"}
+
+
+def ended(folder: Path, *replies: Use | Say, protocol: Protocol = Protocol.NATIVE, **context: Any) -> JsonMap:
+    """The values of a thread after one turn, with the model as `values["model"]`."""
+    write_files(folder, FILES)
+    model = ScriptedModel([message_of(reply, protocol) for reply in replies])
+    machine = build_graph(InMemorySaver(serde=serializer()), model=model)
+    settings = AgentContext(**{"workspace": str(folder), "protocol": protocol.value, **context})
+    machine.invoke({"messages": [HumanMessage("Look at a.py.")]}, THREAD, context=settings)
+    return {**machine.get_state(THREAD).values, "model": model}
+
+
+# --- begin_turn
+
+
+def test_the_turn_keeps_its_context_with_the_real_name_of_the_workspace(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    (tmp_path / "link").symlink_to(real)
+    values = ended(tmp_path / "link", DONE, max_calls_per_turn=3)
+    expected = AgentContext(workspace=str(real.resolve()), protocol="native", max_calls_per_turn=3)
+    assert values["context"] == expected
+
+
+@pytest.mark.parametrize(
+    ("context", "words"),
+    [
+        ({"workspace": "/no/such/folder"}, "/no/such/folder"),
+        ({"workspace": "/"}, "/"),
+        ({"workspace": "/etc"}, "/etc"),
+        ({"answer_schema": {"type": "objekt"}}, "answer_schema is not a JSON schema"),
+    ],
+)
+def test_what_cannot_be_worked_on_ends_the_turn_before_it_costs(context: JsonMap, words: str, tmp_path: Path) -> None:
+    values = ended(tmp_path, DONE, **context)
+    outcome = values["outcome"]
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)
+    assert words in outcome.message
+    assert (values["model"].calls, outcome.usage["total_calls"]) == ([], 0)
+
+
+SMALL = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True, family="qwen2.5-coder", small=True)
+KEY, SERVER = {"OPENAI_API_KEY": "k"}, {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+
+
+@pytest.mark.parametrize(
+    ("context", "environment", "profile"),
+    [
+        ({"model": "m", "protocol": "text"}, KEY, Profile(protocol=Protocol.TEXT, steps_down=True)),
+        (
+            {"model": "m", "protocol": "text", "edit_form": "blocks"},
+            KEY,
+            Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS),
+        ),
+        ({}, {}, SMALL),
+        ({"model": "local"}, KEY, SMALL),
+        ({"protocol": "native"}, {}, SMALL.model_copy(update={"protocol": Protocol.NATIVE})),
+        ({"edit_form": "replace"}, {}, SMALL.model_copy(update={"edit_form": EditForm.REPLACE})),
+        ({"model": "m"}, KEY, Profile(protocol=Protocol.NATIVE)),
+        ({}, SERVER, Profile(protocol=Protocol.NATIVE)),
+        ({"model": "gpt-5-mini"}, KEY, Profile(protocol=Protocol.NATIVE, family="gpt-5", reasoning=True)),
+        ({"model": "qwen2.5-coder:1.5b"}, SERVER, SMALL.model_copy(update={"embedded": False})),
+    ],
+)
+def test_the_endpoint_decides_on_the_way_of_talking(
+    context: JsonMap, environment: dict[str, str], profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    machine = build_graph(InMemorySaver(serde=serializer()))
+    settings = AgentContext(**{"workspace": str(tmp_path), **context})
+    machine.invoke({"messages": [HumanMessage("Hi.")]}, THREAD, context=settings, interrupt_after=["begin_turn"])
+    assert machine.get_state(THREAD).values["profile"] == profile
+
+
+def test_a_model_of_ones_own_is_not_the_embedded_one(tmp_path: Path) -> None:
+    write_files(tmp_path, FILES)
+    machine = build_graph(InMemorySaver(serde=serializer()), model=ScriptedModel([DONE]))
+    machine.invoke({"messages": [HumanMessage("Hi.")]}, THREAD, context=AgentContext(workspace=str(tmp_path)))
+    assert machine.get_state(THREAD).values["profile"] == Profile(protocol=Protocol.NATIVE)
+
+
+def test_a_turn_that_cannot_begin_reports_nothing_of_the_turn_before(tmp_path: Path) -> None:
+    write_files(tmp_path, FILES)
+    edit = use(("edit_file", {"path": "a.py", "old_str": "1", "new_str": "2"}), ("read_file", {"path": "b.py"}))
+    machine = build_graph(
+        InMemorySaver(serde=serializer()), model=ScriptedModel([message_of(edit, Protocol.NATIVE), DONE])
+    )
+    machine.invoke({"messages": [HumanMessage("Mend.")]}, THREAD, context=AgentContext(workspace=str(tmp_path)))
+    nowhere = AgentContext(workspace=str(tmp_path / "nowhere"))
+    ended = machine.invoke({"messages": [HumanMessage("And now?")]}, THREAD, context=nowhere)
+    assert (ended["outcome"].reason, ended["outcome"].changed_files) == (StopReason.INVALID_REQUEST, ())
+    assert "Last failure" not in ended["messages"][-1].text
+    assert ended["outcome"].usage["total_calls"] == 2
+
+
+def test_what_a_cut_off_step_has_read_and_written_is_known_to_the_next_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(*given: Any) -> None:
+        execute_tools(*given)
+        raise KeyboardInterrupt
+
+    write_files(tmp_path, FILES)
+    calls = use(("read_file", {"path": "a.py"}), ("write_file", {"path": "b.py", "content": "b = 1\n"}))
+    machine = build_graph(InMemorySaver(serde=serializer()), model=ScriptedModel([message_of(calls, TEXT), DONE, DONE]))
+    ask: Any = ({"messages": [HumanMessage("Go on.")]}, THREAD)
+    context = AgentContext(workspace=str(tmp_path), protocol="text", evidence=False)
+    with monkeypatch.context() as patch:
+        patch.setattr("mendgraph.graph.machine.tool_runtime.execute_tools", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            machine.invoke(*ask, context=context)
+    machine.invoke(*ask, context=context)
+    expected = {path: sha256((tmp_path / path).read_bytes()).hexdigest() for path in ("a.py", "b.py")}
+    assert machine.get_state(THREAD).values["files_read"] == expected
+
+
+def test_only_a_file_has_a_size(tmp_path: Path) -> None:
+    write_files(tmp_path, {**FILES, "b.py/c.py": ""})
+    workspace = anything_goes(str(tmp_path))
+    assert [WorkspaceFiles(workspace).size_of(path) for path in ("a.py", "b.py", "none.py")] == [6, 0, 0]
+
+
+def test_nothing_is_read_ahead_by_a_tool_that_there_is_not(tmp_path: Path) -> None:
+    write_files(tmp_path, FILES)
+    model = ScriptedModel([DONE])
+    machine = build_graph(model=model, tools=(tell_time_limit,))
+    ended = machine.invoke({"messages": [HumanMessage("Look at a.py.")]}, context=AgentContext(workspace=str(tmp_path)))
+    assert [message.text for message in ended["messages"]] == ["Look at a.py.", "Done."]
+    assert [message["role"] for message in model.calls[0].prompt.messages] == ["system", "user"]
+
+
+# --- call_model
+
+
+def test_a_call_is_made_as_the_context_says(tmp_path: Path) -> None:
+    values = ended(tmp_path, DONE, temperature=0.5, seed=7, max_output_tokens_per_call=99)
+    [call] = values["model"].calls
+    assert (call.prompt.temperature, call.seed, call.max_output_tokens) == (0.5, 7, 99)
+
+
+@pytest.mark.parametrize(
+    ("context", "hidden"),
+    [
+        ({}, SELDOM | OUTSIDE | {"edit_blocks", "apply_patch"}),
+        ({"offer": "all"}, OUTSIDE | {"edit_blocks", "apply_patch"}),
+        ({"edit_form": "patch"}, SELDOM | OUTSIDE | {"edit_file", "edit_blocks", "move_file", "delete_file"}),
+        ({"mode": "read-only"}, SELDOM | OUTSIDE | CHANGING),
+        ({"role": "reader"}, SELDOM | OUTSIDE | CHANGING),
+        ({"allowed_hosts": ("example.com",)}, SELDOM | {"run_command", "edit_blocks", "apply_patch"}),
+    ],
+)
+def test_the_model_is_told_of_the_tools_that_it_may_use(context: JsonMap, hidden: set[str], tmp_path: Path) -> None:
+    told = {each["function"]["name"] for each in ended(tmp_path, DONE, **context)["model"].calls[0].prompt.tools}
+    assert told == {each.name for each in default_tools()} - hidden - UNOFFERED
+
+
+def test_in_the_block_form_a_native_model_is_told_of_two_tools_to_look_with(tmp_path: Path) -> None:
+    [call] = ended(tmp_path, DONE, edit_form="blocks")["model"].calls
+    assert [each["function"]["name"] for each in call.prompt.tools] == ["read_file", "search_files"]
+
+
+def test_a_tool_that_was_not_told_of_may_be_known_all_the_same(tmp_path: Path) -> None:
+    edit = use(("edit_file", {"path": "a.py", "old_str": "1", "new_str": "2"}))
+    values = ended(tmp_path, edit, DONE, protocol=Protocol.TEXT, edit_form="blocks")
+    assert (values["outcome"].changed_files, (tmp_path / "a.py").read_text("utf-8")) == (("a.py",), "a = 2\n")
+
+
+def test_a_read_only_run_denies_what_it_did_not_tell_of(tmp_path: Path) -> None:
+    edit = use(("edit_file", {"path": "a.py", "old_str": "1", "new_str": "2"}))
+    values = ended(tmp_path, edit, DONE, mode="read-only")
+    assert (values["changes"], [verdict.rule for verdict in values["verdicts"]]) == ([], ["read_only"])
+
+
+# --- parse and heal
+
+
+def test_the_files_that_were_shown_are_those_that_a_block_may_mean(tmp_path: Path) -> None:
+    """One file was read ahead: a block of definitions without a name is for it."""
+    (tmp_path / "a.py").write_text("", encoding="utf-8")
+    block = Say("```python\ndef f():\n    return 2\n```")
+    values = ended(tmp_path, block, protocol=Protocol.TEXT, edit_form="blocks")
+    assert values["outcome"].changed_files == ("a.py",)
+    assert "def f():\n    return 2\n" in (tmp_path / "a.py").read_text("utf-8")
+
+
+def test_the_arguments_of_a_rescued_call_are_checked_like_any_others(tmp_path: Path) -> None:
+    printed = Say('{"name": "read_file", "arguments": {"path": "a.py", "limit": -1}}')
+    fixed = Say('{"name": "read_file", "arguments": {"filename": "a.py"}}')
+    values = ended(tmp_path, printed, fixed, DONE)
+    found = [error.error_type.name for attempt in values["healing_attempts"] for error in attempt.errors]
+    assert found == ["MISSING_TOOL_PREFIX"]
+    assert [code for code in values["model"].calls[2].prompt.messages if code["role"] == "tool"] != []
+    assert values["outcome"].answer == "Done."
+
+
+def heard(folder: Path, *replies: Use | Say, **context: Any) -> tuple[list[tuple[str, JsonMap]], JsonMap]:
+    """What a turn says of how its replies were read, and the counts of replies that had to be mended."""
+    write_files(folder, FILES)
+    machine = build_graph(model=ScriptedModel([message_of(reply, TEXT) for reply in replies]))
+    settings = AgentContext(**{"workspace": str(folder), "protocol": "text", **context})
+    request: Any = {"messages": [HumanMessage("Look at a.py.")]}
+    parts: list[Any] = list(machine.stream(request, context=settings, stream_mode=["custom", "values"]))
+    told = [part for mode, part in parts if mode == "custom" and part.get("name", "").startswith("reply.")]
+    assert all((part["type"], part["step_id"], bool(part["run_id"])) == ("trace", "0", True) for part in told)
+    mended = {name: count for name, count in parts[-1][1]["outcome"].usage.items() if name.startswith("replies_")}
+    return [(part["name"], part["payload"]) for part in told], mended
+
+
+PRINTED = Say('```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```')
+CALLED, RESCUED = Say('read_file(path="a.py")'), ("reply.rescued", {"dialect": "python_call"})
+INVENTING = Say('tool: read_file({"path": "a.py"})\ntool_result({"ok":true,"data":{}})\nIt is 7.')
+BROKEN = Say('tool: reed({"path": "a.py"})')
+
+
+@pytest.mark.parametrize(
+    ("replies", "told", "mended"),
+    [
+        ((READ, DONE), [], {}),
+        ((PRINTED, DONE), [("reply.rescued", {"dialect": "json"})], {"replies_rescued": 1}),
+        ((CALLED, PRINTED, DONE), [RESCUED, ("reply.rescued", {"dialect": "json"})], {"replies_rescued": 2}),
+        ((INVENTING, DONE), [("reply.cut", {})], {"replies_cut": 1}),
+        ((BROKEN, READ, DONE), [], {"replies_asked_again": 1}),
+        (
+            (BROKEN, INVENTING, PRINTED, DONE),
+            [("reply.cut", {}), ("reply.rescued", {"dialect": "json"})],
+            {"replies_rescued": 1, "replies_asked_again": 1, "replies_cut": 1},
+        ),
+        ((BROKEN,) * 4, [], {"replies_asked_again": 3}),
+    ],
+)
+@pytest.mark.parametrize("read_ahead", [True, False])
+def test_what_had_to_be_mended_is_told_and_counted(
+    replies: tuple[Use | Say, ...],
+    told: list[tuple[str, JsonMap]],
+    mended: dict[str, int],
+    read_ahead: bool,
+    tmp_path: Path,
+) -> None:
+    assert heard(tmp_path, *replies, read_ahead=read_ahead) == (told, mended)
+
+
+def test_what_was_invented_enters_no_history(tmp_path: Path) -> None:
+    values = ended(tmp_path, INVENTING, DONE, protocol=TEXT, read_ahead=False)
+    said = [message.text for message in values["messages"] if message.type == "ai"]
+    assert said == ['tool: read_file({"path": "a.py"})', "Done."]
+
+
+# --- execute_tools
+
+
+class NoArguments(ToolArguments):
+    """Nothing to say."""
+
+
+@tool(effect=Effect.NONE)
+def tell_time_limit(context: ToolContext, arguments: NoArguments) -> ToolOutput:  # noqa: ARG001 - a tool has some
+    """Tell how long this call may take."""
+    return ToolOutput.ok(seconds=context.timeout_s)
+
+
+@pytest.mark.parametrize(
+    ("context", "seconds"),
+    [({}, 30.0), ({"tool_timeout_s": 5.0}, 5.0), ({"max_seconds": 12.0}, 12.0), ({"max_seconds": 0.05}, 0.1)],
+)
+def test_a_tool_gets_no_more_time_than_the_turn_has_left(context: JsonMap, seconds: float, tmp_path: Path) -> None:
+    model = ScriptedModel([message_of(use(("tell_time_limit", {})), Protocol.NATIVE)])
+    machine = build_graph(InMemorySaver(serde=serializer()), model=model, tools=(tell_time_limit,))
+    settings = AgentContext(workspace=str(tmp_path), **context)
+    machine.invoke({"messages": [HumanMessage("Hi.")]}, THREAD, context=settings)
+    [result] = machine.get_state(THREAD).values["results"]
+    assert result.result.data["seconds"] == pytest.approx(seconds, abs=0.1)
+
+
+def test_a_step_is_traced_to_whoever_listens(tmp_path: Path) -> None:
+    write_files(tmp_path, FILES)
+    (tmp_path / "b.py").symlink_to("/etc/passwd")
+    replies = (use(("read_file", {"path": "a.py"}), ("read_file", {"path": "b.py"})), DONE)
+    model = ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
+    parts: list[Any] = list(
+        build_graph(model=model).stream(
+            {"messages": [HumanMessage("Read.")]}, context=AgentContext(workspace=str(tmp_path)), stream_mode="custom"
+        )
+    )
+    told = [part for part in parts if part["type"] == "trace"]
+    traced = [part for part in told if part["name"] != "model.usage"]
+    assert [part["step_id"] for part in told if part["name"] == "model.usage"] == ["1", "2"]
+    names = [part["name"] for part in traced]
+    assert names[:3] == ["tool.resolve.start", "tool.resolve.ok", "args.parse.start"]
+    assert names.count("tool.invoke.ok") == 2
+    assert "sandbox.refused" in names
+    assert {part["step_id"] for part in traced} == {"1"}
+    assert [part["text"] for part in parts if part["type"] == "text"] == ["Done."]
+
+
+def test_the_time_of_tools_is_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine's clock goes on by half a second at each look."""
+    ticks = iter(range(0, 10**9, 500))
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.engine.monotonic_ms", lambda: next(ticks))
+    values = ended(tmp_path, READ, READ, DONE, max_seconds=0.9)
+    assert values["outcome"].reason is StopReason.WALL_CLOCK
+    assert values["spending"].seconds >= 1.0
+
+
+# --- loop_check
+
+
+@pytest.mark.parametrize("edit_form", ["replace", "blocks"])
+@pytest.mark.parametrize("read_ahead", [True, False])
+def test_what_was_read_ahead_is_no_step(edit_form: str, read_ahead: bool, tmp_path: Path) -> None:
+    values = ended(tmp_path, READ, DONE, protocol=Protocol.TEXT, edit_form=edit_form, read_ahead=read_ahead)
+    assert (values["spending"].steps, values["spending"].usage.total_calls) == (1, 2)
+    assert sum(message.type == "human" for message in values["messages"]) == 2 + read_ahead
+
+
+def test_a_window_that_an_endpoint_named_is_forgotten_with_the_turn(tmp_path: Path) -> None:
+    """The next turn may have another model."""
+    overflow = ProviderFailure(kind=ProviderErrorKind.CONTEXT_OVERFLOW, message="maximum context length is 2000 tokens")
+    replies: list[Any] = [overflow, *(message_of(reply, Protocol.NATIVE) for reply in (DONE, DONE))]
+    machine = build_graph(InMemorySaver(serde=serializer()), model=ScriptedModel(replies))
+    context, seen = AgentContext(workspace=str(tmp_path), protocol="native"), []
+    for request in ("Look. " + "word " * 3_000, "Go on."):
+        machine.invoke({"messages": [HumanMessage(request)]}, THREAD, context=context)
+        seen.append(machine.get_state(THREAD).values["window"].tokens)
+    assert seen == [2_000, None]
+
+
+# --- Several runs
+
+
+def test_runs_of_one_machine_do_not_meet(tmp_path: Path) -> None:
+    """Two runs, step by step in turn, each in its own workspace and within its own limits."""
+
+    def echo(request: JsonMap) -> Message:
+        name = request["messages"][1]["content"]
+        return message_of(use(("write_file", {"path": f"{len(request['messages'])}.txt", "content": name})), TEXT)
+
+    with ScriptedServer(then=echo) as server:
+        machine = build_graph(InMemorySaver(serde=serializer()))
+        runs = []
+        for name, calls in (("one", 2), ("two", 4)):
+            (tmp_path / name).mkdir()
+            limits: Any = {"model": "m", "protocol": "text", "max_calls_per_turn": calls, "wrap_up": False}
+            context = AgentContext(workspace=str(tmp_path / name), base_url=server.base_url, **limits)
+            config: Any = {"configurable": {"thread_id": name}}
+            runs.append(machine.stream({"messages": [HumanMessage(name)]}, config, context=context))
+        deque(zip_longest(*runs))
+    found = {path.relative_to(tmp_path).as_posix(): path.read_text("utf-8") for path in tmp_path.rglob("*.txt")}
+    assert found == {
+        f"{name}/{n}.txt": name for name, calls in (("one", 2), ("two", 4)) for n in range(2, 2 * calls + 1, 2)
+    }
+
+
+@pytest.mark.parametrize(("says", "told"), [(False, "SYSTEM_ERROR"), (True, "FINISHED"), (None, "FINISHED")])
+def test_an_image_is_shown_to_a_model_unless_it_says_that_it_takes_none(
+    says: bool | None, told: str, tmp_path: Path
+) -> None:
+    model = ScriptedModel([DONE])
+    model.profile = {} if says is None else {"image_inputs": says}
+    image: Any = {"type": "image", "base64": "AAAA", "mime_type": "image/png"}
+    request: Any = {"messages": [HumanMessage([{"type": "text", "text": "What is this?"}, image])]}
+    outcome = build_graph(model=model).invoke(request, context=AgentContext(workspace=str(tmp_path)))["outcome"]
+    assert outcome.kind.value == told
+    assert ["image" in str(call.prompt.messages) for call in model.calls] == [True] * (told == "FINISHED")
+
+
+CAUSE = StopCause(reason=StopReason.WORKSPACE_BUSY, message="Later.")
+
+
+@pytest.mark.parametrize(
+    "before", [{"context": AgentContext(max_steps=3), "run_id": "ann/t1"}, {}], ids=["known", "new"]
+)
+def test_a_turn_that_a_server_refuses_ends_where_it_begins(before: dict[str, Any]) -> None:
+    """A thread that has no context gets none: a client could go on with defaults."""
+    nodes = build_machine(None, model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES, secrets=["hunter2-hunter2"])[1]
+    runtime: Any = SimpleNamespace(context=Admission(CAUSE, "ann"), execution_info=None, server_info=None)
+    state: Any = {"messages": [HumanMessage("My key is hunter2-hunter2.")], **before}
+    update = nodes.begin_turn(state, runtime)
+    assert (update["stop"], update["preload"], update.get("context")) == (CAUSE, None, before.get("context"))
+    assert update["run_id"] == before.get("run_id") or len(update["run_id"]) == 32
+    assert [each.text for each in update["messages"].value] == ["My key is [redacted secret]."]

@@ -1,0 +1,253 @@
+"""What a person is shown of a call is what it would do, and showing it does nothing."""
+
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from langchain_core.messages import HumanMessage
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.guard_runtime import Previewer, judge_calls, with_known_files
+from mendgraph.graph.machine.slices import GuardSlice
+from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.guard.approvals import Preview
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.records import CallError, Effect, ExtractionError, ExtractionErrorType, JsonMap, ToolCall, VerdictKind
+from tests.runs.playing import write_files
+
+TEXT = "one\ntwo\nthree\n"
+FILES = {"a.txt": TEXT, "calc.py": "def add(a, b):\n    return a - b\n", ".env": "A=1\n", "data.bin": "x\0y"}
+PATCH = (
+    "*** Begin Patch\n*** Update File: a.txt\n@@\n-two\n+2\n*** Delete File: calc.py\n*** Add File: n.txt\n+new\n"
+    "*** End Patch"
+)
+PATCHED = (
+    "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n--- a/calc.py\n+++ /dev/null\n@@ -1,2 +0,0 @@\n"
+    "-def add(a, b):\n-    return a - b\n--- /dev/null\n+++ b/n.txt\n@@ -0,0 +1 @@\n+new"
+)
+Show = Callable[..., list[Preview]]
+
+
+@tool(effect=Effect.WRITE, path_fields=("path",))
+def stamp(context: ToolContext, path: str, words: list[str]) -> ToolOutput:
+    """A tool of a user's, which must not be run to be shown."""
+    raise AssertionError(context, path, words)
+
+
+@tool(effect=Effect.WRITE, name="edit_file", path_fields=("path",))
+def own_edit(context: ToolContext, path: str) -> ToolOutput:
+    """A user's tool under a name of ours."""
+    raise AssertionError(context, path)
+
+
+@pytest.fixture
+def show(tmp_path: Path) -> Show:
+    write_files(tmp_path, FILES)
+
+    def previews(
+        *calls: tuple[str, JsonMap], read: tuple[str, ...] = (), tools: tuple[Tool, ...] = (stamp,)
+    ) -> list[Preview]:
+        replaced = {each.name for each in tools}
+        given = (*tools, *(each for each in default_tools() if each.name not in replaced))
+        gateway = ToolRuntime(given, DEFAULT_GUARDRAIL_RULES, {}, ("hunter2-hunter2",))
+        state = GuardSlice(context=AgentContext(workspace=str(tmp_path), mode="ask"), messages=[HumanMessage("Do it.")])
+        state["files_read"] = {name: Previewer(gateway, state).known_files([named(name)])[name] for name in read}
+        made = [ToolCall(call_id="1", tool=name, arguments=arguments, raw_arguments="") for name, arguments in calls]
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        found = Previewer(gateway, state)(dict(enumerate(made)))
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+        return list(found.values())
+
+    return previews
+
+
+def named(path: str) -> ToolCall:
+    return ToolCall(call_id="1", tool="read_file", arguments={"path": path}, raw_arguments="")
+
+
+EDIT = ("edit_file", {"path": "./a.txt", "old_str": "two", "new_str": "2"})
+HEAD = "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (EDIT, f"{HEAD}-two\n+2\n three"),
+        (
+            ("multi_edit", {"path": "a.txt", "edits": [{"old_str": "two", "new_str": "2"}]}),
+            f"{HEAD}-two\n+2\n three",
+        ),
+        (
+            ("write_file", {"path": "a.txt", "content": "one\n"}),
+            "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1 @@\n one\n-two\n-three",
+        ),
+        (("write_file", {"path": "new/b.txt", "content": "b\n"}), "--- /dev/null\n+++ b/new/b.txt\n@@ -0,0 +1 @@\n+b"),
+        (("write_file", {"path": "e.txt", "content": ""}), "--- /dev/null\n+++ b/e.txt"),
+        (
+            ("append_file", {"path": "a.txt", "content": "four\n"}),
+            "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,4 @@\n one\n two\n three\n+four",
+        ),
+        (("delete_file", {"path": "a.txt"}), "--- a/a.txt\n+++ /dev/null\n@@ -1,3 +0,0 @@\n-one\n-two\n-three"),
+        (("move_file", {"path": "a.txt", "target": "c.txt"}), "rename from a.txt\nrename to c.txt"),
+        (
+            ("edit_blocks", {"path": "calc.py", "content": "def add(a, b):\n    return a + b\n"}),
+            "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b",
+        ),
+        (
+            ("apply_patch", {"patch": PATCH}),
+            PATCHED,
+        ),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_each_writing_tool_shows_its_diff(show: Show, call: tuple[str, JsonMap], text: str) -> None:
+    (preview,) = show(call, read=("a.txt", "calc.py"))
+    assert preview.shown == {"kind": "diff", "text": text, "truncated": False}
+    assert preview.pins
+
+
+def test_every_writing_tool_is_shown_here() -> None:
+    shown = {
+        "edit_file",
+        "multi_edit",
+        "write_file",
+        "append_file",
+        "delete_file",
+        "move_file",
+        "edit_blocks",
+        "apply_patch",
+    }
+    assert {each.name for each in default_tools() if each.effect is Effect.WRITE} == shown
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (("edit_file", {"path": "no.txt", "old_str": "a", "new_str": "b"}), "The call would fail: "),
+        (("write_file", {"path": "a.txt", "content": "x"}), "Nothing was changed: 'a.txt' was not read yet."),
+        (("edit_file", {"path": ".env", "old_str": "1", "new_str": "2"}), "The call would fail: Blocked by rule"),
+        (("edit_file", {"path": "../x", "old_str": "", "new_str": "2"}), "The call would fail: "),
+        (
+            ("edit_file", {"path": "data.bin", "old_str": "x", "new_str": "2"}),
+            "The call would fail: 'data.bin' is a binary",
+        ),
+        (("edit_file", {"nonsense": 1}), "It cannot be told what this call would do (ValidationError: "),
+    ],
+)
+def test_a_call_that_would_fail_says_so_and_may_change_nothing_later(
+    show: Show, call: tuple[str, JsonMap], told: str
+) -> None:
+    (preview,) = show(call)
+    assert preview.shown["kind"] == "problem"
+    assert preview.shown["text"].startswith(told)
+    assert preview.pins == ()
+
+
+def test_calls_are_shown_one_after_the_other_and_one_that_fails_leaves_nothing(show: Show) -> None:
+    second = ("edit_file", {"path": "a.txt", "old_str": "2", "new_str": "II"})
+    wrong = ("edit_file", {"path": "a.txt", "old_str": "two", "new_str": "x"})
+    previews = show(EDIT, wrong, second, read=("a.txt",))
+    assert [each.shown["kind"] for each in previews] == ["diff", "problem", "diff"]
+    assert previews[2].shown["text"] == f"{HEAD}-2\n+II\n three"
+
+
+def test_names_are_the_real_ones(show: Show, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("a.txt")
+    (preview,) = show(("append_file", {"path": "link", "content": "x"}))
+    assert preview.names == ("a.txt",)
+    (moved,) = show(("move_file", {"path": "a.txt", "target": "x/../c.txt"}))
+    assert moved.names == ("a.txt", "c.txt")
+
+
+def test_a_binary_file_is_named_and_not_shown(show: Show) -> None:
+    (preview,) = show(("apply_patch", {"patch": "*** Begin Patch\n*** Delete File: data.bin\n*** End Patch"}))
+    assert preview.shown["text"] == "data.bin is a binary file of 3 bytes, and would be gone"
+
+
+def test_a_command_is_shown_as_a_shell_would_quote_it(show: Show) -> None:
+    (preview,) = show(("run_command", {"argv": ["make", "a b;\x1b"], "cwd": "src"}))
+    assert preview.shown == {"kind": "argv", "text": "make 'a b;\\x1b'\nin src", "truncated": False}
+    assert preview.pins is None
+
+
+def test_a_users_tool_is_never_run_to_be_shown_and_is_bound_to_its_files(show: Show) -> None:
+    (preview,) = show(("stamp", {"path": "a.txt", "words": ["x\ny"] * 3, "long": "z" * 3_000}))
+    lines = preview.shown["text"].split("\n")
+    assert lines[:2] == ["path: a.txt", "words: ['x\\ny', 'x\\ny', 'x\\ny']"]
+    assert lines[2].endswith("z... 1000 more characters")
+    assert [(path, mark) for path, _, mark in preview.pins or ()] == [("a.txt", "")]
+    (other,) = show(("edit_file", {"path": "a.txt"}), tools=(own_edit,))
+    assert other.shown["kind"] == "arguments"
+
+
+def test_a_call_of_the_network_shows_its_arguments(show: Show) -> None:
+    (preview,) = show(("http_get", {"url": "https://a.org/hunter2-hunter2"}))
+    assert preview.shown == {"kind": "arguments", "text": "url: https://a.org/[redacted secret]", "truncated": False}
+
+
+def test_what_is_long_is_cut_and_says_so(show: Show) -> None:
+    (lines,) = show(("write_file", {"path": "b.txt", "content": "x\n" * 1_000}))
+    assert lines.shown["truncated"]
+    assert lines.shown["text"].endswith(" more lines of this diff]")
+    (wide,) = show(("http_get", {"url": "x" * 5_000}))
+    assert len(wide.shown["text"]) < 2_100
+    files = "".join(f"*** Add File: {number}.txt\n" + "+x\n" * 90 for number in range(5))
+    (several,) = show(("apply_patch", {"patch": f"*** Begin Patch\n{files}*** End Patch"}))
+    assert several.shown["truncated"]
+    assert several.shown["text"].endswith(" more lines]")
+    fake = "[... 7 more lines of this diff]\n"
+    (honest,) = show(("write_file", {"path": "b.txt", "content": fake}))
+    assert not honest.shown["truncated"]
+
+
+def test_a_diff_is_free_of_what_steers_a_screen_and_of_secrets(show: Show) -> None:
+    content = "\u202egnp\u2066\x1b]0;x\x07\r \u00a0hunter2-hunter2\ttab\n"
+    (preview,) = show(("write_file", {"path": "b.txt", "content": content}))
+    line = preview.shown["text"].split("\n")[-1]
+    assert line == "+\\u202egnp\\u2066\\x1b]0;x\\x07\\r \\xa0[redacted secret]\ttab"
+
+
+def test_known_files_holds_every_name_of_a_file(tmp_path: Path) -> None:
+    write_files(tmp_path, FILES)
+    (tmp_path / "link").symlink_to("a.txt")
+    gateway = ToolRuntime(None, DEFAULT_GUARDRAIL_RULES, {}, ())
+    context = AgentContext(workspace=str(tmp_path))
+    known = Previewer(gateway, GuardSlice(context=context)).known_files([named("link"), named("no"), named("../x")])
+    assert set(known) == {"link", "a.txt", "no"}
+    assert known["link"] == known["a.txt"] != known["no"] == ""
+
+
+BROKEN = CallError(
+    call_id="2", tool="", raw_arguments="", error=ExtractionError(ExtractionErrorType.EMPTY_TOOL_NAME, 1, "", "")
+)
+
+
+def call(tool: str, path: str) -> ToolCall:
+    return ToolCall(call_id="1", tool=tool, arguments={"path": path}, raw_arguments="")
+
+
+@pytest.fixture
+def gateway() -> ToolRuntime:
+    return ToolRuntime(None, DEFAULT_GUARDRAIL_RULES, {}, ())
+
+
+def test_only_files_that_would_be_changed_are_looked_at_and_only_in_mode_ask(
+    gateway: ToolRuntime, tmp_path: Path
+) -> None:
+    (tmp_path / "a.py").write_bytes(b"a")
+    items = [call("delete_file", "a.py"), call("read_file", "b.py"), call("unheard_of", "c.py"), BROKEN]
+    context = AgentContext(workspace=str(tmp_path), mode="ask")
+    hashed = {"a.py": sha256(b"a").hexdigest()}
+    assert with_known_files(gateway, context, {"items": items}) == {"items": items, "known_files": hashed}
+    assert with_known_files(gateway, context, {"items": []}) == {"items": []}
+    auto = AgentContext(workspace=str(tmp_path))
+    assert with_known_files(gateway, auto, {"items": items}) == {"items": items}
+
+
+def test_a_role_that_is_not_known_denies_every_call(gateway: ToolRuntime, tmp_path: Path) -> None:
+    context = AgentContext(workspace=str(tmp_path), role="nobody-knows")
+    update = judge_calls(gateway, GuardSlice(items=[call("read_file", "a.py")], context=context))
+    assert [(each.kind, each.rule) for each in update["verdicts"]] == [(VerdictKind.DENY, "role")]

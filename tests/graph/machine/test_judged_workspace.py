@@ -1,0 +1,244 @@
+"""Files that are denied for what they hold: by every tool, under every name, and for programs in the sandbox."""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from mendgraph.graph.machine.judged_workspace import RecordRules, judged_workspace
+from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
+from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader
+from mendgraph.nodes.execute_tools.files.handles import closing, open_root
+from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
+from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, FileContent, MoveFile, Workspace
+from mendgraph.nodes.execute_tools.tools.glob_files import glob_files
+from mendgraph.nodes.execute_tools.tools.search_files import search_files
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.guard.policy import judge_content, judge_path
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.nodes.execute_tools.conftest import Bench
+
+LITERAL = "hunter" + "22x"
+ACCOUNT = '{"type": "service_account", "private_key": "-----BEGIN ' + f'PRIVATE KEY-----{LITERAL}"}}\n'
+FILES = {
+    "sa.json": ACCOUNT,
+    "deploy/kubeconfig": f"kind: Config\nusers:\n- user:\n    token: {LITERAL}\n",
+    ".npmrc": f"//registry.npmjs.org/:_authToken={LITERAL}\n",
+    "gradle.properties": f"mavenPassword={LITERAL}\n",
+}
+OPEN = {"app/.npmrc": "save-exact=true\n", "app/gradle.properties": "org.gradle.daemon=true\n", "a.json": "{}\n"}
+
+
+def is_denied(result: object) -> bool:
+    return isinstance(result, ToolError) and result.code is ToolErrorCode.PERMISSION_DENIED
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name, text in {**FILES, **OPEN}.items():
+        (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "root" / name).write_text(text)
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def workspace(root: Path) -> Workspace:
+    return judged_workspace(str(root))
+
+
+def sha(text: str) -> str:
+    return FileContent.of("", text.encode()).sha256
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_holds_a_secret_can_be_used_by_no_tool(root: Path, workspace: Workspace, name: str) -> None:
+    digest = sha(FILES[name])
+    assert is_denied(workspace.read_file(name))
+    assert is_denied(workspace.denied(name))
+    assert is_denied(workspace.write_file(name, b"x", expected_sha256=digest))
+    assert is_denied(workspace.change_files([DeleteFile(name, digest)]))
+    assert is_denied(workspace.change_files([MoveFile(name, "src/a.py", digest)]))
+    assert (root / name).read_text() == FILES[name]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_its_links_and_other_names_are_denied_as_well(root: Path, workspace: Workspace, name: str) -> None:
+    os.link(root / name, root / "notes.py")
+    (root / "link.py").symlink_to(name)
+    for other in ("notes.py", "link.py"):
+        assert is_denied(workspace.read_file(other))
+        assert is_denied(workspace.denied(other))
+
+
+def test_a_link_with_the_name_of_settings_is_judged_as_these(root: Path, workspace: Workspace) -> None:
+    (root / "notes.md").write_text(FILES["gradle.properties"])
+    (root / "app" / "local").mkdir()
+    (root / "app" / "local" / "gradle.properties").symlink_to("../../notes.md")
+    assert isinstance(workspace.read_file("notes.md"), FileContent)
+    assert is_denied(workspace.read_file("app/local/gradle.properties"))
+
+
+def test_a_search_and_a_glob_show_nothing_of_it(root: Path, workspace: Workspace) -> None:
+    (root / "notes.md").write_text(f"{LITERAL} is only a word here\n")
+    bench = Bench(root)
+    bench.workspace = workspace
+    found = bench.data(search_files, pattern=LITERAL, literal=True)
+    assert [match["path"] for match in found["matches"]] == ["notes.md"]
+    assert bench.error(search_files, pattern="x", path="sa.json").code is ToolErrorCode.PERMISSION_DENIED
+    assert bench.data(glob_files, pattern="**/*.json")["paths"] == ["a.json"]
+
+
+def test_settings_without_a_secret_are_read_and_changed(workspace: Workspace) -> None:
+    for name, text in OPEN.items():
+        assert isinstance(workspace.read_file(name), FileContent)
+        written = workspace.write_file(name, text.encode() + b"\n", expected_sha256=sha(text))
+        assert is_denied(written) is name.endswith(".npmrc")
+
+
+@pytest.mark.parametrize("name", ["new.json", "app/gradle.properties"])
+def test_a_secret_is_not_written_where_it_could_not_be_read(root: Path, workspace: Workspace, name: str) -> None:
+    text = FILES["gradle.properties"] if name.endswith("properties") else ACCOUNT
+    before = sha(OPEN[name]) if name in OPEN else ""
+    assert is_denied(workspace.write_file(name, text.encode(), expected_sha256=before))
+    (root / "notes.md").write_text(text)
+    target = f"moved/{name}"
+    assert is_denied(workspace.change_files([MoveFile("notes.md", target, sha(text))]))
+    assert is_denied(workspace.change_files([MoveFile("a.json", target, sha("{}\n"), text.encode())]))
+    assert not (root / target).exists()
+
+
+def test_what_a_program_left_in_it_is_not_kept(root: Path) -> None:
+    paths = JudgedPaths(str(root), lambda *_: None, contents=partial(judge_content, rules=DEFAULT_GUARDRAIL_RULES))
+    with closing(open_root(str(root))) as handle, BeneathReader(paths, handle) as reader:
+        assert [reader.read(name, 10_000) for name in FILES] == [None] * len(FILES)
+        assert reader.read("a.json", 10_000) == b"{}\n"
+
+
+@pytest.fixture
+def commands(root: Path) -> Commands:
+    contents = partial(judge_content, rules=DEFAULT_GUARDRAIL_RULES)
+    opened = open_commands(str(root), CommandRules(("sh", "cat")), lambda _: False, contents)
+    if isinstance(opened, ToolError):
+        assert opened.code is ToolErrorCode.UNAVAILABLE
+        pytest.skip(opened.message)
+    return opened
+
+
+def says(commands: Commands, script: str) -> tuple[str, tuple[str, ...] | None]:
+    result = commands.run(["sh", "-c", script])
+    assert not isinstance(result, ToolError), result
+    return result.stdout.head.decode(), result.made_denied
+
+
+def test_programs_see_nothing_of_it_under_any_name(root: Path, commands: Commands) -> None:
+    os.link(root / "sa.json", root / "notes.py")
+    script = "cat sa.json notes.py deploy/kubeconfig .npmrc gradle.properties app/.npmrc 2>&1"
+    for _ in range(2):  # the second time it is remembered
+        said, made = says(commands, script)
+        assert LITERAL not in said
+        assert ("save-exact=true" in said, made) == (True, ())
+
+
+def test_what_was_harmless_is_hidden_once_it_holds_a_secret(root: Path, commands: Commands) -> None:
+    said, made = says(commands, f"cat a.json; echo 'storePassword={LITERAL}' > key.properties")
+    assert (said, made) == ("{}\n", ("key.properties",))
+    assert LITERAL not in says(commands, "cat key.properties 2>&1")[0]
+    (root / "a.json").write_text(ACCOUNT)
+    assert LITERAL not in says(commands, "cat a.json 2>&1")[0]
+
+
+@pytest.fixture
+def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names whose links were followed."""
+    names: list[str] = []
+
+    def realpath(name: str) -> str:
+        names.append(name)
+        return os.path.realpath(name)
+
+    monkeypatch.setattr("mendgraph.graph.machine.judged_workspace.realpath", realpath)
+    return names
+
+
+def data_folder(path: Path, monkeypatch: pytest.MonkeyPatch, *, made: bool = True) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(path))
+    for name in ("runs", "workspaces", "spending") if made else ():
+        (path / name).mkdir(parents=True)
+
+
+def denied(rules: RecordRules, workspace: Path, *names: str) -> list[bool]:
+    rule = rules.rule(str(workspace))
+    return [rule is not None and judge_path(name, for_write=False, rules=(rule,)) is not None for name in names]
+
+
+def test_where_the_records_lie_elsewhere_there_is_no_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data_folder(tmp_path / "project-data", monkeypatch)
+    assert RecordRules().rule(str(tmp_path / "project")) is None
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_records_inside_are_denied_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: bool
+) -> None:
+    data_folder(tmp_path / "var", monkeypatch, made=made)
+    names = ("var/runs", "var/runs/t-1/audit.jsonl", "VAR/Workspaces/x", "var/other", "runs", "a.py")
+    assert denied(RecordRules(), tmp_path, *names) == [True, True, True, False, False, False]
+
+
+def test_records_that_a_link_leads_to_are_denied_under_their_real_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = tmp_path / "project"
+    (workspace / "kept").mkdir(parents=True)
+    (tmp_path / "data").symlink_to(workspace / "kept")
+    data_folder(tmp_path / "data", monkeypatch)
+    assert denied(RecordRules(), workspace, "kept/runs/t-1") == [True]
+
+
+def test_links_are_followed_once_for_as_long_as_the_folders_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_up: list[str]
+) -> None:
+    data_folder(tmp_path / "data", monkeypatch)
+    rules = RecordRules()
+    first = rules.rule(str(tmp_path))
+    assert rules.rule(str(tmp_path)) is first
+    assert looked_up == [str(tmp_path / "data" / name) for name in ("runs", "workspaces", "spending")]
+
+
+def test_a_name_that_leads_to_another_folder_by_now_is_followed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, rules = tmp_path / "project", RecordRules()
+    for place in (tmp_path / "outside", workspace / "inside"):
+        for name in ("runs", "workspaces", "spending"):
+            (place / name).mkdir(parents=True)
+    data_folder(tmp_path / "data", monkeypatch, made=False)
+    (tmp_path / "data").symlink_to(tmp_path / "outside")
+    assert rules.rule(str(workspace)) is None
+    (tmp_path / "data").unlink()
+    (tmp_path / "data").symlink_to(workspace / "inside")
+    assert denied(rules, workspace, "inside/runs/t-1") == [True]
+
+
+def test_folders_that_are_not_there_yet_are_looked_for_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_up: list[str]
+) -> None:
+    data_folder(tmp_path / "data", monkeypatch, made=False)
+    rules = RecordRules()
+    assert denied(rules, tmp_path, "data/runs/x") == denied(rules, tmp_path, "data/runs/x") == [True]
+    assert len(looked_up) == 6
+
+
+def test_a_long_life_remembers_a_bounded_number_of_workspaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_up: list[str]
+) -> None:
+    monkeypatch.setattr("mendgraph.graph.machine.judged_workspace._MOST_WORKSPACES", 2)
+    data_folder(tmp_path / "data", monkeypatch)
+    rules = RecordRules()
+    for name in "abab":
+        rules.rule(str(tmp_path / name))
+    assert len(looked_up) == 6
+    for name in "ca":
+        rules.rule(str(tmp_path / name))
+    assert len(looked_up) == 12

@@ -1,0 +1,229 @@
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.model_runtime import ModelRuntime
+from mendgraph.graph.machine.slices import CallModelSlice
+from mendgraph.graph.spending.database import FILE_NAME
+from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.nodes.call_model.budget import APIUsageStats
+from mendgraph.nodes.call_model.effects import Connect
+from mendgraph.nodes.call_model.endpoint import ModelChoice
+from mendgraph.nodes.call_model.ledger import RunLimits, Spending
+from mendgraph.nodes.call_model.limits import Entry
+from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS
+from mendgraph.nodes.call_model.model import GuardedModel
+from mendgraph.nodes.call_model.prices import FREE, PRICES_VARIABLE, Price
+from mendgraph.nodes.records import OutcomeKind, Profile
+from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.scripted_server import ScriptedServer
+
+CONTEXT = AgentContext()
+OWN_PRICES = """
+[mine]
+"my-model" = { input = 3.0, output = 5.0, cached_input = 1.0 }
+"""
+
+
+@contextmanager
+def calling(model: Any = None) -> Iterator[ModelRuntime]:
+    bound = ModelRuntime(model, ToolRuntime(None, (), {}, ()), None)
+    try:
+        yield bound
+    finally:
+        bound.close()
+
+
+def guarded(bound: ModelRuntime, model: str, base_url: str) -> GuardedModel:
+    connected = bound._connect(Connect(model=model, base_url=base_url))
+    assert isinstance(connected, GuardedModel)
+    return connected
+
+
+def state(context: AgentContext, profile: Profile | None = None) -> CallModelSlice:
+    return CallModelSlice(context=context, profile=profile or Profile(), run_id="r")
+
+
+def test_nothing_is_opened_until_a_model_is_called() -> None:
+    with calling() as bound:
+        assert "_models" not in bound.__dict__
+
+
+def test_connections_are_shared_by_runs() -> None:
+    with ScriptedServer() as server, calling() as bound:
+        first, second = (guarded(bound, "m", server.base_url) for _ in range(2))
+        assert first.model is second.model
+        assert guarded(bound, "other", server.base_url).model is not first.model
+
+
+def test_a_provider_has_one_circuit_for_all_its_runs() -> None:
+    with ScriptedServer() as server, calling() as bound:
+        first, second, other = (guarded(bound, name, server.base_url).breaker for name in ("m", "m", "other"))
+        assert first is second
+        assert other is not first
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "price"),
+    [
+        ({}, "local", FREE),
+        ({}, "", FREE),
+        ({"model": "m", "base_url": "http://127.0.0.1:1/v1"}, "", None),
+        ({"model": "my-model"}, "my-model", Price(input=3.0, output=5.0, cached_input=1.0)),
+        ({"model": "nobodys"}, "nobodys", None),
+        ({"usd_per_million_input": 1.0, "usd_per_million_output": 2.0}, "nobodys", Price(input=1.0, output=2.0)),
+        (
+            {"usd_per_million_input": 1.0, "usd_per_million_output": 2.0, "usd_per_million_cached_input": 0.5},
+            "my-model",
+            Price(input=1.0, output=2.0, cached_input=0.5),
+        ),
+    ],
+)
+def test_a_price_is_the_contexts_or_the_lists_and_never_guessed(
+    said: dict[str, Any], name: str, price: Price | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.toml").write_text(OWN_PRICES, "utf-8")
+    monkeypatch.setenv(PRICES_VARIABLE, str(tmp_path / "own.toml"))
+    for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    with calling() as bound:
+        assert bound.prepare(state(AgentContext(**said))).settings.budget.price_of(name) == price
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"model": "nobodys"}, ""),
+        ({"model": "nobodys", "max_cost_usd": 1.0}, "no price is known for the model 'nobodys'"),
+        ({"model": "nobodys", "max_cost_usd_per_day": 1.0}, "no price is known for the model 'nobodys'"),
+        ({"model": "nobodys", "max_cost_usd_per_account": 1.0}, "no price is known for the model 'nobodys'"),
+        ({"model": "local", "max_cost_usd": 1.0}, ""),
+        ({"model": "local", "max_cost_usd": 1.0, "fallback_models": ("nobodys",)}, "the model 'nobodys'"),
+        (
+            {"model": "m", "max_cost_usd": 1.0, "usd_per_million_input": 1.0, "usd_per_million_output": 1.0},
+            "",
+        ),
+    ],
+)
+def test_a_limit_on_cost_needs_a_price_for_every_model(said: dict[str, Any], problem: str) -> None:
+    with calling() as bound:
+        found = bound.problem(AgentContext(**said))
+    assert found is None if not problem else problem in (found or "")
+
+
+def test_a_fallback_that_is_the_runs_own_model_is_told() -> None:
+    """Only here is the run's own model known: the context takes its fallbacks one by one."""
+    with calling() as bound:
+        problem = bound.problem(AgentContext(model="m", fallback_models=("m",)))
+    assert problem == "Fallback model 1 (m) is in the list already: name each model once."
+
+
+def test_a_price_list_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own.toml").write_text("[mine", "utf-8")
+    monkeypatch.setenv(PRICES_VARIABLE, str(tmp_path / "own.toml"))
+    with calling() as bound:
+        assert "own.toml" in (bound.problem(AgentContext(model="m")) or "")
+        assert bound.problem(AgentContext(usd_per_million_input=1.0, usd_per_million_output=1.0)) is None
+
+
+def test_fallbacks_are_asked_in_order_but_not_beside_a_model_of_the_users_own() -> None:
+    context = AgentContext(model="m", fallback_models=("local", "other @ http://127.0.0.1:1/v1"))
+    with calling() as bound:
+        assert [choice.model for choice in bound.prepare(state(context)).settings.budget.models] == [
+            "m",
+            "local",
+            "other",
+        ]
+    with calling(ScriptedModel([])) as bound:
+        assert bound.prepare(state(context)).settings.budget.models == (ModelChoice(model="m"),)
+
+
+@pytest.mark.parametrize(
+    ("said", "embedded", "tokens"),
+    [
+        ({"model": "local"}, True, CONTEXT_TOKENS),
+        ({"model": "gpt-4o", "base_url": "http://127.0.0.1:1/v1"}, False, 128_000),
+        ({"model": "gpt-4o", "window_tokens": 9_000}, False, 9_000),
+        ({"model": "nobodys", "base_url": "http://127.0.0.1:1/v1"}, False, None),
+    ],
+)
+def test_the_window_is_the_contexts_or_known_by_the_models_name(
+    said: dict[str, Any], embedded: bool, tokens: int | None
+) -> None:
+    with calling() as bound:
+        found = bound.prepare(state(AgentContext(**said), Profile(embedded=embedded)))
+    assert found.settings.window_tokens == tokens
+
+
+def test_only_a_large_model_has_a_call_held_back_for_its_account() -> None:
+    with calling() as bound:
+        held = [
+            bound.prepare(state(AgentContext(wrap_up=wanted), Profile(small=small))).settings.budget.limits.wrap_up
+            for wanted, small in ((True, False), (True, True), (False, False))
+        ]
+    assert held == [True, False, False]
+
+
+def test_what_was_prepared_is_kept_for_the_turn_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mendgraph.graph.machine.model_runtime.MOST_TURNS", 2)
+    turns = [CallModelSlice(context=CONTEXT, profile=Profile(), run_id=name) for name in "abc"]
+    with calling(ScriptedModel([])) as bound:
+        made = [bound.prepare(turn) for turn in turns]
+        assert [bound.prepared(turn) for turn in turns] == [None, None, made[2]]
+        assert bound.prepared(CallModelSlice({**turns[2], "profile": Profile()})) is None
+
+
+# --- What earlier turns have lost
+
+
+def lose(bound: ModelRuntime, context: AgentContext, calls: int) -> None:
+    """Let this many calls be entered and never be settled, as by a process that is killed."""
+    for _ in range(calls):
+        thread = bound.prepare(state(context)).settings.budget.thread
+        entry = Entry(thread=thread, model="m", purpose="reply", input_tokens=10, output_tokens=5, cost_usd=0.0)
+        assert isinstance(bound._book.reserve(entry, RunLimits()), int)
+
+
+@pytest.fixture
+def own_book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path))
+
+
+@pytest.mark.usefixtures("own_book")
+def test_a_thread_that_nobody_marks_begins_with_nothing_of_its_namesakes() -> None:
+    with calling(ScriptedModel([])) as bound:
+        lose(bound, CONTEXT, 2)
+        fresh = bound.spent_before(None, CONTEXT, "r", marked=False)
+        assert fresh == Spending(booked=2)
+        lose(bound, CONTEXT, 1)
+        later = bound.spent_before(fresh, CONTEXT, "r", marked=False)
+    assert (later.usage, later.booked) == (APIUsageStats(1, 10, 5, 1), 3)
+
+
+@pytest.mark.usefixtures("own_book")
+def test_a_marked_turn_is_charged_what_earlier_turns_lost_and_keeps_its_own_for_itself() -> None:
+    with calling(ScriptedModel([])) as bound:
+        lose(bound, CONTEXT, 1)
+        bound.begin(CONTEXT, "r", first=True)
+        lose(bound, CONTEXT, 3)
+        assert bound.spent_before(None, CONTEXT, "r", marked=True) == Spending(booked=2)
+        bound.begin(CONTEXT, "r", first=False)
+        lose(bound, CONTEXT, 1)
+        spent = bound.spent_before(None, CONTEXT, "r", marked=True)
+    assert (spent.usage, spent.booked) == (APIUsageStats(3, 30, 15, 3), 6)
+
+
+@pytest.mark.usefixtures("own_book")
+def test_a_run_that_has_ended_leaves_no_open_entry(tmp_path: Path) -> None:
+    """Also where nobody closes the machine, and no other call follows."""
+    machine: Any = build_graph(model=ScriptedModel([]))
+    ended = machine.invoke({"messages": [("user", "Hello.")]}, context=AgentContext(workspace=str(tmp_path)))
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
+        entries = database.execute("SELECT purpose, settled_at IS NULL FROM entries").fetchall()
+    assert (ended["outcome"].kind, entries) == (OutcomeKind.FINISHED, [("reply", 0)])

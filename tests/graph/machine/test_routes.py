@@ -1,0 +1,263 @@
+"""Where a run goes next: the table, the routers, the compiled graph and the README say the same."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+from hypothesis import assume, given, strategies as st
+from langchain_core.messages import HumanMessage
+
+from mendgraph.graph.machine import routes
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
+from mendgraph.graph.machine.routes import NODES, TRANSITIONS, recursion_limit
+from mendgraph.graph.machine.state import AgentState
+from mendgraph.nodes.call_model.budget import APIUsageStats
+from mendgraph.nodes.call_model.exchange import may_wrap_up
+from mendgraph.nodes.call_model.ledger import Spending, exhausted_limit
+from mendgraph.nodes.records import (
+    LoopRecord,
+    LoopVerdict,
+    OutcomeKind,
+    Profile,
+    Protocol,
+    Reading,
+    StopCause,
+    StopReason,
+    Verdict,
+    VerdictKind,
+)
+from tests.architecture.house import text_of
+from tests.doubles.replies import Message, Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.runs.scenario import message_of, use
+
+ROUTERS: dict[str, Callable[[AgentState], str]] = {
+    "begin_turn": routes.after_begin_turn,
+    "call_model": routes.after_call_model,
+    "parse": routes.after_parse,
+    "heal": routes.after_heal,
+    "guard": routes.after_guard,
+    "loop_check": routes.after_loop_check,
+}
+
+counts = st.integers(0, 12)
+usages = st.builds(APIUsageStats, counts, counts, counts, counts)
+spendings = st.builds(Spending, usage=usages, steps=counts, seconds=st.floats(0, 12))
+causes = st.none() | st.builds(StopCause, reason=st.sampled_from(StopReason), message=st.just("because"))
+contexts = st.builds(
+    AgentContext,
+    max_calls_per_session=st.integers(1, 12),
+    max_calls_per_turn=st.integers(1, 12),
+    max_output_tokens_per_session=st.integers(1, 12),
+    max_steps=st.none() | st.integers(1, 12),
+    max_seconds=st.none() | st.floats(1, 12),
+)
+states: st.SearchStrategy[Any] = st.fixed_dictionaries(
+    {
+        "stop": causes,
+        "reading": st.sampled_from(Reading),
+        "verdicts": st.lists(st.builds(Verdict, kind=st.sampled_from(VerdictKind)), max_size=3),
+        "loop": st.builds(LoopRecord, verdict=st.sampled_from(LoopVerdict)),
+        "spending": spendings,
+        "context": contexts,
+    }
+)
+
+
+def words(source: str) -> set[str]:
+    return {t.label for t in TRANSITIONS if t.source == source}
+
+
+def after(source: str, state: Any) -> str:
+    """Where the run goes on."""
+    return routes.path_map(source)[ROUTERS[source](state)]
+
+
+@pytest.mark.parametrize("source", ROUTERS)
+@given(state=states)
+def test_a_router_says_a_word_of_the_table(source: str, state: Any) -> None:
+    assert ROUTERS[source](state) in words(source)
+
+
+@pytest.mark.parametrize("source", ROUTERS)
+def test_a_router_declares_its_words(source: str) -> None:
+    assert set(get_args(get_type_hints(ROUTERS[source])["return"])) == words(source)
+
+
+@given(state=states)
+def test_a_turn_begins_unless_there_is_something_wrong_with_its_request(state: Any) -> None:
+    assert (after("begin_turn", state) == "call_model") is (state["stop"] is None)
+
+
+@given(state=states)
+def test_a_reply_is_read_and_a_failure_is_told_from_a_limit(state: Any) -> None:
+    cause = state["stop"]
+    expected = "parse" if cause is None else "BUDGET_STOP" if cause.reason.is_limit else "SYSTEM_ERROR"
+    assert after("call_model", state) == expected
+
+
+@given(state=states)
+def test_what_was_read_decides_after_parse(state: Any) -> None:
+    ways = {Reading.CALLS: "guard", Reading.MALFORMED: "heal", Reading.ANSWER: "FINISHED"}
+    assert after("parse", state) == ways[state["reading"]]
+
+
+@given(state=states)
+def test_execution_needs_a_verdict_that_allows(state: Any) -> None:
+    assume(state["stop"] is None)
+    allowed = any(verdict.kind is VerdictKind.ALLOW for verdict in state["verdicts"])
+    assert after("guard", state) == ("execute_tools" if allowed else "loop_check")
+
+
+@given(state=states)
+def test_a_person_who_stops_is_obeyed(state: Any) -> None:
+    assume(state["stop"] is not None)
+    assert after("guard", state) == "BUDGET_STOP"
+
+
+@given(state=states)
+def test_the_verdict_on_progress_decides_after_loop_check(state: Any) -> None:
+    broken = (LoopVerdict.PERSISTED, LoopVerdict.BROKEN, LoopVerdict.GAVE_UP)
+    ends = dict.fromkeys(broken, "SYSTEM_ERROR") | {LoopVerdict.ANSWERED: "FINISHED"}
+    way, verdict = after("loop_check", state), state["loop"].verdict
+    assert way == ends.get(verdict, way)
+    assert routes.after_loop_check(state) == routes.LOOP_ENDS.get(verdict, routes.after_loop_check(state))
+    assert (way in {"call_model", "BUDGET_STOP"}) is (verdict not in ends)
+
+
+@given(state=states)
+def test_healing_is_given_up_repaired_or_tried_again(state: Any) -> None:
+    way = after("heal", state)
+    assert (way == "SYSTEM_ERROR") is (state["stop"] is not None)
+    assert (way == "guard") is (state["stop"] is None and state["reading"] is Reading.CALLS)
+
+
+@pytest.mark.parametrize("source", ["heal", "loop_check"])
+@given(state=states)
+def test_no_way_back_to_the_model_passes_the_budget(source: str, state: Any) -> None:
+    limits = state["context"].limits()
+    spent = exhausted_limit(state["spending"], limits)
+    if spent and may_wrap_up(state["spending"], limits, spent):
+        spent = None  # the call that tells what was done, and no other: the ledger is asked once more
+    way = after(source, state)
+    assert way != ("call_model" if spent else "BUDGET_STOP")
+
+
+@pytest.mark.parametrize(
+    ("more", "way"),
+    [
+        ({"max_steps": 2}, "call_model"),
+        ({"max_steps": 3}, "call_model"),
+        ({"max_steps": 2, "wrap_up": False}, "BUDGET_STOP"),
+        ({"max_steps": 2, "max_calls_per_turn": 2}, "BUDGET_STOP"),
+        ({"max_calls_per_turn": 2}, "BUDGET_STOP"),
+        ({"max_seconds": 5.0}, "BUDGET_STOP"),
+    ],
+)
+@pytest.mark.parametrize(("small", "source"), [(False, "heal"), (False, "loop_check"), (True, "loop_check")])
+def test_a_limit_on_steps_leaves_the_call_that_wraps_up(more: Any, way: str, small: bool, source: str) -> None:
+    state: Any = {
+        "stop": None,
+        "reading": Reading.MALFORMED,
+        "loop": LoopRecord(),
+        "spending": Spending(usage=APIUsageStats(2, 10, 10, 2), steps=2, seconds=6.0),
+        "context": AgentContext(**more),
+        "profile": Profile(small=small),
+    }
+    small_way = "call_model" if more == {"max_steps": 3} else "BUDGET_STOP"
+    assert after(source, state) == (small_way if small else way)
+
+
+def test_every_reason_belongs_to_one_terminal() -> None:
+    limits = {reason for reason in StopReason if reason.is_limit}
+    assert limits | {StopReason.ANSWERED} < set(StopReason)
+    assert {reason for reason in StopReason if reason.value.startswith("max_")} < limits
+
+
+def test_the_table_is_the_compiled_graph() -> None:
+    drawn = build_graph().get_graph()
+    assert {(edge.source, edge.target) for edge in drawn.edges} == {(t.source, t.target) for t in TRANSITIONS}
+    assert set(drawn.nodes) == {"__start__", "__end__", *NODES}
+    assert {edge.source for edge in drawn.edges if edge.conditional} == set(ROUTERS)
+
+
+def test_studio_is_given_the_words_of_each_edge() -> None:
+    drawn: Any = build_graph().get_graph().to_json()
+    shown = {(edge["source"], edge["target"]): edge.get("data", "").split(", ") for edge in drawn["edges"]}
+    for source, target in EDGES:
+        assert shown[source, target] == [t.label for t in TRANSITIONS if (t.source, t.target) == (source, target)]
+
+
+def test_the_table_is_the_picture_in_the_readme() -> None:
+    block = re.compile(r"<!-- machine\b[^>]*-->\n+```mermaid\n(.*?)\n```\n+<!-- /machine -->", re.DOTALL)
+    found = block.search(text_of("README.md"))
+    assert found is not None, "README.md has no Mermaid block between <!-- machine --> and <!-- /machine -->"
+    assert found[1] == routes.mermaid()
+
+
+def test_the_picture_has_a_line_for_each_way_from_node_to_node() -> None:
+    lines = routes.mermaid().splitlines()
+    assert (lines[0], len(lines)) == ("flowchart TD", 1 + len({(t.source, t.target) for t in TRANSITIONS}))
+    assert "    loop_check -->|still repeating<br>tries used up<br>workspace failed| SYSTEM_ERROR" in lines
+    assert "    __start__([START]) --> begin_turn" in lines
+    assert "    call_model -->|replied| parse" in lines
+    assert "    FINISHED --> __end__([END])" in lines
+
+
+def reachable(start: str, edges: set[tuple[str, str]]) -> set[str]:
+    found, waiting = {start}, [start]
+    while waiting:
+        at = waiting.pop()
+        new = {target for source, target in edges if source == at} - found
+        found |= new
+        waiting += new
+    return found
+
+
+EDGES = {(t.source, t.target) for t in TRANSITIONS}
+
+
+def test_every_node_is_reached_and_reaches_an_end() -> None:
+    assert reachable("__start__", EDGES) == {"__start__", "__end__", *NODES}
+    assert {node for node in NODES if "__end__" not in reachable(node, EDGES)} == set()
+
+
+def test_every_cycle_calls_the_model() -> None:
+    without = {edge for edge in EDGES if "call_model" not in edge}
+    assert {node for source, node in without if source in reachable(node, without)} == set()
+
+
+def test_nothing_runs_but_what_guard_has_judged() -> None:
+    assert {source for source, target in EDGES if target == "execute_tools"} == {"guard"}
+
+
+def line_of_notes(number: int) -> Message:
+    return message_of(use(("read_file", {"path": "n.txt", "start_line": number, "limit": 1})), Protocol.TEXT)
+
+
+def printed(number: int) -> Message:
+    return Say(f'{{"name": "read_file", "arguments": {{"path": "n.txt", "start_line": {number}}}}}')
+
+
+@pytest.mark.parametrize("calls", [1, 7, 12])
+@pytest.mark.parametrize("speak", [line_of_notes, printed])
+def test_our_counters_stop_a_run_before_langgraph_does(
+    speak: Callable[[int], Message], calls: int, tmp_path: Path
+) -> None:
+    """The longest way for each call: the file that is named read ahead, each reply rescued, each call run."""
+    (tmp_path / "n.txt").write_text("x\n" * 20, encoding="utf-8")
+    model = ScriptedModel([speak(number) for number in range(1, calls + 1)])
+    context = AgentContext(workspace=str(tmp_path), protocol="text", edit_form="blocks", max_calls_per_turn=calls)
+    config: Any = {"recursion_limit": recursion_limit(calls)}
+    request: Any = {"messages": [HumanMessage("Read n.txt line by line.")]}
+    outcome = build_graph(model=model).invoke(request, config, context=context)["outcome"]
+    assert (outcome.kind, outcome.reason) == (OutcomeKind.BUDGET_STOP, StopReason.MAX_CALLS_PER_TURN)
+    assert len(model.calls) == calls
+
+
+def test_a_graph_of_its_own_has_the_widest_net() -> None:
+    config: Any = build_graph().config
+    assert config["recursion_limit"] == recursion_limit(MAX_CALLS_PER_TURN_LIMIT)

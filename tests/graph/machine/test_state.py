@@ -1,0 +1,302 @@
+"""What a checkpoint holds comes back as it was, and nothing else is ever built from one."""
+
+import hashlib
+import inspect
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from itertools import chain
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from pydantic import BaseModel, Field, TypeAdapter, create_model
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.routes import NODES
+from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentState, allowed_msgpack_modules, serializer
+from mendgraph.nodes import records
+from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
+from mendgraph.nodes.call_model.prompts.estimates import Gauge
+from mendgraph.nodes.call_model.ledger import Mending, RunLimits, Spending
+from mendgraph.nodes.call_model.window import Window
+from mendgraph.nodes.execute_tools import journaled_calls
+from mendgraph.nodes.execute_tools.store.database import FINGERPRINT
+from mendgraph.nodes.execute_tools.store.database_schema import SQLITE_TABLES
+from mendgraph.nodes.execute_tools.policy.alerts import Vitals
+from mendgraph.nodes.guard.grants import Grant
+from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
+from mendgraph.nodes.language.project_notes import ProjectNotes
+from mendgraph.nodes.records import (
+    Answer,
+    CallError,
+    CallResult,
+    ChangeKind,
+    Correction,
+    EditForm,
+    Effect,
+    ExtractionError,
+    ExtractionErrorType,
+    FileChange,
+    FinishReason,
+    LoopRecord,
+    LoopVerdict,
+    ModelReply,
+    Outcome,
+    OutcomeKind,
+    OverrideConstraint,
+    Plan,
+    PlanStatus,
+    PlanStep,
+    Profile,
+    Protocol,
+    ProviderErrorKind,
+    ProviderFailure,
+    RawCall,
+    StopCause,
+    StopReason,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    ToolInvocation,
+    ToolResult,
+    ToolSpec,
+    Verdict,
+    VerdictKind,
+)
+from tests.architecture.house import text_of
+from tests.doubles.scripted_model import ScriptedModel
+from tests.runs.scenario import message_of, use
+
+JSON = {"text": "é\n", "number": 1.5, "whole": 2**63, "nothing": None, "list": [True, {"deep": []}]}
+ERROR = ExtractionError(ExtractionErrorType.UNKNOWN_TOOL_NAME, 3, "tool: x({})", "Unknown tool 'x'.")
+TOOL_ERROR = ToolError(code=ToolErrorCode.NOT_FOUND, message="No such file.", suggestions=("a.py", "b.py"))
+CHANGE = FileChange(path="a.py", kind=ChangeKind.EDITED, sha256_before="0", sha256_after="1", diff="-a\n+b\n")
+OVERRIDE = OverrideConstraint(signature="f" * 16, tool="read_file", target="a.py", repeats=3)
+RAW = RawCall(call_id="c", tool="read_file", arguments='{"path": ')
+
+EXAMPLES: tuple[Any, ...] = (
+    AgentContext(workspace="/w", max_seconds=1.5, answer_schema=JSON),
+    APILimits(1, 2, 3, 4),
+    APIUsageStats(1, 2, 3, 4),
+    HealingAttempt(0, "said", [ERROR], "again"),
+    Mending(rescued=1, asked_again=2, cut=3),
+    RunLimits(api=APILimits(1), max_cost_usd=0.1),
+    Gauge(size=300, messages=2, tokens=90),
+    Spending(
+        usage=APIUsageStats(4, 3, 2, 1),
+        steps=2,
+        seconds=0.25,
+        mending=Mending(rescued=1),
+        cost_usd=0.5,
+        gauge=Gauge(size=300, messages=2, tokens=90),
+        booked=7,
+    ),
+    Window(first="a", head="What was before.", cleared=("b",), compactions=1, tokens=8_192),
+    ProjectNotes(path="AGENTS.md", text="Use tabs.", cut=True),
+    Vitals(tools=(True, False), replies=(False,), costs=(3.0,), cost_unit="tokens", replies_alerted=True),
+    RAW,
+    ModelReply(text="x", calls=(RAW, RAW), finish_reason=FinishReason.LENGTH, input_tokens=7, seconds=0.5),
+    ProviderFailure(kind=ProviderErrorKind.TIMEOUT, message="late", retry_after_s=1.0),
+    Profile(protocol=Protocol.NATIVE, edit_form=EditForm.BLOCKS, embedded=True, family="qwen", small=True),
+    ERROR,
+    ToolInvocation("read_file", JSON, 3),
+    ToolCall(call_id="c", tool="read_file", arguments=JSON, raw_arguments="{}", line_number=2),
+    CallError(call_id="c", tool="", raw_arguments="(", error=ERROR),
+    Correction(reply="x", prompt="y", schema_repair=True, claim=True),
+    Answer(text="done", value=JSON),
+    TOOL_ERROR,
+    ToolResult(ok=True, data=JSON),
+    CHANGE,
+    CallResult(call_id="c", tool="t", result=ToolResult(ok=False, error=TOOL_ERROR), changes=(CHANGE,), ms=3),
+    PlanStep(title="look", status=PlanStatus.DONE),
+    Plan(steps=(PlanStep(title="look"), PlanStep(title="mend", status=PlanStatus.IN_PROGRESS))),
+    ToolSpec(name="t", description="d", parameters=JSON, effect=Effect.WRITE, path_fields=("path",), terminal=True),
+    Verdict(kind=VerdictKind.DENY, rule="env_file", error=TOOL_ERROR, path=".env"),
+    Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", pins=(("a.py", "", "mark"),), edited=("path",)),
+    Grant(thread="t", rule="ask_before_run", tool="run_command", subject="make"),
+    OVERRIDE,
+    LoopRecord(recent=(("a", "b"), ("a",)), overrides=(OVERRIDE,), verdict=LoopVerdict.OVERRIDE, missed=("a.py",)),
+    StopCause(reason=StopReason.WALL_CLOCK, message="late", diagnostics=("a", "b")),
+    Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="m", value=JSON, changed_files=("a.py",)),
+)
+
+
+class Unlisted(BaseModel):
+    """A type that no checkpoint may bring to life."""
+
+    x: int = 1
+
+
+class UnlistedEnum(Enum):
+    """Another one."""
+
+    A = "a"
+
+
+def round_trip(value: Any) -> Any:
+    return serializer().loads_typed(serializer().dumps_typed(value))
+
+
+@pytest.fixture(params=[True, False], autouse=True)
+def _strict(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever LANGGRAPH_STRICT_MSGPACK says (langgraph reads it once, on its import)."""
+    monkeypatch.setattr("langgraph.checkpoint.serde._msgpack.STRICT_MSGPACK_ENABLED", request.param)
+
+
+@pytest.mark.parametrize("value", EXAMPLES, ids=lambda value: type(value).__name__)
+def test_a_record_comes_back_as_it_was(value: Any) -> None:
+    back = round_trip({"one": value, "many": [value, [value]]})
+    assert back == {"one": value, "many": [value, [value]]}
+    assert type(back["one"]) is type(value)
+    if isinstance(value, BaseModel):
+        assert back["one"].model_dump() == value.model_dump()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CHECKPOINT_TYPES if issubclass(kind, Enum)])
+def test_a_word_comes_back_as_it_was(kind: type[Enum]) -> None:
+    assert all(back is word for back, word in zip(round_trip(list(kind)), kind, strict=True))
+
+
+def test_there_is_an_example_of_each_type() -> None:
+    assert {type(value) for value in EXAMPLES} == {kind for kind in CHECKPOINT_TYPES if not issubclass(kind, Enum)}
+    assert len(CHECKPOINT_TYPES) == len(set(CHECKPOINT_TYPES))
+
+
+def test_messages_come_back_as_they_were() -> None:
+    call = {"name": "t", "args": JSON, "id": "c", "type": "tool_call"}
+    messages = [HumanMessage("é", id="1"), AIMessage("", tool_calls=[call], id="2"), ToolMessage("r", tool_call_id="c")]
+    assert round_trip(messages) == messages
+
+
+@pytest.mark.parametrize("value", [Unlisted(), UnlistedEnum.A])
+def test_any_other_type_comes_back_as_plain_data(value: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.CRITICAL):
+        assert type(round_trip({"x": value})["x"]) in {dict, str, type(None)}
+
+
+def types_in(hint: Any) -> set[type]:
+    """All classes that a type annotation is made of, those of the fields of our records included."""
+    if get_args(hint):
+        return set().union(*map(types_in, get_args(hint)))
+    if not isinstance(hint, type) or hint is Any:
+        return set()
+    if not hint.__module__.startswith(("graph.", "nodes.")) or issubclass(hint, Enum):
+        return {hint}
+    fields = {name: field for name, field in get_type_hints(hint).items() if name in hint.__annotations__}
+    return {hint}.union(*(types_in(field) for name, field in fields.items() if name != "model_config"))
+
+
+def test_the_state_holds_only_listed_types() -> None:
+    hints = get_type_hints(AgentState, include_extras=False)
+    held = set(chain.from_iterable(types_in(hint) for hint in hints.values()))
+    ours = {kind for kind in held if kind.__module__.startswith(("graph.", "nodes."))}
+    assert ours <= set(CHECKPOINT_TYPES)
+    assert {kind.__module__.split(".")[0] for kind in held - ours} == {"builtins", "langchain_core"}
+
+
+def test_every_word_of_the_records_is_listed() -> None:
+    words = {word for _, word in inspect.getmembers(records, inspect.isclass) if word.__module__ == records.__name__}
+    assert words - set(CHECKPOINT_TYPES) == {records.Record}
+
+
+def test_the_server_is_given_the_same_list() -> None:
+    """In the form that langgraph_cli.schemas describes: a list of [module, name]."""
+    config = json.loads(text_of("langgraph.json"))
+    assert config["checkpointer"] == {"serde": {"allowed_msgpack_modules": allowed_msgpack_modules()}}
+
+
+def test_a_whole_thread_comes_back_without_a_word_of_complaint(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Every channel that a run with calls, healing, a denial and a plan fills."""
+    from mendgraph.graph.machine.build import build_graph
+
+    replies = [
+        use(("read_file", "{")),
+        use(("read_file", {"path": ".env"}), ("update_plan", {"steps": [{"title": "look"}]})),
+        use(("write_file", {"path": "a.py", "content": "a = 1\n"}), ("final_answer", {"answer": "done"})),
+    ]
+    model = ScriptedModel([message_of(reply, Protocol.TEXT) for reply in replies])
+    machine = build_graph(InMemorySaver(serde=serializer()), model=model)
+    config: Any = {"configurable": {"thread_id": "t"}}
+    context = AgentContext(workspace=str(tmp_path), protocol="text")
+    ended = machine.invoke({"messages": [HumanMessage("Write a.py.")]}, config, context=context)
+    stored = machine.get_state(config).values
+    assert stored == round_trip(stored)
+    assert {name: stored[name] for name in ended} == ended
+    assert [type(stored[name]) for name in ("context", "spending", "outcome", "plan", "loop", "reply")] == [
+        AgentContext,
+        Spending,
+        Outcome,
+        Plan,
+        LoopRecord,
+        ModelReply,
+    ]
+    assert caplog.records == []
+
+
+# --- The format
+
+
+def shape(kind: type[Any]) -> Any:
+    """What of a type is stored and read: its words, or its fields with their types, bounds and defaults."""
+    if issubclass(kind, Enum):
+        return {word.name: word.value for word in kind}
+    schema = TypeAdapter(kind).json_schema()
+    return without_prose(schema) | {"defaults": repr(getattr(kind, "_field_defaults", {}))}
+
+
+def without_prose(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_prose(each) for key, each in value.items() if key not in {"title", "description"}}
+    return [without_prose(each) for each in value] if isinstance(value, list) else value
+
+
+def fingerprint(types: Iterable[type[Any]], channels: Iterable[str], nodes: Iterable[str], tables: str) -> str:
+    shapes = {f"{kind.__module__}.{kind.__qualname__}": shape(kind) for kind in types}
+    whole = [shapes, sorted(channels), sorted(nodes), tables.split()]
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def test_whoever_changes_what_is_stored_decides_what_becomes_of_older_databases() -> None:
+    now = fingerprint(
+        [*CHECKPOINT_TYPES, journaled_calls._Recorded], AgentState.__annotations__, NODES, ";".join(SQLITE_TABLES)
+    )
+    assert now == FINGERPRINT, (
+        f"What a database stores has changed: its fingerprint is {now!r} now. Can this version read what the last"
+        " released one has stored, with the same meaning? Then put the new FINGERPRINT into environment/database.py."
+        " Else raise FORMAT beside it as well, and convert older databases there, or leave them refused."
+    )
+
+
+class One(BaseModel):
+    """A stored type."""
+
+    x: int = Field(1, description="A number.")
+
+
+class Other(BaseModel):
+    """The same, in other words."""
+
+    x: int = Field(1, description="How many.")
+
+
+def test_the_fingerprint_sees_what_is_stored_and_no_prose() -> None:
+    def of(kind: type[Any], channels: Sequence[str] = ("a",), tables: str = "CREATE TABLE a (b)") -> str:
+        kind.__module__, kind.__qualname__ = "here", "Kind"
+        return fingerprint([kind], channels, ["n"], tables)
+
+    made: list[Any] = [NamedTuple("Kind", [("x", int)]), Enum("Kind", {"x": 1}), Enum("Kind", {"x": 2})]
+    same = {of(One), of(Other), of(One, tables="CREATE  TABLE a\n(b)")}
+    others = [
+        of(create_model("Kind", x=(int, 2))),
+        of(create_model("Kind", x=(str, "1"))),
+        of(create_model("Kind", y=(int, 1))),
+        of(create_model("Kind", x=(int, Field(1, le=3)))),
+        *(of(kind) for kind in made),
+        of(One, channels=("b",)),
+        of(One, tables="CREATE TABLE a (b, c)"),
+    ]
+    assert len(same) == 1
+    assert len({*same, *others}) == 10

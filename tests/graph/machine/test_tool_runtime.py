@@ -1,0 +1,421 @@
+"""What one machine's gateway lets a run do, what it writes down of it, and what it keeps."""
+
+import json
+import os
+import stat
+from collections.abc import Collection, Mapping
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Event, StepDone, Traced
+from mendgraph.graph.runs.run import RunResult, Session, run_task
+from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.nodes.execute_tools.evidence.checks import Checks
+from mendgraph.nodes.execute_tools.processes.commands import Commands
+from mendgraph.nodes.execute_tools.store.run_folder import folder_name
+from mendgraph.nodes.execute_tools.journaled_calls import Execution
+from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, tool
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
+from mendgraph.nodes.records import (
+    CallResult,
+    ChangeKind,
+    Effect,
+    FileChange,
+    JsonMap,
+    OutcomeKind,
+    Protocol,
+    StopReason,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    ToolResult,
+    Verdict,
+    VerdictKind,
+)
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.runs.playing import write_files
+from tests.runs.scenario import Use, message_of, use
+
+FILES = {"a.py": "a = 1\n", ".env": "A=1\n"}
+READ = use(("read_file", {"path": "a.py"}))
+DONE = Say("Done.")
+PROBLEM = "mendgraph.nodes.execute_tools.processes.bubblewrap.sandbox_problem"
+SPECS = {each.name: each.spec for each in default_tools()}
+NAMES = frozenset(SPECS)
+LOOKING = frozenset(name for name, spec in SPECS.items() if spec.effect in {Effect.NONE, Effect.READ})
+EDITING = LOOKING | {name for name, spec in SPECS.items() if spec.effect is Effect.WRITE}
+NEEDY = frozenset({"run_command", "http_get"})
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project, beside the folder that the runs' own files go to."""
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    write_files(tmp_path / "root", FILES)
+    return tmp_path / "root"
+
+
+def gateway(
+    tools: tuple[Tool, ...] | None = None,
+    roles: Mapping[str, Collection[str]] | None = None,
+    secrets: tuple[str, ...] = (),
+) -> ToolRuntime:
+    return ToolRuntime(tools, DEFAULT_GUARDRAIL_RULES, roles or {}, secrets)
+
+
+def ran(root: Path, *replies: Use | Say, **more: Any) -> tuple[RunResult, ScriptedModel]:
+    """The end of a run in thread "t", and the model of it. `context` overrides the context's defaults."""
+    model = ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
+    context = AgentContext(workspace=str(root), **more.pop("context", {}))
+    return run_task("Look.", context, model=model, thread_id="t", **more), model
+
+
+def told(model: ScriptedModel) -> set[str]:
+    """The tools that the model's first prompt tells of."""
+    return {each["function"]["name"] for each in model.calls[0].prompt.tools}
+
+
+def results_of(model: ScriptedModel, call: int) -> list[JsonMap]:
+    """The results that the model saw in a call, counted from 0."""
+    return [json.loads(each["content"]) for each in model.calls[call].prompt.messages if each["role"] == "tool"]
+
+
+@pytest.mark.parametrize("folder", [".aws", ".ssh/keys", ".CONFIG/gcloud", ".docker.bak/x"])
+def test_no_run_works_in_a_folder_below_which_all_would_be_denied(root: Path, folder: str) -> None:
+    write_files(root / folder, FILES)
+    result, model = ran(root / folder, READ)
+    assert model.calls == []
+    assert result.outcome.message.startswith(f"The workspace '{root / folder}' holds ")
+    assert ran(root, DONE)[0].outcome.kind is OutcomeKind.FINISHED
+
+
+# --- Roles
+
+
+@pytest.mark.parametrize(
+    ("role", "names"),
+    [
+        (None, NAMES),
+        ("reader", LOOKING),
+        ("editor", EDITING),
+        ("operator", NAMES),
+        ("mine", frozenset({"read_file", "final_answer"})),
+    ],
+)
+def test_a_role_says_which_tools_there_are(role: str | None, names: frozenset[str], root: Path) -> None:
+    known = gateway(roles={"mine": ["read_file"]})
+    assert known.allowed(AgentContext(workspace=str(root), role=role)) == names
+
+
+def test_a_tool_that_the_role_does_not_include_is_not_told_of_and_denied(root: Path) -> None:
+    write = use(("write_file", {"path": "b.py", "content": "b = 1\n"}), ("read_file", {"path": "a.py"}))
+    result, model = ran(root, write, DONE, context={"role": "looker"}, roles={"looker": ["read_file"]})
+    assert (result.outcome.kind, result.changes) == (OutcomeKind.FINISHED, ())
+    assert told(model) == {"read_file", "final_answer"}
+    denied, read = results_of(model, 1)
+    message = "The role of this run does not include write_file. Use another tool, or answer without it."
+    assert denied == {"ok": False, "error": {"code": "permission_denied", "message": message, "suggestions": []}}
+    assert read["data"]["content"] == "a = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("role", "roles", "message"),
+    [
+        ("raeder", {}, "There is no role 'raeder'. Did you mean reader or editor?"),
+        ("x", {"mine": ["read_file"]}, "There is no role 'x'. There are: editor, mine, operator, reader."),
+        (
+            "mine",
+            {"mine": ["raed_file"]},
+            "The role 'mine' names an unknown tool, 'raed_file'. Did you mean read_file or ",
+        ),
+        ("reader", {"reader": ["read_file"]}, "'reader' is built in and cannot be redefined: give yours another name."),
+    ],
+)
+def test_a_role_that_cannot_be_used_ends_the_run_before_it_costs(
+    role: str, roles: dict[str, list[str]], message: str, root: Path
+) -> None:
+    model = ScriptedModel([])
+    machine = build_graph(model=model, roles=roles)
+    context = AgentContext(workspace=str(root), role=role)
+    outcome = machine.invoke({"messages": [HumanMessage("Look.")]}, context=context)["outcome"]
+    assert (outcome.kind, outcome.reason, model.calls) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST, [])
+    assert message in outcome.message
+
+
+# --- What a run has
+
+
+@pytest.mark.parametrize(
+    ("context", "problem", "missing"),
+    [
+        ({}, None, NEEDY),
+        ({"allowed_programs": ("make",)}, None, {"http_get"}),
+        ({"allowed_programs": ("make",)}, "there is no bubblewrap", NEEDY),
+        ({"allowed_hosts": ("docs.python.org",)}, None, {"run_command"}),
+        ({"allowed_programs": ("make",), "allowed_hosts": ("docs.python.org",)}, None, frozenset()),
+        ({"allowed_programs": ("make",), "allowed_hosts": ("a.org",), "role": "editor"}, None, NEEDY),
+    ],
+)
+def test_the_model_is_told_only_of_tools_that_have_what_they_need(
+    context: JsonMap, problem: str | None, missing: frozenset[str], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PROBLEM, lambda: problem)
+    assert gateway().usable(AgentContext(workspace=str(root), **context)) == NAMES - missing
+    _, model = ran(root, DONE, context=context)
+    assert told(model) & NEEDY == NEEDY - missing
+
+
+def test_commands_are_for_the_named_programs_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PROBLEM, lambda: None)
+    assert gateway().commands(AgentContext(workspace=str(root))) is None
+    commands = gateway().commands(AgentContext(workspace=str(root), allowed_programs=("make",)))
+    assert isinstance(commands, Commands)
+    assert commands.rules.programs == ("make",)
+
+
+def test_what_may_be_started_is_kept_until_there_is_too_much(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PROBLEM, lambda: None)
+    monkeypatch.setattr("mendgraph.graph.machine.tool_runtime._MOST_COMMANDS", 1)
+    known = gateway()
+    make, git = (AgentContext(workspace=str(root), allowed_programs=(it,), checks=(it,)) for it in ("make", "git"))
+    for opened in (known.commands, known.checks):
+        first = opened(make)
+        assert opened(make) is first
+        assert type(opened(git)) is type(first)
+        assert opened(make) is not first
+
+
+def test_one_word_turns_evidence_off_and_keeps_the_checks_that_a_person_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PROBLEM, lambda: None)
+    assert gateway().checks(AgentContext(workspace=str(root), evidence=False)) is None
+    checks = gateway().checks(AgentContext(workspace=str(root), evidence=False, checks=("make test",)))
+    assert isinstance(checks, Checks)
+    assert (checks.rules.evidence, checks.rules.commands) == (False, ("make test",))
+
+
+def test_a_run_without_a_sandbox_says_so_and_goes_on(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PROBLEM, lambda: "there is no bubblewrap")
+    events = events_of(root, use(("run_command", {"argv": ["make"]})), READ, DONE, allowed_programs=("make",))
+    reason = "Commands cannot be run on this machine, as their sandbox does not start: there is no bubblewrap."
+    assert payloads(events, "commands.unavailable") == [{"reason": reason}]
+    results = [result.result for event in events if isinstance(event, StepDone) for result in event.results]
+    assert [result.error.code if result.error else "ok" for result in results] == [ToolErrorCode.UNAVAILABLE, "ok"]
+
+
+def test_a_program_is_refused_where_none_is_allowed(root: Path) -> None:
+    _, model = ran(root, use(("run_command", {"argv": ["make"]}), ("http_get", {"url": "http://a.org/"})), DONE)
+    assert [result["error"]["code"] for result in results_of(model, 1)] == ["unavailable", "permission_denied"]
+
+
+def test_files_of_other_kinds_are_refused(root: Path) -> None:
+    write_files(root, {"a.md": "# A\n"})
+    calls = use(("read_file", {"path": "a.md"}), ("read_file", {"path": "a.py"}))
+    _, model = ran(root, calls, DONE, context={"allowed_extensions": ("py",)})
+    assert [result["ok"] for result in results_of(model, 1)] == [False, True]
+
+
+def test_paths_inside_of_arguments_are_those_that_the_tool_names() -> None:
+    known = gateway((patch,))
+    call = ToolCall(call_id="c", tool="patch", arguments={"text": "a.py b.py"}, raw_arguments="")
+    assert list(known.paths_of(call)) == ["a.py", "b.py"]
+    assert list(known.paths_of(call.model_copy(update={"tool": "unknown"}))) == []
+
+
+def test_a_tool_that_cannot_say_which_paths_it_names_is_denied(root: Path) -> None:
+    """It fails closed, and never with an exception out of the run."""
+    result, model = ran(root, use(("patch", {"text": "nonsense!"})), DONE, tools=(*default_tools(), patch))
+    [refused] = results_of(model, 1)
+    assert (result.outcome.kind, refused["ok"]) == (OutcomeKind.FINISHED, False)
+    assert [line["verdict"] for line in lines(root.parent / "data")] == ["deny"]
+
+
+def _files_in(arguments: JsonMap) -> list[str]:
+    if "!" in arguments["text"]:
+        raise ValueError("this is no patch")
+    return str(arguments["text"]).split()
+
+
+@tool(effect=Effect.WRITE, paths_of=_files_in)
+def patch(text: str) -> str:
+    """Change the files that stand in the text."""
+    return text
+
+
+# --- The log
+
+
+def lines(folder: Path) -> list[JsonMap]:
+    """The events of the log of thread "t"."""
+    log = folder / "runs" / folder_name("t") / "audit.jsonl"
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
+
+
+def fingerprint(tool_name: str, arguments: str) -> str:
+    return sha256(f'["{tool_name}",{arguments}]'.encode()).hexdigest()
+
+
+def test_each_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Path) -> None:
+    edit = {"path": "a.py", "old_str": "1", "new_str": "2"}
+    replies = (
+        use(("read_file", {"path": "./a.py"}), ("read_file", {"path": ".env"})),
+        use(("edit_file", edit), ("no_such_tool", "{}")),
+        use(("write_file", {"path": "../b.py", "content": "b"}), ("read_file", {"path": ".env"})),
+        use(("read_file", {"path": "none.py"})),
+        DONE,
+    )
+    ran(root, *replies, context={"evidence": False})
+    found = lines(tmp_path / "data")
+    for line in found:
+        assert line.pop("time").endswith("+00:00")
+        assert line.pop("ms") >= 0
+        if line["verdict"] == "deny":
+            line.pop("attempts")
+    common = {
+        "event": "call",
+        "run_id": "t",
+        "verdict": "allow",
+        "rule": "",
+        "ok": True,
+        "error_type": "",
+        "target": "",
+    }
+    common["changed"] = []
+    read = {**common, "tool": "read_file", "attempts": 1}
+    denied = {**common, "verdict": "deny", "ok": False, "error_type": "permission_denied"}
+    malformed = {**denied, "rule": "malformed", "path": ""}
+    secret = {**denied, "tool": "read_file", "rule": "env_file", "path": ".env"}
+    secret["arguments_sha256"] = fingerprint("read_file", '{"limit":0,"path":".env","start_column":1,"start_line":1}')
+    assert [{**line, "arguments_sha256": ""} for line in found] == [
+        {**line, "arguments_sha256": ""}
+        for line in (
+            {**read, "step": 1, "path": "a.py"},
+            {**secret, "step": 1},
+            {**common, "step": 2, "tool": "edit_file", "path": "a.py", "attempts": 1, "changed": ["a.py"]},
+            {**malformed, "step": 2, "tool": "no_such_tool", "error_type": "unknown_tool"},
+            {**denied, "step": 3, "tool": "write_file", "rule": "workspace_boundary", "path": ""},
+            {**secret, "step": 3},
+            {**read, "step": 4, "path": "none.py", "ok": False, "error_type": "not_found"},
+        )
+    ]
+    assert found[1]["arguments_sha256"] == secret["arguments_sha256"] == found[5]["arguments_sha256"]
+    assert found[3]["arguments_sha256"] == sha256(b"{}").hexdigest()
+
+
+def test_what_a_step_came_to_is_not_known_without_a_journal(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("in the way", encoding="utf-8")
+    assert gateway().calls_made(AgentContext(workspace=str(root)), Execution("t", "", 1), []) == {}
+
+
+def test_a_run_without_audit_writes_no_log(root: Path, tmp_path: Path) -> None:
+    events = events_of(root, READ, use(("read_file", {"path": ".env"})), DONE, audit=False)
+    assert (lines(tmp_path / "data"), payloads(events, "audit.unavailable")) == ([], [])
+
+
+def test_the_log_is_nobody_elses(root: Path, tmp_path: Path) -> None:
+    ran(root, READ, DONE)
+    log = tmp_path / "data" / "runs" / folder_name("t") / "audit.jsonl"
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (log, log.parent, log.parent.parent)] == [0o600, 0o700, 0o700]
+
+
+def test_an_alert_is_a_line_of_the_log(root: Path, tmp_path: Path) -> None:
+    known, context = gateway(), AgentContext(workspace=str(root))
+    alert = {"kind": "cost", "message": "Dear.", "value": 9.0, "threshold": 3.0}
+    known.log(context, "t").alert(alert)
+    [line] = lines(tmp_path / "data")
+    assert line.pop("time").endswith("+00:00")
+    assert line == {"event": "alert", "run_id": "t", **alert}
+    known.log(context.model_copy(update={"audit": False}), "t").alert(alert)
+    assert len(lines(tmp_path / "data")) == 1
+
+
+def test_no_secret_and_no_argument_is_in_the_log(root: Path, tmp_path: Path) -> None:
+    secret = "".join(("correct-horse", "-battery-", "7"))
+    known, context = gateway(secrets=(secret,)), AgentContext(workspace=str(root))
+    call = ToolCall(call_id="c", tool="write_file", arguments={"content": secret}, raw_arguments="{}")
+    change = FileChange(path=f"{secret}.py", kind=ChangeKind.CREATED, sha256_before="", sha256_after="1", diff=secret)
+    result = CallResult(call_id="c", tool="write_file", result=ToolResult(ok=True), changes=(change,))
+    known.log(context, "t").call(1, call, Verdict(kind=VerdictKind.ALLOW, path=f"{secret}.py"), result)
+    [line] = lines(tmp_path / "data")
+    assert (line["path"], line["changed"], secret in json.dumps(line)) == ("***.py", ["***.py"], False)
+
+
+# --- Secrets
+
+
+def test_what_the_environment_holds_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, named = "tr0ub4dor-and-3", "-".join(("plum", "42", "orchard"))
+    monkeypatch.setenv("FOO_TOKEN", named)
+    redactor = gateway(secrets=(given,)).redactor()
+    assert redactor.text(f"a {given} b {named} c") == "a [redacted secret] b [redacted secret] c"
+    monkeypatch.delenv("FOO_TOKEN")
+    assert gateway(secrets=(given,)).redactor().text(named) == named
+
+
+def test_a_secret_that_comes_later_is_known_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, named = gateway(), "-".join(("plum", "43", "orchard"))
+    assert known.redactor().text(named) == named
+    monkeypatch.setenv("FOO_TOKEN", named)
+    assert known.redactor().text(named) == "[redacted secret]"
+
+
+def test_a_gateway_shows_none_of_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = "-".join(("plum", "44", "orchard"))
+    monkeypatch.setenv("FOO_TOKEN", named)
+    assert named not in repr(gateway(secrets=(named,)).redactor())
+
+
+# --- The way to all of that
+
+
+def events_of(root: Path, *replies: Use | Say, **context: Any) -> list[Event]:
+    model = ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
+    with Session(AgentContext(workspace=str(root), **context), model=model, thread_id="t") as session:
+        return list(session.stream("Look."))
+
+
+def payloads(events: list[Event], name: str) -> list[Mapping[str, Any]]:
+    return [event.payload for event in events if isinstance(event, Traced) and event.name == name]
+
+
+def test_a_role_that_cannot_be_used_allows_nothing(root: Path) -> None:
+    context = AgentContext(workspace=str(root), role="nobody")
+    assert isinstance(gateway().allowed(context), ToolError)
+    assert gateway().usable(context) == frozenset()
+
+
+def test_events_come_in_the_order_of_their_clock(root: Path) -> None:
+    told = [event for event in events_of(root, READ, DONE) if isinstance(event, Traced)]
+    traced = [event for event in told if "tool_name" in event.payload]
+    assert all(earlier.ms <= later.ms for earlier, later in pairwise(traced))
+    assert {(event.run_id, event.step_id) for event in traced} == {("t", "1")}
+
+
+def test_making_a_gateway_touches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    gateway()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_tool_is_told_what_the_person_asked_for_last(root: Path) -> None:
+    seen: list[str] = []
+
+    @tool(effect=Effect.READ)
+    def look(context: ToolContext) -> str:
+        """Look."""
+        seen.append(context.task)
+        return "seen"
+
+    looks = use(("look", {}))
+    ran(root, looks, looks, DONE, tools=[look, *default_tools()])
+    assert seen == ["Look.", "Look."]

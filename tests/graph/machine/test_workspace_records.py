@@ -1,0 +1,161 @@
+"""The journal of a workspace for one step: alone, and with everything decided that a kill left open."""
+
+import errno
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.graph.machine.workspace_records import WorkspaceRecords, decide_open_changes
+from mendgraph.nodes.execute_tools.store import run_folder
+from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
+from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.broken_stores import make_unusable
+
+OLD, NEW = b"old", b"new"
+KEY = CallKey("run", "task", 1, 0, "write_file", "write", "f" * 64)
+
+
+@pytest.fixture
+def root(any_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:  # noqa: ARG001 - with both
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "root").mkdir()
+    return str(tmp_path / "root")
+
+
+@pytest.fixture
+def folder(root: str) -> str:
+    made = run_folder.workspace_folder(root)
+    assert isinstance(made, str)
+    return made
+
+
+def journal_of(root: str, events: list[TraceEvent], records: WorkspaceRecords | None = None, **more: Any) -> Any:
+    sink = TraceSink("run", "1", forward=events.append)
+    with (records or WorkspaceRecords()).journal(root, "run", sink, **{"wanted": True, **more}) as journal:
+        return journal
+
+
+def begin_a_change(folder: str) -> None:
+    """A change of a.txt that somebody wrote down and did not end."""
+    effect = FileEffect("a.txt", FileState(sha256(OLD).hexdigest(), 0o644), FileState(sha256(NEW).hexdigest(), 0o644))
+    journal = Journal(folder)
+    journal.intend(journal.begin(KEY), "f" * 16, [effect], {effect.before.sha256: OLD}, [])
+
+
+def test_a_step_without_an_effect_has_no_journal_and_makes_none(root: str, tmp_path: Path) -> None:
+    assert journal_of(root, [], wanted=False) is None
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("on_disk", "state"), [(OLD, ChangeState.UNDONE), (NEW, ChangeState.DONE), (b"other", ChangeState.FOREIGN)]
+)
+def test_what_was_left_open_is_decided_first_and_said(
+    root: str, folder: str, on_disk: bytes, state: ChangeState
+) -> None:
+    begin_a_change(folder)
+    Path(root, "a.txt").write_bytes(on_disk)
+    events: list[TraceEvent] = []
+    journal = journal_of(root, events)
+    found = journal.find("run", "task", 0)
+    assert [change.state for change in found.changes] == [state]
+    assert [(event.name, event.payload["state"]) for event in events] == [("journal.recovered", state.value)]
+    assert Path(root, "a.txt").read_bytes() == on_disk
+    events.clear()
+    assert isinstance(journal_of(root, events), Journal)
+    assert events == []
+
+
+@pytest.mark.parametrize(("effect", "left"), [("execute", []), ("write", [".git"])])
+def test_the_empty_git_folder_of_a_command_that_was_killed_is_taken_away(
+    root: str, folder: str, effect: str, left: list[str]
+) -> None:
+    Journal(folder).begin(KEY._replace(effect=effect))
+    Path(root, ".git").mkdir()
+    assert decide_open_changes(Journal(folder), root) == ()
+    assert [path.name for path in Path(root).iterdir()] == left
+
+
+def test_a_repository_is_left_alone(root: str, folder: str) -> None:
+    Journal(folder).begin(KEY._replace(effect="execute"))
+    Path(root, ".git").mkdir()
+    Path(root, ".git", "HEAD").write_text("ref: refs/heads/main\n")
+    decide_open_changes(Journal(folder), root)
+    assert Path(root, ".git", "HEAD").exists()
+
+
+def test_the_workspace_is_locked_for_the_step_and_free_after_it(root: str, folder: str) -> None:
+    with WorkspaceRecords().journal(root, "run", TraceSink("run", "1"), wanted=True):
+        refused = RunLock(folder).acquire(Owner("other"))
+        assert refused is not None
+        assert "run 'run'" in refused.message
+    with RunLock(folder) as lock:
+        assert lock.acquire(Owner("other")) is None
+
+
+def test_a_step_that_waits_too_long_is_told_who_works_there(
+    root: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mendgraph.graph.machine.workspace_records.LONGEST_WAIT_S", 0.0)
+    with RunLock(folder) as lock:
+        assert lock.acquire(Owner("other")) is None
+        busy = journal_of(root, [])
+        assert isinstance(busy, ToolError)
+        assert busy.code is ToolErrorCode.UNAVAILABLE
+
+
+def test_who_holds_the_workspace_for_a_whole_run_does_not_lock_it_again(root: str, folder: str) -> None:
+    records = WorkspaceRecords()
+    with RunLock(folder) as lock:
+        assert lock.acquire(Owner("run")) is None
+        records.hold(root)
+        assert isinstance(journal_of(root, [], records), Journal)
+        records.release(root)
+
+
+def test_a_folder_that_cannot_be_made_is_why_there_is_no_journal(root: str, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("in the way")
+    refused = journal_of(root, [])
+    assert isinstance(refused, ToolError)
+    assert "data" in refused.message
+
+
+def test_a_journal_that_cannot_be_read_is_none(root: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = make_unusable(folder, monkeypatch)
+    refused = journal_of(root, [])
+    assert isinstance(refused, ToolError)
+    assert said in refused.message
+
+
+def test_a_change_that_the_disk_does_not_let_end_is_why_there_is_no_journal(
+    root: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_a_change(folder)
+
+    def full(_: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.journal.recovery.OpenFolders", full)
+    message = "A change of 'a.txt' was cut off, and cannot be brought to an end yet: No space left on device."
+    assert journal_of(root, []) == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+
+
+def test_a_change_that_cannot_be_brought_to_an_end_holds_everything_up(
+    root: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_a_change(folder)
+    Path(root, "a.txt").write_bytes(OLD)
+
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(Journal, "settle", full)
+    refused = decide_open_changes(Journal(folder), root)
+    assert isinstance(refused, ToolError)
+    assert "the disk is full" in refused.message

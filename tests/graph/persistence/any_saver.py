@@ -1,0 +1,28 @@
+"""A saver of either kind, and what another connection finds of what it has stored."""
+
+from collections.abc import Collection, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.execute_tools.store.database import open_database, open_file, postgres_database
+
+
+def opened_saver(folder: Path, quick: Collection[str] = (), types: Mapping[str, Any] | None = None) -> Any:
+    """The saver of the workspace whose folder of records this is; who asks for it closes it."""
+    shared = postgres_database(str(folder))
+    if shared is None:
+        return SqliteStoreSaver(open_file(str(folder)), str(folder / "store.sqlite"), serializer(), quick, types or {})
+    from mendgraph.graph.persistence.postgres_saver import PostgresStoreSaver, with_checkpoints
+
+    return PostgresStoreSaver(with_checkpoints(shared), serializer(), quick, types or {})
+
+
+def found_rows(folder: Path, question: str) -> list[Any]:
+    """What another connection to the database finds; `writes` is the table of writes in either."""
+    with closing(open_database(str(folder))) as other:
+        if postgres_database(str(folder)) is not None:
+            question = question.replace(" writes", " checkpoint_writes")
+        return other.execute(question).fetchall()

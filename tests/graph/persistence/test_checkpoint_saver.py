@@ -1,0 +1,317 @@
+"""What the savers of both databases have in common, and checkpointers that are not ours."""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.event_hooks import SerdeEvent, register_serde_event_listener
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer, _msgpack_ext_hook_to_json
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, _DeltaSnapshot
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.types import Command
+from pydantic import TypeAdapter
+
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.persistence.checkpoint_saver import PendingRows, Place, undamaged
+from mendgraph.graph.machine.compiled import Machine, own_saver
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.session import Session
+from mendgraph.graph.machine.state import CHECKPOINT_TYPES, serializer
+from mendgraph.nodes.execute_tools.store.database import StoreError, UnreadableValueError
+from mendgraph.nodes.records import OutcomeKind
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.graph.persistence.any_saver import opened_saver
+from tests.graph.machine.test_state import EXAMPLES
+from tests.runs.embedding import ASKED, REPAIR, THREAD, context, told
+from tests.runs.playing import changed_files
+from tests.runs.scenarios_of_work import CALC, MENDED, TASK
+
+
+@pytest.fixture
+def saver(any_store: str, tmp_path: Path) -> Iterator[Any]:  # noqa: ARG001 - each test runs with both
+    with closing(opened_saver(tmp_path)) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_sync_and_async_runs_leave_the_same_thread(
+    saver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: Any, strict: bool
+) -> None:
+    monkeypatch.setattr("langgraph.checkpoint.serde._msgpack.STRICT_MSGPACK_ENABLED", strict)
+    machine = build_graph(saver, model=ScriptedModel([], then=Say("Done.")))
+    options: Any = {"context": AgentContext(workspace=str(tmp_path), audit=False), "durability": durability}
+    request: Any = {"messages": [HumanMessage("Hi.", id="1")]}
+    ways = [RunnableConfig(configurable={"thread_id": name}) for name in ("sync", "async")]
+    machine.invoke(request, ways[0], **options)
+    asyncio.run(machine.ainvoke(request, ways[1], **options))
+
+    async def read(config: RunnableConfig) -> list[Any]:
+        return [each async for each in machine.aget_state_history(config)]
+
+    states = [machine.get_state(config) for config in ways]
+    assert [[each.content for each in state.values["messages"]] for state in states] == [["Hi.", "Done."]] * 2
+    assert [state.next for state in states] == [(), ()]
+    assert [asyncio.run(read(config))[0].values for config in ways] == [state.values for state in states]
+    histories = [
+        [(each.next, (each.metadata or {})["step"]) for each in machine.get_state_history(config)] for config in ways
+    ]
+    assert histories[0] == histories[1]
+
+
+HERE = Place("t", "", "1")
+ELSEWHERE = Place("t", "", "2")
+ROW = ("INSERT the checkpoint", [("row",)])
+
+
+def pending() -> PendingRows:
+    return PendingRows(serializer(), "INSERT OR IGNORE INTO writes", "INSERT OR REPLACE INTO writes")
+
+
+def stored(statements: list[Any]) -> list[Any]:
+    """The channel, the index and the value of each write; of a checkpoint its SQL."""
+    serde = JsonPlusSerializer()
+    return [
+        (row[6], row[5], serde.loads_typed(row[7:9])) if len(row) > 1 else sql
+        for sql, rows in statements
+        for row in rows
+    ]
+
+
+def test_a_checkpoint_takes_the_writes_along_that_led_to_it_but_those_that_it_holds() -> None:
+    rows = pending()
+    rows.add_writes(HERE, "one", "p", [("a", 1), ("grows", [1]), ("kept_whole", [2])])
+    rows.add_writes(ELSEWHERE, "two", "p", [("a", 2)])
+    rows.add_checkpoint(HERE, {"a": 1, "kept_whole": _DeltaSnapshot([2])}, ROW)
+    assert stored(rows.take()) == [("grows", 1, [1]), ("kept_whole", 2, [2]), ROW[0], ("a", 0, 2)]
+
+
+def test_what_comes_after_the_checkpoint_that_holds_it_is_not_stored() -> None:
+    rows = pending()
+    rows.add_checkpoint(HERE, {"a": 1, "b": 2, "kept_whole": _DeltaSnapshot([2])}, ROW)
+    rows.take()
+    rows.add_writes(HERE, "late", "p", [("a", 1), ("b", 2)])
+    assert (bool(rows), rows.take()) == (False, [])
+    rows.add_writes(HERE, "late", "p", [("a", 1), ("grows", [1])])
+    rows.add_writes(HERE, "later", "p", [("kept_whole", [2])])
+    rows.add_writes(ELSEWHERE, "other", "p", [("a", 3)])
+    assert stored(rows.take()) == [("a", 0, 1), ("grows", 1, [1]), ("kept_whole", 0, [2]), ("a", 0, 3)]
+
+
+def test_a_row_says_where_it_belongs_as_langgraphs_own_do() -> None:
+    rows = pending()
+    rows.add_writes(HERE, "task", "path", [("a", 1), ("b", 2)])
+    ((sql, (_, second)),) = rows.take()
+    assert sql.startswith("INSERT OR IGNORE")
+    assert second == ("t", "", "1", "task", "path", 1, "b", "msgpack", b"\x02")
+
+
+def test_an_error_has_an_index_of_its_own_and_replaces_the_last_one() -> None:
+    rows = pending()
+    rows.add_writes(HERE, "task", "", [(ERROR, "x")])
+    rows.add_writes(HERE, "task", "", [("a", 1), (INTERRUPT, "y")])
+    (first, _), (second, _) = statements = rows.take()
+    assert [each.split(" INTO")[0].strip() for each in (first, second)] == ["INSERT OR REPLACE", "INSERT OR IGNORE"]
+    assert stored(statements) == [(ERROR, -1, "x"), ("a", 0, 1), (INTERRUPT, -3, "y")]
+
+
+def test_what_has_no_stored_form_is_told_once() -> None:
+    rows = pending()
+    rows.add_writes(HERE, "task", "", [("a", object())])
+    with pytest.raises(StoreError):
+        rows.take()
+    assert not rows
+    rows.add_writes(HERE, "task", "", [("a", object())])
+    with pytest.raises(StoreError):
+        rows.add_checkpoint(HERE, {}, ROW)
+    assert not rows
+
+
+def test_another_version_is_no_damage() -> None:
+    with pytest.raises(StoreError, match=r"^The run r cannot be read\. Update\.$"), undamaged("r", "It"):
+        raise UnreadableValueError("Update.", is_damage=False)
+
+
+class Plain:
+    """Encrypts nothing: what matters is whose serializer it is."""
+
+    def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
+        return "plain", plaintext
+
+    def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:  # noqa: ARG002 - the protocol's
+        return ciphertext
+
+
+def asked_and_answered(machine: Machine, folder: Path, loop: bool) -> Any:
+    """A run that a person approves, by two machines over one thread in all."""
+    settings: Any = {"config": THREAD, "context": context(folder, mode="ask")}
+
+    async def play() -> Any:
+        await machine.ainvoke(ASKED, **settings)
+        return await machine.ainvoke(Command(resume="approve"), **settings)
+
+    if loop:
+        return asyncio.run(play())
+    machine.invoke(ASKED, **settings)
+    return machine.invoke(Command(resume="approve"), **settings)
+
+
+@pytest.mark.parametrize("kind", ["memory", "memory in a loop", "sqlite", "encrypted"])
+def test_a_plain_saver_keeps_a_thread(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    connection = sqlite3.connect(tmp_path / "threads.sqlite", check_same_thread=False)
+    saver: Any = SqliteSaver(connection) if kind == "sqlite" else InMemorySaver()
+    if kind == "encrypted":
+        saver = InMemorySaver(serde=EncryptedSerializer(Plain(), JsonPlusSerializer(allowed_msgpack_modules=None)))
+    with caplog.at_level(logging.WARNING):
+        machine = build_graph(saver, model=told(*REPAIR))
+        result = asked_and_answered(machine, tmp_path / "w", "loop" in kind)
+        state = build_graph(saver).get_state(THREAD).values  # another machine, which reads all of it back
+    connection.close()
+    assert (result["outcome"].kind, changed_files(tmp_path / "w", CALC)) == (OutcomeKind.FINISHED, {"calc.py": MENDED})
+    assert (state["outcome"], state["messages"]) == (result["outcome"], result["messages"])
+    assert caplog.records == []  # of types that LangGraph does not know
+
+
+def test_an_async_saver_keeps_a_thread(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> Any:
+        async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "threads.sqlite")) as saver:
+            machine = build_graph(saver, model=told(*REPAIR))
+            settings: Any = {"config": THREAD, "context": context(tmp_path / "w", mode="ask")}
+            await machine.ainvoke(ASKED, **settings)
+            result = await machine.ainvoke(Command(resume="approve"), **settings)
+            return result, (await build_graph(saver).aget_state(THREAD)).values
+
+    with caplog.at_level(logging.WARNING):
+        result, state = asyncio.run(play())
+    assert (state["outcome"], state["messages"]) == (result["outcome"], result["messages"])
+    assert changed_files(tmp_path / "w", CALC) == {"calc.py": MENDED}
+    assert caplog.records == []
+
+
+def test_a_session_keeps_its_thread_in_a_plain_saver(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    saver = InMemorySaver()
+    with Session(context(tmp_path), model=told(*REPAIR), checkpointer=saver, thread_id="mine") as session:
+        session.work(TASK)
+        first = session.result()
+    with Session(context(tmp_path), checkpointer=saver, thread_id="mine") as again:
+        list(again.resume())
+        assert again.result() == first
+    assert caplog.records == []
+
+
+def test_no_secret_is_kept_in_a_plain_saver(tmp_path: Path) -> None:
+    saver = InMemorySaver()
+    machine = build_graph(saver, model=told(*REPAIR), secrets=["hunter2-hunter2"])
+    asked: Any = {"messages": [("user", f"{TASK} The password is hunter2-hunter2.")]}
+    machine.invoke(asked, THREAD, context=context(tmp_path))
+    assert saver.blobs
+    assert "hunter2" not in f"{dict(saver.blobs)}{dict(saver.storage)}{dict(saver.writes)}"
+
+
+WORDS = tuple(word for kind in CHECKPOINT_TYPES if issubclass(kind, Enum) for word in kind)
+
+
+@pytest.fixture
+def met(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[SerdeEvent]]:
+    """The types that LangGraph warns of, or does not load."""
+    for name, value in (("DATABASE_URI", ":memory:"), ("REDIS_URI", "fake")):
+        monkeypatch.setenv(name, value)  # as `langgraph dev` does, without which its serializer cannot be imported
+    events: list[SerdeEvent] = []
+    unregister = register_serde_event_listener(events.append)
+    yield events
+    unregister()
+
+
+def made(kind: str) -> Any:
+    """A serializer of LangGraph's, as it is made with what LANGGRAPH_STRICT_MSGPACK says."""
+    from langgraph_api.serde import Serializer  # type: ignore[import-untyped]  # the development server's
+
+    return {
+        "server": Serializer,
+        "plain": JsonPlusSerializer,
+        "encrypted": lambda: EncryptedSerializer(Plain(), JsonPlusSerializer()),
+        "a client's view": lambda: Serializer(_msgpack_ext_hook_to_json),
+    }[kind]()
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("kind", ["server", "plain", "encrypted"])
+def test_each_record_crosses_a_server(
+    kind: str, strict: bool, met: list[SerdeEvent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a server has stored comes back as it was, and what it shows of it to its clients is the whole of it."""
+    monkeypatch.setattr("langgraph.checkpoint.serde._msgpack.STRICT_MSGPACK_ENABLED", strict)
+    assert {type(value) for value in (*EXAMPLES, *WORDS)} == set(CHECKPOINT_TYPES)
+    serde = own_saver(InMemorySaver(serde=made(kind))).serde
+    for value in (*EXAMPLES, *WORDS):
+        back = serde.loads_typed(made(kind).dumps_typed({"one": value, "many": [value]}))
+        grown = serde.loads_typed(made(kind).dumps_typed(_DeltaSnapshot([value]))).value
+        assert (back, grown) == ({"one": value, "many": [value]}, [value])
+        assert {type(back["one"]), type(back["many"][0]), type(grown[0])} == {type(value)}
+        if kind == "server":
+            shown = made("a client's view").loads_typed(serde.dumps_typed(value))
+            assert TypeAdapter(type(value)).validate_python(shown) == value
+    assert met == []
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_type_that_is_not_ours_is_loaded_as_before(
+    strict: bool, met: list[SerdeEvent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("langgraph.checkpoint.serde._msgpack.STRICT_MSGPACK_ENABLED", strict)
+    serde = own_saver(own_saver(InMemorySaver(serde=made("server")))).serde
+    assert serde.loads_typed(serde.dumps_typed(Unlisted.A)) == ("a" if strict else Unlisted.A)
+    assert [event["name"] for event in met] == ["Unlisted"]
+
+
+class Unlisted(Enum):
+    """A user's own."""
+
+    A = "a"
+
+
+def test_the_given_saver_stays_as_it_is() -> None:
+    plain, ours = InMemorySaver(), InMemorySaver(serde=serializer())
+    assert own_saver(plain).storage is plain.storage  # type: ignore[attr-defined]  # it is one of the same kind
+    assert type(plain.serde) is JsonPlusSerializer
+    assert own_saver(ours) is ours
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_serializer_of_a_users_own_class_stays_of_that_class(strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it does beside encryption, such as a signature, is done to what we store as well."""
+    monkeypatch.setattr("langgraph.checkpoint.serde._msgpack.STRICT_MSGPACK_ENABLED", strict)
+
+    class Signed(EncryptedSerializer):
+        def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+            kind, data = super().dumps_typed(obj)
+            return kind, b"signed" + data
+
+    serde = own_saver(InMemorySaver(serde=Signed(Plain(), JsonPlusSerializer()))).serde
+    assert type(serde) is Signed
+    assert serde.dumps_typed(1)[1].startswith(b"signed")
+
+
+def test_a_serializer_that_we_do_not_know_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    class Own:
+        def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+            return "repr", repr(obj).encode()
+
+        def loads_typed(self, data: tuple[str, bytes]) -> Any:
+            return data[1].decode()
+
+    saver = InMemorySaver(serde=Own())
+    assert own_saver(saver) is saver
+    assert caplog.records == []

@@ -1,0 +1,238 @@
+"""LangGraph's checkpoints in a shared database; what both savers do is tested in `test_workspace_saver.py`."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from psycopg.rows import dict_row
+
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver, with_checkpoints
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres
+from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
+from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase, close_postgres
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+
+CONFIG = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": ""})
+SECRET = "-".join(("plum", "51", "orchard"))
+
+
+def opened(workspace: str = "w", quick: tuple[str, ...] = ()) -> PostgresStoreSaver:
+    database = open_postgres(STORE_TABLES, workspace)
+    assert database is not None
+    return PostgresStoreSaver(with_checkpoints(database), serializer((SECRET,)), quick)
+
+
+@pytest.fixture
+def saver(shared_store: str) -> Iterator[PostgresStoreSaver]:
+    assert shared_store
+    with closing(opened()) as saver:
+        yield saver
+
+
+def put(saver: PostgresStoreSaver, number: int, parent: RunnableConfig = CONFIG, **values: Any) -> RunnableConfig:
+    child: Any = {**empty_checkpoint(), "id": f"{number:04}", "channel_values": values}
+    child["channel_versions"] = dict.fromkeys(values, f"{number:08}.x")
+    return saver.put(parent, child, {"step": number}, child["channel_versions"])
+
+
+def rows(url: str, question: str) -> list[Any]:
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("SET search_path = mendgraph")
+        found = other.execute(question.encode())
+        return found.fetchall() if found.description else []
+
+
+def test_threads_of_two_workspaces_with_one_name_do_not_meet(saver: PostgresStoreSaver) -> None:
+    with closing(opened("other")) as other:
+        put(saver, 1, plan="ours")
+        put(other, 2, plan="theirs")
+        found = [[each.config["configurable"] for each in who.list(None)] for who in (saver, other)]
+        assert found == [[{"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": f"000{n}"}] for n in (1, 2)]
+        assert [who.get_tuple(CONFIG).checkpoint["channel_values"] for who in (saver, other)] == [  # type: ignore[union-attr]
+            {"plan": "ours"},
+            {"plan": "theirs"},
+        ]
+        other.delete_thread("t")
+        assert (other.get_tuple(CONFIG), saver.get_tuple(CONFIG) is None) == (None, False)
+
+
+def test_the_tables_are_langgraphs_and_its_own_setup_has_nothing_to_do(
+    saver: PostgresStoreSaver, shared_store: str
+) -> None:
+    put(saver, 1)
+    with psycopg.connect(shared_store, autocommit=True, row_factory=dict_row) as connection:
+        connection.execute("SET search_path = mendgraph")
+        plain = PostgresSaver(connection)
+        plain.setup()
+        stored = RunnableConfig(configurable={"thread_id": "w:t", "checkpoint_ns": ""})
+        found = plain.get_tuple(stored)
+        assert found is not None
+        assert found.checkpoint["id"] == "0001"
+    assert len(rows(shared_store, "SELECT v FROM checkpoint_migrations")) == len(PostgresSaver.MIGRATIONS)
+    indexes = rows(shared_store, "SELECT indexname FROM pg_indexes WHERE tablename LIKE 'checkpoint%'")
+    assert {name for (name,) in indexes} == {
+        "checkpoint_migrations_pkey",
+        "checkpoints_pkey",
+        "checkpoint_blobs_pkey",
+        "checkpoint_writes_pkey",
+    }
+
+
+def test_migrations_that_langgraph_adds_are_made(
+    saver: PostgresStoreSaver, shared_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(saver, 1)
+    close_postgres()
+    added = "ALTER TABLE checkpoints ADD COLUMN new text"
+    later = CHECKPOINTS._replace(format=CHECKPOINTS.format + 1, statements=(*CHECKPOINTS.statements, added))
+    monkeypatch.setattr("mendgraph.graph.persistence.postgres_saver.CHECKPOINTS", later)
+    for _ in range(2):
+        with closing(opened()) as other:
+            assert other.get_tuple(CONFIG) is not None
+        close_postgres()
+    assert rows(shared_store, "SELECT new FROM checkpoints") == [(None,)]
+
+
+def test_no_value_is_stored_but_through_our_serializer(saver: PostgresStoreSaver, shared_store: str) -> None:
+    """LangGraph itself would keep texts in JSON: with their secrets, and not at all where they hold NUL."""
+    values: dict[str, Any] = {
+        "answer": f"a\0b {SECRET}",
+        "step": 3,
+        "done": True,
+        "none": None,
+        "plan": _DeltaSnapshot([SECRET]),
+    }
+    put(saver, 1, CONFIG, **values)
+    found = saver.get_tuple(CONFIG)
+    assert found is not None
+    told = found.checkpoint["channel_values"]
+    assert (told["answer"][:4], told["step"], told["done"], told["none"]) == ("a\0b ", 3, True, None)
+    assert SECRET not in repr(told)
+    assert rows(shared_store, "SELECT checkpoint -> 'channel_values' FROM checkpoints") == [({},)]
+    for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes"):
+        assert SECRET.encode() not in b"".join(
+            each if isinstance(each, bytes) else str(each).encode()
+            for row in rows(shared_store, f"SELECT * FROM {table}")  # noqa: S608 - ours
+            for each in row
+        )
+
+
+def test_metadata_of_a_users_own_come_back_without_what_json_cannot_hold(saver: PostgresStoreSaver) -> None:
+    metadata: Any = {"step": 1, "note": ["a\0b\ud800", "\\u0000"], "é": {"x": 1}}
+    saver.put(CONFIG, {**empty_checkpoint(), "id": "1"}, metadata, {})
+    found = saver.get_tuple(CONFIG)
+    assert found is not None
+    assert found.metadata == {"step": 1, "note": ["ab", "\\u0000"], "é": {"x": 1}}
+    assert [each.config for each in saver.list(CONFIG, filter={"step": 1})] == [found.config]
+    assert list(saver.list(None, filter={"step": 2})) == []
+
+
+def test_a_quick_step_is_in_the_database_at_once_and_waits_for_no_disk(shared_store: str) -> None:
+    with closing(opened(quick=("quick",))) as saver:
+        parent = put(saver, 1)
+        quick: Any = {**empty_checkpoint(), "id": "0002", "updated_channels": ["branch:to:quick"]}
+        seen: list[str] = []
+        enter = PostgresDatabase.connection
+
+        def noting(self: PostgresDatabase, *, quick: bool = False) -> Any:
+            seen.append("quick" if quick else "sure")
+            return enter(self, quick=quick)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(PostgresDatabase, "connection", noting)
+            child = saver.put(parent, quick, {"source": "loop", "step": 2}, {})
+            put(saver, 3, child)
+        assert seen == ["quick", "sure"]
+    assert rows(shared_store, "SELECT checkpoint_id FROM checkpoints ORDER BY 1") == [("0001",), ("0002",), ("0003",)]
+
+
+def test_a_checkpoint_and_what_led_to_it_are_stored_whole_or_not_at_all(
+    saver: PostgresStoreSaver, shared_store: str
+) -> None:
+    parent = put(saver, 1)
+    rows(shared_store, "ALTER TABLE checkpoint_writes ADD CONSTRAINT no CHECK (channel <> 'c')")
+    saver.put_writes(parent, [("a", 1), ("b", 2), ("c", 3)], "task")
+    with pytest.raises(StoreError, match="violates check constraint"):
+        put(saver, 2, parent)
+    assert rows(shared_store, "SELECT checkpoint_id FROM checkpoints") == [("0001",)]
+    assert rows(shared_store, "SELECT * FROM checkpoint_writes") == []
+    saver.put_writes(parent, [("a", 1), ("plan", "p")], "task")
+    put(saver, 2, parent, plan="p")
+    assert rows(shared_store, "SELECT channel FROM checkpoint_writes") == [("a",)]
+
+
+def test_two_forks_of_one_checkpoint_keep_their_values_apart(saver: PostgresStoreSaver, tmp_path: Path) -> None:
+    """Both have the same number of versions before them, and one table of values."""
+    machine = build_graph(saver, model=ScriptedModel([], then=Say("Done.")))
+    config = RunnableConfig(configurable={"thread_id": "t"})
+    request: Any = {"messages": [HumanMessage("Hi.", id="1")]}
+    machine.invoke(request, config, context=AgentContext(workspace=str(tmp_path), audit=False))
+    base = machine.get_state(config).config
+    forks = [machine.update_state(base, {"run_id": name}, as_node="call_model") for name in ("one", "two")]
+    assert [machine.get_state(each).values["run_id"] for each in forks] == ["one", "two"]
+    versions = [saver.get_next_version("00000041.abc", None) for _ in range(100)]
+    assert ({each[:8] for each in versions}, len(set(versions))) == ({"00000042"}, 100)
+    assert saver.get_next_version(None, None) > "00000001"
+
+
+def test_threads_write_at_once(saver: PostgresStoreSaver) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda number: put(saver, number), range(64)))
+    assert [found.metadata["step"] for found in saver.list(CONFIG)] == list(reversed(range(64)))
+    assert not saver.lock.locked()
+
+
+def test_a_cancelled_write_is_made_before_its_task_ends(saver: PostgresStoreSaver) -> None:
+    async def cancelled() -> None:
+        tasks = [asyncio.create_task(saver.aput(CONFIG, {**empty_checkpoint(), "id": "2"}, {"step": 2}, {}))]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await tasks[0]
+
+    asyncio.run(cancelled())
+    assert [found.config["configurable"]["checkpoint_id"] for found in saver.list(CONFIG)] == ["2"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        r"checkpoint_blobs SET blob = '\xc1'",
+        "checkpoint_blobs SET type = 'nonsense'",
+        "checkpoints SET checkpoint = '[]'",
+        "checkpoints SET checkpoint = 'null'",
+    ],
+)
+def test_a_row_that_somebody_else_wrote_is_refused(saver: PostgresStoreSaver, shared_store: str, damage: str) -> None:
+    put(saver, 1, plan=["p" * 200])
+    rows(shared_store, f"UPDATE {damage}")
+    with pytest.raises(StoreError):
+        saver.get_tuple(CONFIG)
+    with pytest.raises(StoreError):
+        list(saver.list(CONFIG))
+
+
+def test_what_a_thread_held_is_counted_when_it_is_forgotten(saver: PostgresStoreSaver, shared_store: str) -> None:
+    parent = put(saver, 1, plan="p" * 1_000)
+    saver.put_writes(parent, [("messages", ["m"])], "task")
+    put(saver, 2, parent)
+    with saver.cursor() as cursor:
+        freed = saver.forget(cursor, "t")
+        assert saver.forget(cursor, "t") == 0
+    assert 100 < freed < 10_000
+    for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes"):
+        assert rows(shared_store, f"SELECT * FROM {table}") == []  # noqa: S608 - ours

@@ -1,0 +1,451 @@
+"""LangGraph's checkpoints in a workspace's own file, and what growing channels are made of."""
+
+import asyncio
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, _DeltaSnapshot
+from langgraph.checkpoint.sqlite import SqliteSaver
+
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.persistence.checkpoint_saver import Place
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.scrubbing_serializer import ScrubbingSerializer
+from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver, delta_history
+from mendgraph.graph.machine.state import channel_types
+from mendgraph.graph.persistence.store import Store
+from mendgraph.nodes.execute_tools.store.database import StoreError, open_file
+from mendgraph.nodes.records import Protocol
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.graph.persistence.any_saver import found_rows, opened_saver
+from tests.runs.scenario import message_of, use
+
+CONFIG = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": ""})
+
+
+@pytest.fixture
+def saver(any_store: str, tmp_path: Path) -> Iterator[Any]:  # noqa: ARG001 - each test runs with both
+    with closing(opened_saver(tmp_path)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def file_saver(tmp_path: Path) -> Iterator[SqliteStoreSaver]:
+    """One whose database is a file."""
+    with closing(opened_saver(tmp_path)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """That of a workspace with six files."""
+    for step in range(6):
+        (tmp_path / f"{step}.txt").write_text("text")
+    with closing(Store(str(tmp_path))) as opened:
+        yield opened
+
+
+def put(saver: Any, number: int, parent: RunnableConfig = CONFIG) -> RunnableConfig:
+    child: RunnableConfig = saver.put(parent, {**empty_checkpoint(), "id": f"{number:04}"}, {"step": number}, {})
+    return child
+
+
+READS: dict[str, Any] = {
+    "get": lambda saver: saver.get_tuple(CONFIG),
+    "list": lambda saver: list(saver.list(CONFIG)),
+    "history": lambda saver: saver.get_delta_channel_history(config=CONFIG, channels=["messages"]),
+}
+
+
+# --- Whole or not at all
+
+
+def test_the_writes_of_a_task_are_stored_in_one_transaction(file_saver: SqliteStoreSaver, tmp_path: Path) -> None:
+    """The third of them cannot be stored, so none is, and nothing of it is on the disk either."""
+    saver = file_saver
+    config = put(saver, 1)
+    saver.put_writes(config, [("a", 1), ("b", 2), ("c", object())], "task")
+    with pytest.raises(StoreError, match="cannot be stored"):
+        saver.flush()
+    saver.conn.execute(
+        "CREATE TEMP TRIGGER third BEFORE INSERT ON writes WHEN new.channel = 'c' BEGIN SELECT RAISE(ABORT, 'no'); END"
+    )
+    saver.put_writes(config, [("a", 1), ("b", 2), ("c", 3)], "task")
+    with pytest.raises(StoreError, match="no"):
+        saver.flush()
+    assert (saver.conn.execute("SELECT * FROM writes").fetchall(), saver.conn.in_transaction) == ([], False)
+    saver.put_writes(config, [("a", 1), ("b", 2)], "task")
+    saver.flush()
+    assert found_rows(tmp_path, "SELECT channel FROM writes ORDER BY idx") == [("a",), ("b",)]
+
+
+def test_a_checkpoint_is_stored_in_one_transaction_with_what_led_to_it(
+    file_saver: SqliteStoreSaver, tmp_path: Path
+) -> None:
+    """Of the writes only those are kept beside it that it does not hold itself."""
+    saver = file_saver
+    parent = put(saver, 1)
+    saver.put_writes(parent, [("plan", "p"), ("messages", ["m"]), ("changes", ["c"])], "task", "path")
+    values = {"plan": "p", "changes": _DeltaSnapshot(["c"])}
+    child: Any = {**empty_checkpoint(), "id": "0002", "channel_values": values}
+    saver.conn.execute("CREATE TEMP TRIGGER t BEFORE INSERT ON checkpoints BEGIN SELECT RAISE(ABORT, 'no'); END")
+    with pytest.raises(StoreError, match="no"):
+        saver.put(parent, child, {"step": 2}, {})
+    assert found_rows(tmp_path, "SELECT count(*) FROM writes") == [(0,)]
+    saver.conn.execute("DROP TRIGGER t")
+    saver.put_writes(parent, [("plan", "p"), ("messages", ["m"]), ("changes", ["c"])], "task", "path")
+    saver.put(parent, child, {"step": 2}, {})
+    kept = [("0001", "messages", 1, "task", "path"), ("0001", "changes", 2, "task", "path")]
+    assert (
+        found_rows(tmp_path, "SELECT checkpoint_id, channel, idx, task_id, task_path FROM writes ORDER BY idx") == kept
+    )
+    found = next(saver.list(CONFIG))
+    assert (found.checkpoint["channel_values"]["plan"], found.parent_config) == ("p", parent)
+
+
+@pytest.mark.parametrize("channel", [ERROR, INTERRUPT, RESUME])
+def test_an_error_a_question_and_its_answer_are_on_the_disk_at_once(saver: Any, tmp_path: Path, channel: str) -> None:
+    """No checkpoint has to follow them."""
+    config = put(saver, 1)
+    saver.put_writes(config, [("plan", "p")], "one")
+    for value in ("first", "second"):
+        saver.put_writes(config, [(channel, value)], "two")
+    found = saver.get_tuple(config)
+    assert found is not None
+    assert found.pending_writes == [("one", "plan", "p"), ("two", channel, "second")]
+    assert found_rows(tmp_path, "SELECT channel FROM writes ORDER BY task_id") == [("plan",), (channel,)]
+
+
+LOOP: Any = {"source": "loop", "step": 2}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "updated", "waits"),
+    [
+        (LOOP, ["branch:to:quick", "plan"], True),
+        (LOOP, ["branch:to:quick", "branch:to:slow"], False),
+        (LOOP, ["branch:to:slow"], False),
+        (LOOP, ["plan"], False),
+        (LOOP, None, False),
+        ({"source": "update", "step": 2}, ["branch:to:quick"], False),
+    ],
+)
+def test_only_what_a_quick_node_begins_with_waits_for_the_next_checkpoint(
+    tmp_path: Path, metadata: Any, updated: list[str] | None, waits: bool
+) -> None:
+    with closing(opened_saver(tmp_path, ["quick"])) as saver:
+        config = put(saver, 1)
+        waiting: Any = {**empty_checkpoint(), "id": "0002", "updated_channels": updated}
+        child = saver.put(config, waiting, metadata, {})
+        assert (
+            found_rows(tmp_path, "SELECT checkpoint_id FROM checkpoints") == [("0001",), ("0002",)][: 1 if waits else 2]
+        )
+        put(saver, 3, child)
+        found = found_rows(tmp_path, "SELECT checkpoint_id, parent_checkpoint_id FROM checkpoints")
+        assert found == [("0001", None), ("0002", "0001"), ("0003", "0002")]
+
+
+@pytest.mark.parametrize("use", [lambda saver: saver.close(), READS["list"]])
+def test_who_reads_and_who_closes_writes_what_waits_before(saver: Any, tmp_path: Path, use: Any) -> None:
+    saver.put_writes(put(saver, 1), [("plan", "p")], "task")
+    use(saver)
+    assert found_rows(tmp_path, "SELECT channel FROM writes") == [("plan",)]
+
+
+def test_it_is_closed_even_where_the_rest_cannot_be_written(saver: Any) -> None:
+    saver.put_writes(put(saver, 1), [("plan", object())], "task")
+    with pytest.raises(StoreError, match="cannot be stored"):
+        saver.close()
+    with pytest.raises(StoreError, match="closed database"):
+        saver.get_tuple(CONFIG)
+
+
+def test_a_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its call, before its tools, and after them: one each; the rest of its five checkpoints goes with them."""
+    counted, dumps = Counter[str](), ScrubbingSerializer.dumps_typed
+
+    def counting(self: ScrubbingSerializer, obj: Any) -> tuple[str, bytes]:
+        counted.update(["values"] * (obj is not None))  # None is where to begin, which the flush before may take along
+        return dumps(self, obj)
+
+    monkeypatch.setattr(ScrubbingSerializer, "dumps_typed", counting)
+    assert isinstance(store.saver, SqliteStoreSaver)
+    store.saver.conn.set_trace_callback(lambda sql: counted.update([sql] if sql == "COMMIT" else []))
+    seen = []
+    for steps in (2, 6):
+        counted.clear()
+        lines = [message_of(use(("read_file", {"path": f"{step}.txt"})), Protocol.NATIVE) for step in range(steps)]
+        machine = build_graph(store.saver, model=ScriptedModel([*lines, Say("Done.")]))
+        config = RunnableConfig(configurable={"thread_id": str(steps)})
+        context = AgentContext(workspace=str(tmp_path), audit=False, protocol="native")
+        machine.invoke({"messages": [HumanMessage("Look.")]}, config, context=context, durability="sync")
+        seen.append(Counter(counted))
+    more = seen[1] - seen[0]
+    assert more["COMMIT"] == 4 * 3
+    assert more["values"] == 4 * (5 + 3)  # the checkpoints, and the writes to the three channels that grow
+
+
+def test_what_the_disk_refuses_is_told_and_nothing_is_lost(file_saver: SqliteStoreSaver) -> None:
+    saver = file_saver
+    put(saver, 1)
+    pages = saver.conn.execute("PRAGMA page_count").fetchone()[0]
+    saver.conn.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreError, match="the disk is full"):
+        saver.put(CONFIG, {**empty_checkpoint(), "channel_values": {"a": "x" * 100_000}}, {}, {})
+    assert [found.metadata["step"] for found in saver.list(CONFIG)] == [1]
+
+
+def test_another_process_that_holds_the_database_is_told(file_saver: SqliteStoreSaver, tmp_path: Path) -> None:
+    saver = file_saver
+    put(saver, 1)
+    saver.conn.execute("PRAGMA busy_timeout = 0")
+    with closing(open_file(str(tmp_path))) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="another process"):
+            put(saver, 2)
+        other.execute("ROLLBACK")
+    put(saver, 2)
+    assert [found.metadata["step"] for found in saver.list(CONFIG)] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        *READS.values(),
+        lambda saver: put(saver, 1),
+        lambda saver: saver.put_writes(CONFIG, [("a", 1)], "task"),
+        lambda saver: saver.delete_thread("t"),
+        lambda saver: asyncio.run(saver.aget_tuple(CONFIG)),
+    ],
+)
+def test_once_it_is_closed_every_use_is_a_store_error(saver: Any, use: Any) -> None:
+    saver.close()
+    with pytest.raises(StoreError, match="closed database"):
+        use(saver)
+
+
+@pytest.mark.usefixtures("any_store")
+@pytest.mark.parametrize("namespace", ["", "execute_tools:1"])
+def test_channels_of_a_graph_that_a_tool_runs_are_not_taken_for_ours(tmp_path: Path, namespace: str) -> None:
+    """It inherits the saver, and gives its channels what names and types it likes."""
+    config = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": namespace})
+    with closing(opened_saver(tmp_path, types=channel_types())) as opened:
+        reads: dict[str, Any] = {
+            "get": lambda: opened.get_tuple(config).checkpoint["channel_values"],
+            "list": lambda: [each.checkpoint["channel_values"] for each in opened.list(config, limit=1)],
+            "history": lambda: opened.get_delta_channel_history(config=config, channels=["changes"])["changes"][
+                "writes"
+            ],
+        }
+        parent = put(opened, 1, config)
+        opened.put_writes(parent, [("changes", ["c"])], "task")
+        versions = {"plan": "00000001.x"}
+        child: Any = {**empty_checkpoint(), "id": "0002", "channel_versions": versions}
+        opened.put(parent, {**child, "channel_values": {"plan": ["look"]}}, {"step": 2}, versions)
+        if namespace:
+            found = {name: read() for name, read in reads.items()}
+            assert found == {
+                "get": {"plan": ["look"]},
+                "list": [{"plan": ["look"]}],
+                "history": [("task", "changes", ["c"])],
+            }
+            return
+        for read in reads.values():
+            with pytest.raises(StoreError, match="is damaged"):
+                read()
+
+
+def test_a_history_is_that_of_the_newest_checkpoint_where_none_is_named(saver: Any) -> None:
+    assert READS["history"](saver) == {"messages": {"writes": []}}
+    parent = put(saver, 1)
+    saver.put_writes(parent, [("messages", ["m"])], "task")
+    put(saver, 2, parent)
+    assert READS["history"](saver) == {"messages": {"writes": [("task", "messages", ["m"])]}}
+
+
+def test_the_table_that_we_make_ourselves_is_langgraphs(file_saver: SqliteStoreSaver) -> None:
+    saver = file_saver
+    put(saver, 1)
+    with closing(sqlite3.connect(":memory:")) as connection:
+        plain = SqliteSaver(connection)
+        plain.setup()
+        tables = [each.execute("PRAGMA table_info(writes)").fetchall() for each in (saver.conn, connection)]
+        names = [
+            {name for (name,) in each.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            for each in (saver.conn, connection)
+        ]
+    assert tables[0] == tables[1]
+    assert names[1] - names[0] == set()
+
+
+# --- From any thread
+
+
+def test_who_looks_at_a_checkpoint_may_ask_for_others_meanwhile(saver: Any) -> None:
+    """A saver that held its lock from one checkpoint to the next would wait here for ever."""
+    for number in range(3):
+        put(saver, number)
+    assert [saver.get_tuple(each.config) == each for each in saver.list(CONFIG)] == [True] * 3
+
+
+def test_a_history_is_rebuilt_without_reading_each_checkpoint_again_and_again(
+    file_saver: SqliteStoreSaver, tmp_path: Path
+) -> None:
+    saver = file_saver
+    machine = build_graph(saver, model=ScriptedModel([], then=Say("Done.")))
+    config = RunnableConfig(configurable={"thread_id": "t"})
+    for number in range(8):
+        request: Any = {"messages": [HumanMessage(f"Hi {number}.")]}
+        machine.invoke(request, config, context=AgentContext(workspace=str(tmp_path), audit=False))
+    history = [[each.content for each in state.values["messages"]] for state in machine.get_state_history(config)]
+    assert (len(history), len(history[0]), history[0][0], history[-2]) == (48, 16, "Hi 0.", ["Hi 0."])
+    known = saver._loads.cache_info()
+    assert (known.hits, known.misses) == (688, 25)  # the one snapshot, and each write once
+
+
+def test_threads_write_one_after_the_other(saver: Any) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: put(saver, number), range(64)))
+    assert [found.metadata["step"] for found in saver.list(CONFIG)] == list(reversed(range(64)))
+
+
+# --- From an event loop
+
+
+def cancel(
+    saver: Any,
+    patch: pytest.MonkeyPatch,
+    work: Any,
+    error: Exception | None = None,
+    everything: bool = False,
+) -> None:
+    """Cancel this work while it uses the database, or `everything` in its loop; the use then goes on, to its error."""
+    begun, free, setup = threading.Event(), threading.Event(), saver.setup
+
+    def slowly() -> None:
+        begun.set()
+        free.wait()
+        if error is not None:
+            raise error
+        setup()
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(work())
+        await asyncio.to_thread(begun.wait)
+        for each in asyncio.all_tasks() if everything else [task]:
+            _ = each is asyncio.current_task() or each.cancel()
+        await asyncio.sleep(0)
+        assert not task.done()
+        free.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    patch.setattr(saver, "setup", slowly)
+    asyncio.run(cancelled())
+
+
+def test_a_write_that_has_begun_is_made_before_its_cancelled_task_ends(
+    file_saver: SqliteStoreSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saver = file_saver
+    cancel(saver, monkeypatch, lambda: saver.aput(CONFIG, {**empty_checkpoint(), "id": "2"}, {"step": 2}, {}))
+    assert found_rows(Path(saver._path).parent, "SELECT checkpoint_id FROM checkpoints") == [("2",)]
+
+
+CHANNELS = ("a", "b")
+
+
+@pytest.fixture
+def plain_saver(tmp_path: Path) -> Iterator[SqliteSaver]:
+    """LangGraph's own, in a database of ours."""
+    with closing(open_file(str(tmp_path))) as connection:
+        yield SqliteSaver(connection, serde=JsonPlusSerializer())
+
+
+class Counting(JsonPlusSerializer):
+    """Counts the checkpoints that it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.checkpoints = 0
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        self.checkpoints += b"channel_values" in data[1]
+        return super().loads_typed(data)
+
+
+def config_of(thread: str, checkpoint: str | None) -> RunnableConfig:
+    return RunnableConfig(configurable={"thread_id": thread, "checkpoint_ns": "", "checkpoint_id": checkpoint})
+
+
+def history(plain_saver: SqliteSaver, thread: str, checkpoint: str, serde: Any = None) -> Any:
+    with plain_saver.cursor(transaction=False) as walk, closing(plain_saver.conn.cursor()) as look:
+        return delta_history(
+            walk, look, Place(thread, "", checkpoint), CHANNELS, (serde or JsonPlusSerializer()).loads_typed
+        )
+
+
+def put_step(plain_saver: SqliteSaver, thread: str, number: int, snapshots: set[str], *, counted: bool = True) -> None:
+    """One checkpoint more, with snapshots of these channels; the metadata count the steps of the others."""
+    values = {channel: _DeltaSnapshot([f"{channel}{number}"]) for channel in snapshots}
+    counters = {channel: (1, 1) for channel in CHANNELS if channel not in snapshots}
+    metadata: Any = {"step": number} | ({"counters_since_delta_snapshot": counters} if counted else {})
+    checkpoint: Any = {**empty_checkpoint(), "id": f"{number:04}", "channel_values": values}
+    plain_saver.put(config_of(thread, f"{number - 1:04}" if number else None), checkpoint, metadata, {})
+
+
+def write(plain_saver: SqliteSaver, thread: str, number: int, channels: list[str]) -> None:
+    for place, channel in enumerate(channels):
+        task = f"task{len(channels) - place}"
+        plain_saver.put_writes(config_of(thread, f"{number:04}"), [(channel, [number, place]), ("c", 0)], task, task)
+
+
+STEPS = st.lists(
+    st.tuples(st.sets(st.sampled_from(CHANNELS)), st.lists(st.sampled_from(CHANNELS), max_size=3), st.booleans()),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(STEPS)
+def test_it_is_what_langgraphs_own_saver_finds(plain_saver: SqliteSaver, steps: Any) -> None:
+    """Whatever snapshots and writes there are, and where nothing was counted, as older checkpoints have it."""
+    plain_saver.delete_thread("t")
+    for number, (snapshots, written, counted) in enumerate(steps):
+        put_step(plain_saver, "t", number, snapshots, counted=counted)
+        write(plain_saver, "t", number, written)
+    for number in range(len(steps)):
+        found = history(plain_saver, "t", f"{number:04}")
+        assert found == plain_saver.get_delta_channel_history(config=config_of("t", f"{number:04}"), channels=CHANNELS)
+
+
+def test_only_checkpoints_that_may_hold_a_snapshot_are_unpacked(plain_saver: SqliteSaver) -> None:
+    for number in range(100):
+        put_step(plain_saver, "t", number, {0: {"a", "b"}, 40: {"a"}}.get(number, set()))
+    serde = Counting()
+    found = history(plain_saver, "t", "0099", serde)
+    assert ([found[channel]["seed"].value for channel in CHANNELS], serde.checkpoints) == ([["a40"], ["b0"]], 2)
+
+
+def test_a_line_that_runs_in_a_circle_comes_to_an_end(plain_saver: SqliteSaver) -> None:
+    for number in range(3):
+        put_step(plain_saver, "t", number, set())
+        write(plain_saver, "t", number, ["a"])
+    plain_saver.conn.execute("UPDATE checkpoints SET parent_checkpoint_id = '0002' WHERE checkpoint_id = '0000'")
+    assert [value for _, _, value in history(plain_saver, "t", "0002")["a"]["writes"]] == [[0, 0], [1, 0]]

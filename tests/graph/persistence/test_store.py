@@ -1,0 +1,392 @@
+"""The store of a workspace: what is written down of its runs, found, and forgotten again."""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.run_records import RunRecord
+from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
+from mendgraph.graph.persistence.store import Store
+from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
+from mendgraph.nodes.execute_tools.store.database import FILE_NAME, StoreError
+from mendgraph.nodes.execute_tools.store.database_schema import FORMAT
+from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
+from mendgraph.nodes.execute_tools.store.run_folder import run_folder, run_folder_path, workspace_folder_path
+from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason, ToolError, ToolErrorCode
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+KNOWN = "-".join(("plum", "51", "orchard"))
+FINISHED = Outcome(
+    kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.", answer="42", changed_files=("a.py", "é")
+)
+STOPPED = Outcome(kind=OutcomeKind.BUDGET_STOP, reason=StopReason.CANCELLED, message="Cancelled.")
+
+
+class Clock:
+    """Time passes when it is told to."""
+
+    now = BEGIN
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def pass_days(self, days: float) -> None:
+        self.now += timedelta(days=days)
+
+
+@pytest.fixture(autouse=True)
+def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    (tmp_path / "project").mkdir()
+    return str(tmp_path / "project")
+
+
+@pytest.fixture
+def store(any_store: str, root: str, clock: Clock) -> Iterator[Store]:  # noqa: ARG001 - each test runs with both
+    opened = Store(root, (KNOWN,), clock)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def file_store(root: str, clock: Clock) -> Iterator[Store]:
+    """One in a file of its own."""
+    opened = Store(root, (KNOWN,), clock)
+    yield opened
+    opened.close()
+
+
+def context(root: str = "/w", **settings: Any) -> AgentContext:
+    return AgentContext(workspace=root, audit=False, **settings)
+
+
+def work(store: Store, run_id: str, outcome: Outcome | None = FINISHED, request: str = "Mend it.") -> None:
+    """A turn from its beginning to its end, without a machine."""
+    store.begin_turn(run_id, request, context(), "sync")
+    if outcome is not None:
+        store.end_turn(run_id, outcome)
+
+
+def run_sql(store: Store, statement: str) -> list[Any]:
+    with store.saver.cursor() as cursor:
+        found = cursor.execute(statement)
+        return found.fetchall() if statement.startswith("SELECT") else []
+
+
+def connection(store: Store) -> sqlite3.Connection:
+    assert isinstance(store.saver, SqliteStoreSaver)
+    return store.saver.conn
+
+
+def only(store: Store) -> RunRecord:
+    (record,) = store.runs()
+    return record
+
+
+# --- Turns
+
+
+def test_a_turn_is_written_down_before_it_begins(store: Store, root: str) -> None:
+    assert store.begin_turn("r1", "Mend it.", context(root, max_seconds=1.5), "async") == 1
+    with closing(Store(root)) as other:
+        record = only(other)
+    assert record == RunRecord(
+        run_id="r1",
+        task="Mend it.",
+        created="2026-01-01T00:00:00.000+00:00",
+        updated="2026-01-01T00:00:00.000+00:00",
+        turns=1,
+        request="Mend it.",
+        state="working",
+        kind="",
+        reason="",
+        message="",
+        answer="",
+        changed=(),
+        stored_context=record.stored_context,
+        durability="async",
+        parent="",
+        forked_at=None,
+    )
+    assert record.context == context(root, max_seconds=1.5)
+
+
+def test_how_it_ended_is_written_down_as_well(store: Store, clock: Clock) -> None:
+    store.begin_turn("r1", "Mend it.", context(), "sync")
+    clock.pass_days(0.5)
+    store.end_turn("r1", FINISHED)
+    record = only(store)
+    assert (record.state, record.kind, record.reason) == ("ended", "FINISHED", "answered")
+    assert (record.message, record.answer, record.changed) == ("Done.", "42", ("a.py", "é"))
+    assert (record.created, record.updated) == ("2026-01-01T00:00:00.000+00:00", "2026-01-01T12:00:00.000+00:00")
+
+
+def test_the_next_turn_keeps_the_task_and_forgets_the_end_of_the_last_one(store: Store) -> None:
+    work(store, "r1")
+    assert store.begin_turn("r1", "And now this.", context(max_seconds=2.0), "exit") == 2
+    record = only(store)
+    assert (record.task, record.request, record.turns) == ("Mend it.", "And now this.", 2)
+    assert (record.state, record.kind, record.reason, record.message) == ("working", "", "", "")
+    assert (record.answer, record.changed, record.durability) == ("", (), "exit")
+    assert record.context == context(max_seconds=2.0)
+
+
+def test_the_end_of_a_run_that_nobody_began_is_nothing(store: Store) -> None:
+    store.end_turn("r1", FINISHED)
+    assert store.runs() == []
+
+
+@pytest.mark.parametrize("form", [KNOWN, KNOWN.encode().hex()])
+def test_no_known_secret_is_written_down(store: Store, data_folder: Path, form: str) -> None:
+    store.begin_turn(f"r-{len(form)}", f"Use {form}.", context(base_url=f"http://h/{form}"), "sync")
+    store.end_turn(
+        f"r-{len(form)}", FINISHED.model_copy(update={"message": form, "answer": form, "changed_files": (form,)})
+    )
+    record = only(store)
+    assert form not in repr(record)
+    assert (record.request, record.task) == ("Use [redacted secret].", "Use [redacted secret].")
+    assert record.context.base_url == f"http://h/{'*' * len(form)}"
+    store.close()
+    assert [path for path in data_folder.rglob("*") if path.is_file() and form.encode() in path.read_bytes()] == []
+
+
+def test_text_that_no_database_holds_is_made_harmless(store: Store) -> None:
+    schema = {"title": "\ud800"}
+    store.begin_turn("r1", "a\ud800b\0c", context(answer_schema=schema), "sync")
+    store.end_turn("r1", FINISHED.model_copy(update={"message": "\udfff"}))
+    record = only(store)
+    assert (record.request, record.message) == ("a\ufffdb\0c", "\ufffd")
+    assert record.context.answer_schema == {"title": "\ufffd"}
+
+
+def test_a_long_request_is_kept_to_the_letter_and_its_title_is_cut(store: Store) -> None:
+    request = "Mend it. " * 10_000
+    store.begin_turn("r1", request, context(), "sync")
+    record = only(store)
+    assert (record.request, len(record.task), record.task[-3:]) == (request, 2_000, "...")
+
+
+# --- Finding runs
+
+
+def test_the_run_that_was_at_work_last_comes_first(store: Store, clock: Clock) -> None:
+    for run_id in ("r1", "r2", "r3"):
+        clock.pass_days(1)
+        work(store, run_id)
+    clock.pass_days(1)
+    work(store, "r2")
+    work(store, "r4")
+    assert [record.run_id for record in store.runs()] == ["r4", "r2", "r3", "r1"]
+
+
+def test_a_run_is_found_by_the_beginning_of_its_id(store: Store) -> None:
+    work(store, "abc")
+    work(store, "abd")
+    assert [getattr(store.run(run_id), "run_id", None) for run_id in ("abc", "abd", "ab")] == ["abc", "abd", None]
+    unknown = store.run("abx")
+    assert isinstance(unknown, ToolError)
+    assert (unknown.code, unknown.suggestions) == (ToolErrorCode.NOT_FOUND, ("abc", "abd"))
+
+
+def test_a_run_with_the_settings_of_another_version_is_listed_and_refused(store: Store) -> None:
+    work(store, "r1")
+    run_sql(store, """UPDATE runs SET context = '{"gone": 1}'""")
+    assert [record.run_id for record in store.runs()] == ["r1"]
+    with pytest.raises(StoreError, match="The settings of the run r1 cannot be read"):
+        store.run("r1")
+
+
+def test_a_fork_has_a_record_of_its_own(store: Store, clock: Clock) -> None:
+    store.begin_turn("r1", "Mend it.", context(max_seconds=3.0), "exit")
+    store.end_turn("r1", FINISHED)
+    parent = only(store)
+    clock.pass_days(1)
+    store.add_fork("r2", parent, 3)
+    fork = store.run("r2")
+    assert isinstance(fork, RunRecord)
+    assert vars(fork) == vars(parent) | {
+        "run_id": "r2",
+        "created": "2026-01-02T00:00:00.000+00:00",
+        "updated": "2026-01-02T00:00:00.000+00:00",
+        "kind": "",
+        "reason": "",
+        "message": "",
+        "answer": "",
+        "changed": (),
+        "parent": "r1",
+        "forked_at": 3,
+        "context": parent.context,
+    }
+    assert fork.resumable
+
+
+# --- Forgetting runs
+
+
+def run_machine(store: Store, root: str, run_id: str) -> None:
+    """A real turn, so that there are checkpoints."""
+    machine = build_graph(store.saver, model=ScriptedModel([], then=Say("x" * 5_000)))
+    request: Any = {"messages": [HumanMessage("Hi.")]}
+    machine.invoke(request, {"configurable": {"thread_id": run_id}}, context=context(root), durability="sync")
+
+
+def change(store: Store, run_id: str, before: str, state: ChangeState = ChangeState.DONE) -> None:
+    """A recorded change of a file, with a backup of what it held."""
+    journal = Journal(store.folder)
+    call = journal.begin(CallKey(run_id, f"{run_id}{before}", 1, 0, "edit_file", "write", "0"))
+    effect = FileEffect("a.py", FileState(before, 0o644), FileState("after", 0o644))
+    journal.intend(call, f"{run_id}{before}", [effect], {before: b"old"}, [])
+    journal.settle(f"{run_id}{before}", state)
+
+
+def counts(store: Store) -> dict[str, int]:
+    own: tuple[str, ...] = ("checkpoints", "writes")
+    if not isinstance(store.saver, SqliteStoreSaver):
+        own = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+    tables = ("runs", *own, "calls", "changes", "effects", "backups")
+    return {name: run_sql(store, f"SELECT count(*) FROM {name}")[0][0] for name in tables}  # noqa: S608 - ours
+
+
+def test_a_run_is_forgotten_with_all_that_is_kept_of_it(store: Store, root: str) -> None:
+    work(store, "kept")
+    run_machine(store, root, "kept")
+    change(store, "kept", "shared")
+    before = counts(store)
+    work(store, "gone")
+    run_machine(store, root, "gone")
+    change(store, "gone", "shared")
+    change(store, "gone", "own")
+    Path(str(run_folder("gone")), "kept").mkdir()
+    Path(str(run_folder("gone")), "kept", "1.txt").write_text("x" * 77)
+    folder = str(run_folder("kept"))
+    freed = store.delete("gone")
+    assert freed == 77 if isinstance(store.saver, SqliteStoreSaver) else freed > 77
+    assert counts(store) == before
+    assert [row[0] for row in run_sql(store, "SELECT sha256 FROM backups")] == ["shared"]
+    assert (os.path.exists(run_folder_path("gone")), os.path.exists(folder)) == (False, True)
+    assert store.delete("gone") == 0
+
+
+def test_the_disk_gets_back_what_a_run_held(file_store: Store, root: str) -> None:
+    store = file_store
+    work(store, "kept")
+    run_machine(store, root, "kept")
+    path = Path(store.folder, FILE_NAME)
+
+    def size() -> int:
+        connection(store).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return path.stat().st_size
+
+    before = size()
+    for number in range(8):
+        work(store, f"gone-{number}")
+        run_machine(store, root, f"gone-{number}")
+    Path(str(run_folder("gone-0")), "x").write_text("x" * 1_000)
+    full = size()
+    assert sum(store.delete(f"gone-{number}") for number in range(8)) == 1_000
+    freed = store.shrink()
+    assert path.stat().st_size <= before < full
+    assert freed == full - path.stat().st_size
+    assert connection(store).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_folder_that_cannot_be_removed_is_told_and_its_run_stays(store: Store, root: str) -> None:
+    work(store, "r1")
+    path = run_folder_path("r1")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.symlink(root, path)
+    with pytest.raises(StoreError, match="Cannot remove the run's folder"):
+        store.delete("r1")
+    assert (only(store).run_id, os.path.isdir(root)) == ("r1", True)
+
+
+# --- Opening
+
+
+def test_the_database_is_that_of_the_workspace_alone(store: Store, root: str, data_folder: Path) -> None:
+    work(store, "r1")
+    assert store.folder == workspace_folder_path(root)
+    assert Path(store.folder).parent == data_folder / "workspaces"
+    (Path(root).parent / "link").symlink_to(root)
+    with closing(Store(str(Path(root).parent / "link"))) as same, closing(Store("/")) as other:
+        assert (only(same).run_id, other.runs()) == ("r1", [])
+
+
+def test_what_was_compressed_is_read_by_the_next_one_and_by_the_next_version(
+    store: Store, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_machine(store, root, "r1")
+    config: Any = {"configurable": {"thread_id": "r1"}}
+    expected = build_graph(store.saver).get_state(config)
+    monkeypatch.setattr("mendgraph.graph.persistence.store._words_of_checkpoints", lambda: {"another": "one"})
+    with closing(Store(root)) as other:
+        assert build_graph(other.saver).get_state(config) == expected
+    table = "checkpoints" if isinstance(store.saver, SqliteStoreSaver) else "checkpoint_blobs"
+    assert ("msgpack+zlib",) in run_sql(store, f"SELECT DISTINCT type FROM {table}")  # noqa: S608 - ours
+
+
+def test_a_folder_that_cannot_be_had_is_told(root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "file"))
+    with pytest.raises(StoreError, match="a part of it is a file where a directory is needed"):
+        Store(root)
+
+
+def test_a_database_of_another_version_is_refused(file_store: Store, root: str) -> None:
+    connection(file_store).execute(f"PRAGMA user_version = {FORMAT + 1}")
+    with pytest.raises(StoreError, match="newer mendgraph"):
+        Store(root)
+
+
+def test_a_database_that_lost_its_dictionary_is_refused_without_a_handle_left_open(
+    file_store: Store, root: str
+) -> None:
+    connection(file_store).execute("DROP TABLE dictionary")
+    file_store.close()
+    before = len(os.listdir("/dev/fd"))
+    with pytest.raises(StoreError, match="no such table: dictionary"):
+        Store(root)
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_every_use_of_a_closed_store_is_a_store_error(store: Store) -> None:
+    store.close()
+    uses: list[Callable[[], object]] = [
+        lambda: store.begin_turn("r1", "x", context(), "sync"),
+        lambda: store.end_turn("r1", FINISHED),
+        store.runs,
+        lambda: store.run("r1"),
+        store.shrink,
+        lambda: store.delete("r1"),
+    ]
+    for use in uses:
+        with pytest.raises(StoreError):
+            use()
+
+
+def test_the_columns_are_those_of_the_record(file_store: Store) -> None:
+    columns = [row[1] for row in connection(file_store).execute("PRAGMA table_info(runs)")]
+    names = ["context" if name == "stored_context" else name for name in RunRecord.__dataclass_fields__]
+    names.remove("damage")  # what reading the row finds
+    assert columns == ["id", *names]

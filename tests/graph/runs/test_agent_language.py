@@ -1,0 +1,123 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from langchain_core.messages import HumanMessage
+
+from mendgraph.graph.runs.agent_language import AgentLanguage, Invocation
+from mendgraph.nodes.call_model.window import Memory
+from mendgraph.nodes.execute_tools.environment import Environment
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, tool
+from mendgraph.nodes.records import Effect, ExtractionErrorType, JsonMap
+
+
+@tool(effect=Effect.READ)
+def read_file(context: ToolContext, file_name: str) -> str:  # noqa: ARG001 - a tool's shape
+    """Read a file."""
+    raise AssertionError
+
+
+LANGUAGE = AgentLanguage(ActionRegistry([read_file]), goals=["Be brief."])
+READ = Invocation("read_file", {"file_name": "notes.txt"}, terminal=False)
+
+
+def memory_of(request: str) -> Memory:
+    memory = Memory()
+    memory.add(HumanMessage(request))
+    return memory
+
+
+def test_the_prompt_holds_goals_actions_and_what_the_memory_shows() -> None:
+    system, request = LANGUAGE.construct(memory_of("Read the notes"))
+    assert system["role"] == "system"
+    for part in ('- read_file({"file_name": string}): Read a file.', "- final_answer(", "Goals:\n- Be brief."):
+        assert part in system["content"]
+    assert request == {"role": "user", "content": "Read the notes"}
+
+
+def test_the_prompt_counts_for_the_window() -> None:
+    memory = Memory(2_000, reply_tokens=100)
+    memory.add(HumanMessage("Read the notes"))
+    for _ in range(10):
+        memory.add(*LANGUAGE.exchange(LANGUAGE.parse('tool: read_file({"file_name": "notes.txt"})')))
+    assert memory.shown() == memory.messages
+    wordy = AgentLanguage(ActionRegistry([read_file]), goals=["word " * 600])
+    assert len(wordy.construct(memory)) < len(memory.messages)
+
+
+@pytest.mark.parametrize(
+    ("reply", "invocations"),
+    [
+        ('tool: read_file({"file_name": "notes.txt"})', [READ]),
+        ('tool: read_file({"file_name": "notes.txt"})\ntool: read_file({"file_name": "notes.txt"})', [READ, READ]),
+        ('{"tool": "read_file", "args": {"file_name": "notes.txt"}}', [READ]),
+        ("The notes say hello.", [Invocation("final_answer", {"answer": "The notes say hello."}, terminal=True)]),
+        (
+            'tool: final_answer({"answer": "hello"})',
+            [Invocation("final_answer", {"answer": "hello", "value": None}, terminal=True)],
+        ),
+    ],
+)
+def test_a_reply_becomes_invocations(reply: str, invocations: list[Invocation]) -> None:
+    understood = LANGUAGE.parse(reply)
+    assert (understood.invocations, understood.errors) == (invocations, [])
+
+
+def test_what_cannot_be_read_is_an_error_beside_what_can() -> None:
+    understood = LANGUAGE.parse('tool: read_file({"file_name": "notes.txt"})\ntool: nope({})')
+    assert understood.invocations == [READ]
+    assert [error.error_type for error in understood.errors] == [ExtractionErrorType.UNKNOWN_TOOL_NAME]
+
+
+@pytest.mark.parametrize(
+    ("replies", "invocations", "asked"),
+    [
+        (['tool: read_file({"file_name": "notes.txt"})'], [READ], 1),
+        (['tool: read_file({"file_name"', 'tool: read_file({"file_name": "notes.txt"})'], [READ], 2),
+        (['tool: read_file({"file_name"', 'tool: read_file({"file_name"', "never asked for"], [], 2),
+    ],
+)
+def test_a_reply_that_cannot_be_read_is_asked_for_once_more(
+    replies: list[str], invocations: list[Invocation], asked: int
+) -> None:
+    requests: list[list[JsonMap]] = []
+    waiting = iter(replies)
+
+    def model(messages: list[JsonMap]) -> str:
+        requests.append(messages)
+        return next(waiting)
+
+    understood = LANGUAGE.ask(model, memory_of("Read the notes"))
+    assert (understood.invocations, len(requests)) == (invocations, asked)
+    assert bool(understood.errors) is not bool(invocations)
+    if asked == 2:
+        assert "MISSING_CLOSING_PAREN" in requests[1][-1]["content"]
+
+
+def test_spec_4s_loop_of_agent_language_environment_and_memory(tmp_path: Path) -> None:
+    class Reading:
+        name = "read_file"
+
+        def execute(self, file_name: str) -> str:
+            return Path(file_name).read_text()
+
+    def replies() -> Iterator[str]:
+        yield 'tool: read_file({"file_name": "notes.txt"})'
+        yield 'tool: read_file({"file_name": "gone.txt"})\ntool: nope({})'
+        yield "The notes say hello."
+
+    (tmp_path / "notes.txt").write_text("hello")
+    environment, memory = Environment(base_dir=str(tmp_path)), memory_of("Read the notes")
+    waiting, terminal = replies(), False
+    while not terminal:
+        understood = LANGUAGE.ask(lambda _: next(waiting), memory)
+        terminal = any(each.terminal for each in understood.invocations)
+        results = (
+            [] if terminal else [environment.execute_action(Reading(), each.args) for each in understood.invocations]
+        )
+        memory.add(*LANGUAGE.exchange(understood, results))
+    told = [message.text for message in memory.messages]
+    assert told[2] == 'tool_result({"tool":"read_file","ok":true,"data":{"value":"hello"}})'
+    assert "No such file" in told[4].splitlines()[0]
+    assert "Unknown tool 'nope'" in told[4].splitlines()[1]
+    assert told[5] == "The notes say hello."

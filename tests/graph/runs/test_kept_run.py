@@ -1,0 +1,69 @@
+"""Runs in a few words."""
+
+import shlex
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mendgraph.graph.runs.kept_run import KeptRun, short_id, state_words, when_words
+
+OURS = "3f2a9c01" + "0" * 24
+
+
+@pytest.mark.parametrize(
+    ("run_id", "short"),
+    [(OURS, "3f2a9c01"), (OURS.upper(), OURS.upper()), ("nightly-7", "nightly-7"), (OURS + "0", OURS + "0"), ("", "")],
+)
+def test_only_an_id_that_we_made_up_is_cut(run_id: str, short: str) -> None:
+    assert short_id(run_id) == short
+
+
+@pytest.mark.parametrize(
+    ("standing", "reason", "words"),
+    [
+        ("finished", "answered", "finished"),
+        ("stopped", "max_calls_per_turn", "stopped: max calls per turn"),
+        ("failed", "provider_failed", "failed: provider failed"),
+        ("failed", "", "failed"),
+        ("cut off", "cancelled", "cut off"),
+    ],
+)
+def test_a_run_that_ended_early_has_its_reason(standing: str, reason: str, words: str) -> None:
+    assert state_words(standing, reason) == words
+
+
+@pytest.mark.parametrize(
+    ("time", "words"),
+    [
+        ("2026-11-20T10:05:09.123+00:00", "today 12:05"),
+        ("2026-11-19T22:00:00.000+00:00", "today 00:00"),
+        ("2026-11-19T21:59:59.999+00:00", "Nov 19 23:59"),
+        ("2026-01-02T03:04:05.000+00:00", "Jan 02 05:04"),
+        ("2025-12-31T21:00:00.000+00:00", "2025-12-31"),
+    ],
+)
+def test_a_time_is_local_and_as_short_as_it_can_be(time: str, words: str) -> None:
+    assert when_words(time, datetime(2026, 11, 20, 11, tzinfo=UTC), timezone(timedelta(hours=2))) == words
+
+
+def test_without_a_zone_it_is_the_one_of_this_machine() -> None:
+    now = datetime(2026, 11, 20, 11, tzinfo=UTC)
+    assert when_words(now.isoformat(), now) == f"today {now.astimezone():%H:%M}"
+
+
+def test_a_run_says_how_it_goes_on() -> None:
+    open_run, done = KeptRun(OURS, can_go_on=True), KeptRun(OURS, can_go_on=False)
+    assert (open_run.resume, done.resume) == ("mendgraph resume 3f2a9c01", None)
+    assert open_run.after_a_task() == "run 3f2a9c01; go on with: mendgraph resume 3f2a9c01"
+    assert done.after_a_task() == "run 3f2a9c01"
+    assert done.after_a_chat() == "run 3f2a9c01; go on with: mendgraph chat --run 3f2a9c01"
+    assert done.when_finished() == "run 3f2a9c01 has finished; ask it more with: mendgraph chat --run 3f2a9c01"
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_the_command_is_what_a_shell_takes_for_it(run_id: str, root: str) -> None:
+    where = [] if root == "." else ["--root", root]
+    resume = KeptRun(run_id, can_go_on=True, root=root).resume
+    assert resume is not None
+    assert shlex.split(resume) == ["mendgraph", "resume", short_id(run_id), *where]

@@ -1,0 +1,301 @@
+"""Runs from Python: one task to its outcome, event by event, and with somebody who approves its calls."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, closing, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AnyMessage
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Asked, CallsRead, Ended, Event, StepDone, Text, ToolStarted
+from mendgraph.graph.runs.run import Approve, LoopThread, RunResult, Session, arun_task, astream_task, run_task, stream_task
+from mendgraph.graph.runs.runs import RunState, list_runs, open_run, resume_run
+from mendgraph.nodes.guard.approvals import ApprovalAnswer, ApprovalRequest, CallDecision
+from mendgraph.nodes.records import OutcomeKind, PlanStatus, PlanStep, Protocol
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.scripted_server import Chunked, ScriptedServer, Stall
+from tests.runs.playing import changed_files, write_files
+from tests.runs.scenario import Use, message_of, spoken, use
+from tests.runs.scenarios_of_work import CALC, DONE, EDIT, MENDED, READ, TASK, plan
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_files(tmp_path, CALC)
+    return tmp_path
+
+
+def told(*replies: Use | Say) -> ScriptedModel:
+    return ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
+
+
+def context(folder: Path, **more: Any) -> AgentContext:
+    """A run whose only calls are the model's."""
+    return AgentContext(workspace=str(folder), evidence=False, read_ahead=False, **more)
+
+
+def shape(messages: tuple[AnyMessage, ...]) -> list[str]:
+    return [message.type for message in messages]
+
+
+# --- One task
+
+
+def test_a_task_gives_back_all_that_came_of_it(folder: Path) -> None:
+    replies = (use(plan("in_progress", "pending"), READ), use(EDIT, plan("done", "done")), DONE)
+    result = run_task(TASK, context(folder), model=told(*replies))
+    assert (result.outcome.kind, result.outcome.answer) == (OutcomeKind.FINISHED, "add now adds.")
+    assert [(change.path, change.kind.value) for change in result.changes] == [("calc.py", "edited")]
+    done = PlanStatus.DONE
+    assert result.plan.steps == (PlanStep(title="find the bug", status=done), PlanStep(title="mend it", status=done))
+    assert shape(result.messages) == ["human", "ai", "tool", "tool", "ai", "tool", "tool", "ai"]
+    assert changed_files(folder, CALC) == {"calc.py": MENDED}
+
+
+def test_an_async_task_gives_back_the_same(tmp_path: Path) -> None:
+    results: list[RunResult] = []
+    for name in ("sync", "async"):
+        folder = tmp_path / name
+        write_files(folder, CALC)
+        with ScriptedServer([spoken(reply, Protocol.NATIVE) for reply in (use(READ), use(EDIT), DONE)]) as server:
+            settings = context(folder, base_url=server.base_url, model="m")
+            results.append(run_task(TASK, settings) if name == "sync" else asyncio.run(arun_task(TASK, settings)))
+    first, second = results
+    assert first.outcome.model_dump(exclude={"usage"}) == second.outcome.model_dump(exclude={"usage"})
+    assert [message.content for message in first.messages] == [message.content for message in second.messages]
+    assert (first.changes, first.plan) == (second.changes, second.plan)
+    assert first.thread_id != second.thread_id
+
+
+@pytest.mark.parametrize("task", [None, 5, ["Mend add."]])
+def test_a_task_that_is_no_text_is_a_mistake_of_the_program(folder: Path, task: Any) -> None:
+    """Nothing is begun, and no model is asked for `None`."""
+    model = ScriptedModel([])
+    for begin in (run_task, lambda *given, **more: asyncio.run(arun_task(*given, **more)), _events):
+        with pytest.raises(TypeError, match=f"request: {type(task).__name__} is no text"):
+            begin(task, AgentContext(workspace=str(folder)), model=model)
+    assert not model.calls
+    assert list_runs(str(folder)) == ()
+
+
+def _events(*given: Any, **more: Any) -> list[Event]:
+    return [*stream_task(*given, **more)]
+
+
+# --- Approvals
+
+
+def decided(request: ApprovalRequest) -> ApprovalAnswer:
+    """Approves the first call and rejects what else was asked, with a reason."""
+    first, *others = (str(call["index"]) for call in request["calls"])
+    approved = CallDecision(action="approve")
+    rejected = CallDecision(action="reject", reason="one is enough")
+    return ApprovalAnswer(decisions={first: approved, **dict.fromkeys(others, rejected)})
+
+
+async def decided_later(request: ApprovalRequest) -> ApprovalAnswer:
+    await asyncio.sleep(0)
+    return decided(request)
+
+
+NEW = ("write_file", {"path": "new.py", "content": "new = 1\n"})
+
+
+@pytest.mark.parametrize("approve", [decided, decided_later])
+@pytest.mark.parametrize("way", ["run", "arun", "stream", "astream"])
+def test_calls_are_approved_one_by_one(folder: Path, approve: Approve, way: str) -> None:
+    model = told(use(READ), use(EDIT, NEW), DONE)
+    settings: Any = {"context": context(folder, mode="ask"), "approve": approve, "model": model}
+
+    async def events() -> list[Event]:
+        return [event async for event in astream_task(TASK, **settings)]
+
+    if way == "run":
+        outcome = run_task(TASK, **settings).outcome
+    elif way == "arun":
+        outcome = asyncio.run(arun_task(TASK, **settings)).outcome
+    else:
+        told_of = list(stream_task(TASK, **settings)) if way == "stream" else asyncio.run(events())
+        assert [type(event) for event in told_of if isinstance(event, Asked | Ended)] == [Asked, Ended]
+        assert isinstance(told_of[-1], Ended)
+        outcome = told_of[-1].outcome
+    assert (outcome.kind, outcome.changed_files) == (OutcomeKind.FINISHED, ("calc.py",))
+    assert changed_files(folder, CALC) == {"calc.py": MENDED}
+    assert "one is enough" in str(model.calls[-1].prompt.messages)
+
+
+@pytest.mark.parametrize("way", ["run", "arun"])
+def test_what_nobody_can_approve_is_refused_with_a_code(folder: Path, way: str) -> None:
+    model = told(use(READ), use(EDIT), Say("I may not."))
+    settings: Any = {"context": context(folder, mode="ask"), "model": model}
+    result = run_task(TASK, **settings) if way == "run" else asyncio.run(arun_task(TASK, **settings))
+    assert (result.answer, result.changes, changed_files(folder, CALC)) == ("I may not.", (), {})
+    assert "approval_required" in str(model.calls[-1].prompt.messages)
+
+
+def test_a_run_whose_approval_raises_waits_for_another_answer(folder: Path) -> None:
+    def gone(_: ApprovalRequest) -> ApprovalAnswer:
+        raise LookupError("nobody at the door")
+
+    with pytest.raises(LookupError, match="nobody at the door"):
+        run_task(TASK, context(folder, mode="ask"), approve=gone, model=told(use(READ), use(EDIT)))
+    session = open_run(workspace=str(folder), model=told(DONE))
+    assert isinstance(session, Session)
+    with session:
+        assert isinstance(session.work_on("approve"), Ended)
+    assert changed_files(folder, CALC) == {"calc.py": MENDED}
+
+
+# --- Event by event
+
+
+def test_a_task_is_told_event_by_event(folder: Path) -> None:
+    first = list(stream_task(TASK, context(folder), model=told(use(READ), use(EDIT), DONE)))
+    kinds = [type(event) for event in first if isinstance(event, CallsRead | ToolStarted | StepDone | Text | Ended)]
+    step = [CallsRead, ToolStarted, StepDone]
+    assert kinds == [*step, *step, Text, Text, Ended]
+
+
+def left_early(folder: Path, after: int, way: str, model: ScriptedModel) -> bool:
+    """Whether the run was left after so many events, by a `break`, by an error or in an event loop."""
+
+    async def left() -> bool:
+        async with aclosing(astream_task(TASK, context(folder), model=model)) as events:
+            seen = 0
+            async for _ in events:
+                seen += 1
+                if seen == after:
+                    return True
+        return False
+
+    if way == "async":
+        return asyncio.run(left())
+    with suppress(LookupError), closing(stream_task(TASK, context(folder), model=model)) as events:
+        for seen, _ in enumerate(events, start=1):
+            if seen == after and way == "raise":
+                raise LookupError
+            if seen == after:
+                return True
+        return False
+    return True
+
+
+@pytest.mark.parametrize("way", ["break", "raise", "async"])
+def test_a_run_that_is_left_after_any_event_goes_on_from_there(tmp_path: Path, way: str) -> None:
+    """Every third event, each way from another one on: together they are left after each."""
+    for after in range(1 + ["break", "raise", "async"].index(way), 100, 3):
+        folder = tmp_path / str(after)
+        write_files(folder, CALC)
+        if not left_early(folder, after, way, told(use(READ), use(EDIT), DONE)):
+            break
+        listed = list_runs(str(folder))
+        assert isinstance(listed, tuple)
+        assert changed_files(folder, CALC) in ({}, {"calc.py": MENDED})
+        if listed[0].standing is RunState.FINISHED:
+            continue
+        edited = bool(changed_files(folder, CALC))
+        result = resume_run(workspace=str(folder), model=told(*(() if edited else (use(READ), use(EDIT))), DONE))
+        assert isinstance(result, RunResult)
+        assert (result.ok, changed_files(folder, CALC)) == (True, {"calc.py": MENDED})
+        assert [change.path for change in result.changes] == ["calc.py"]
+    assert after > 30
+
+
+@pytest.mark.parametrize("way", ["break", "async"])
+def test_who_leaves_does_not_wait_for_the_model(folder: Path, way: str) -> None:
+    """The endpoint stalls for ever in the middle of its reply."""
+
+    def settings() -> AgentContext:
+        return context(folder, base_url=server.base_url, model="m")
+
+    async def left() -> None:
+        async with aclosing(astream_task(TASK, settings())) as events:
+            async for event in events:
+                if isinstance(event, Text):
+                    return
+
+    stalled = Stall(3, Chunked(Say("I will look at it. " * 5), 10))
+    with ScriptedServer([stalled, *(spoken(each, Protocol.NATIVE) for each in (use(READ), use(EDIT), DONE))]) as server:
+        if way == "async":
+            asyncio.run(left())
+        else:
+            for event in stream_task(TASK, settings()):
+                if isinstance(event, Text):
+                    break
+        result = resume_run(workspace=str(folder))
+    assert isinstance(result, RunResult)
+    assert (result.ok, result.usage["total_calls"]) == (True, 4)
+    assert changed_files(folder, CALC) == {"calc.py": MENDED}
+
+
+def test_a_stream_works_where_a_loop_is_running(folder: Path) -> None:
+    async def cell() -> Event:
+        return list(stream_task(TASK, context(folder), model=told(use(READ), use(EDIT), DONE)))[-1]
+
+    assert isinstance(asyncio.run(cell()), Ended)
+
+
+WHERE: ContextVar[str] = ContextVar("WHERE", default="nowhere")
+
+
+async def place() -> tuple[str, str]:
+    return threading.current_thread().name, WHERE.get()
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_wait_that_is_interrupted_cancels_its_work(monkeypatch: pytest.MonkeyPatch, stubborn: bool) -> None:
+    begun, cancelled = threading.Event(), threading.Event()
+
+    async def for_ever() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            if stubborn:
+                raise LookupError("on the way out") from None
+            raise
+
+    class Interrupted(threading.Event):
+        waited = False
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if not self.waited:
+                self.waited = begun.wait(60)
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    with LoopThread() as loop:
+        monkeypatch.setattr("mendgraph.nodes.call_model.model_loop.Event", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            loop.run(for_ever())
+        monkeypatch.undo()
+        assert loop.run(place())[0] == "mendgraph-loop"
+    gc.collect()  # asyncio would tell now of what nobody has looked at
+    assert cancelled.is_set()
+
+
+def test_a_generator_that_was_left_is_closed() -> None:
+    closed = threading.Event()
+
+    async def numbers() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            closed.set()
+
+    async def first(given: AsyncGenerator[int, None]) -> int:
+        return await anext(given)
+
+    left = numbers()
+    with LoopThread() as loop:
+        assert loop.run(first(left)) == 1
+    assert closed.is_set()

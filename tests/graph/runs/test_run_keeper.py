@@ -1,0 +1,182 @@
+"""What makes turns last: the workspace is a run's own while it works, and each turn is written down first."""
+
+import os
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.memory import InMemorySaver
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run_keeper import Begun, RunKeeper
+from mendgraph.graph.persistence.store import Store
+from mendgraph.graph.machine.workspace_records import WorkspaceRecords
+from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.store.run_folder import run_folder, workspace_folder, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+from mendgraph.nodes.records import Outcome, OutcomeKind, StopCause, StopReason, ToolError, ToolErrorCode
+from tests.broken_stores import make_unusable
+
+DONE = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.", answer="Done.")
+
+
+@pytest.fixture
+def root(any_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:  # noqa: ARG001 - with both
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "root").mkdir()
+    return str(tmp_path / "root")
+
+
+class Kept(RunKeeper):
+    """A keeper with the records of its machine."""
+
+    def __init__(self, root: str, thread_id: str = "one", **more: Any) -> None:
+        settings: dict[str, Any] = {"secrets": ("s3cr3t-value",), "durability": "sync", "checkpointer": None, **more}
+        super().__init__(AgentContext(workspace=root), thread_id, **settings)
+        self.records = WorkspaceRecords()
+
+    def start(self, request: str = "Mend it.") -> Begun | StopCause:
+        return self.begin(request, self.records)
+
+    def again(self) -> Begun | StopCause:
+        return self.begin_again(self.records)
+
+
+@pytest.fixture
+def kept(root: str) -> Any:
+    keeper = Kept(root)
+    yield keeper
+    keeper.close()
+
+
+def test_a_turn_is_written_down_before_it_begins(kept: Kept, root: str) -> None:
+    assert kept.start() == Begun("Mend it.", "request-1")
+    record = kept.record()
+    assert record is not None
+    assert (record.run_id, record.task, record.turns, record.state) == ("one", "Mend it.", 1, "working")
+    assert record.context == AgentContext(workspace=root)
+    assert not isinstance(kept.saver, InMemorySaver)
+
+
+@pytest.mark.parametrize("leave", [Kept.release, Kept.close])
+def test_who_leaves_the_workspace_leaves_no_step_unwritten(kept: Kept, root: str, leave: Any) -> None:
+    """Whoever goes on with the run next may be another process."""
+    kept.start()
+    config = RunnableConfig(configurable={"thread_id": "one", "checkpoint_ns": ""})
+    kept.saver.put_writes(kept.saver.put(config, empty_checkpoint(), {}, {}), [("run_id", "p")], "task")
+    leave(kept)
+    with closing(Store(root)) as other:
+        (found,) = other.saver.list(config)
+        assert found.pending_writes == [("task", "run_id", "p")]
+
+
+def test_its_end_is_written_down_and_the_next_turn_has_the_next_number(kept: Kept) -> None:
+    kept.start()
+    kept.end(DONE)
+    record = kept.record()
+    assert record is not None
+    assert (record.state, record.kind, record.answer) == ("ended", "FINISHED", "Done.")
+    assert kept.start("And now?") == Begun("And now?", "request-2")
+
+
+def test_a_turn_that_was_cut_off_is_begun_again_as_it_was(kept: Kept, root: str) -> None:
+    kept.start()
+    kept.close()
+    other = Kept(root)
+    assert other.again() == Begun("Mend it.", "request-1")
+    other.close()
+
+
+def test_the_workspace_and_the_thread_are_its_own_until_it_ends(kept: Kept, root: str) -> None:
+    kept.start()
+    for folder in (workspace_folder(root), run_folder("one")):
+        busy = RunLock(str(folder)).acquire(Owner("other"))
+        assert busy is not None
+        assert "run 'one'" in busy.message
+    kept.end(DONE)
+    for folder in (workspace_folder(root), run_folder("one")):
+        with RunLock(str(folder)) as lock:
+            assert lock.acquire(Owner("other")) is None
+
+
+def test_a_second_run_is_told_who_works_there_and_leaves_nothing_locked(kept: Kept, root: str) -> None:
+    kept.start()
+    second = Kept(root, "two")
+    refused = second.start()
+    assert isinstance(refused, StopCause)
+    assert (refused.reason, "run 'one'" in refused.message) == (StopReason.WORKSPACE_BUSY, True)
+    assert str(os.getpid()) in refused.message
+    kept.end(DONE)
+    assert second.start() == Begun("Mend it.", "request-1")
+    second.close()
+
+
+def test_a_thread_is_at_work_in_one_workspace_at_a_time(kept: Kept, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    kept.start()
+    second = Kept(str(tmp_path / "elsewhere"))
+    refused = second.start()
+    assert isinstance(refused, StopCause)
+    assert "on the run one" in refused.message
+    with RunLock(workspace_folder_path(str(tmp_path / "elsewhere"))) as lock:
+        assert lock.acquire(Owner("other")) is None
+    second.close()
+
+
+@pytest.mark.parametrize(("method", "begin"), [("begin_turn", Kept.start), ("run", Kept.again)])
+def test_a_store_that_fails_is_why_the_turn_cannot_begin_and_nothing_stays_locked(
+    kept: Kept, root: str, monkeypatch: pytest.MonkeyPatch, method: str, begin: Any
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(Store, method, full)
+    assert begin(kept) == StopCause(reason=StopReason.STORE_FAILED, message="the disk is full")
+    with RunLock(workspace_folder_path(root)) as lock:
+        assert (lock.acquire(Owner("other")), kept.at_work) == (None, False)
+
+
+def test_a_change_that_cannot_be_brought_to_an_end_is_why_the_turn_cannot_begin(
+    kept: Kept, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = ToolError(code=ToolErrorCode.IO_ERROR, message="A change of a.txt cannot be brought to an end yet.")
+    monkeypatch.setattr("mendgraph.graph.runs.run_keeper.decide_open_changes", lambda *_: refused)
+    assert kept.start() == StopCause(reason=StopReason.WORKSPACE_FAILED, message=refused.message)
+    with RunLock(workspace_folder_path(root)) as lock:
+        assert (lock.acquire(Owner("other")), kept.at_work) == (None, False)
+
+
+def test_with_a_saver_of_the_users_own_nothing_is_written_down_but_the_workspace_is_taken(root: str) -> None:
+    saver = InMemorySaver()
+    keeper = Kept(root, checkpointer=saver)
+    assert keeper.saver is saver
+    assert keeper.start() == Begun("Mend it.", "")
+    keeper.take_up()
+    assert keeper.record() is None
+    assert RunLock(workspace_folder_path(root)).acquire(Owner("other")) is not None
+    keeper.close()
+
+
+def test_a_store_that_cannot_be_opened_is_why_the_turn_cannot_begin(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = make_unusable(str(workspace_folder(root)), monkeypatch)
+    keeper = Kept(root)
+    for refused in (keeper.start(), keeper.again()):
+        assert isinstance(refused, StopCause)
+        assert (refused.reason, said in refused.message) == (StopReason.STORE_FAILED, True)
+    keeper.close()
+
+
+def test_no_secret_is_written_down(kept: Kept, root: str) -> None:
+    kept.start("The password is s3cr3t-value.")
+    kept.end(DONE.model_copy(update={"answer": "It is s3cr3t-value."}))
+    kept.close()
+    data = b"".join(path.read_bytes() for path in Path(workspace_folder_path(root)).rglob("*") if path.is_file())
+    assert b"s3cr3t" not in data
+    store = Store(root)
+    assert [(run.task, run.answer) for run in store.runs()] == [
+        ("The password is [redacted secret].", "It is [redacted secret].")
+    ]
+    store.close()

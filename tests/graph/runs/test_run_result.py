@@ -1,0 +1,169 @@
+"""What a program gets of a run that has ended."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.run import run_task
+from mendgraph.graph.runs.run_result import RunResult, net_diffs
+from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
+from mendgraph.nodes.records import ChangeKind, FileChange, Outcome, OutcomeKind, Plan, Protocol, StopReason
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.runs.playing import write_files
+from tests.runs.scenario import Use, message_of, use
+from tests.runs.scenarios_of_work import CALC, DONE, EDIT, MENDED, READ, TASK
+
+END: tuple[Use | Say, ...] = (DONE,)
+BACK = ("edit_file", {"path": "calc.py", "old_str": "a + b", "new_str": "b + a"})
+
+
+def played(folder: Path, *replies: Use, **more: Any) -> RunResult:
+    write_files(folder, CALC)
+    model = ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in [*replies, *END]])
+    return run_task(TASK, AgentContext(workspace=str(folder), evidence=False, read_ahead=False, **more), model=model)
+
+
+def test_a_result_tells_all_that_came_of_a_run(tmp_path: Path) -> None:
+    result = played(tmp_path, use(READ), use(EDIT))
+    assert (result.ok, result.answer, result.changed_files) == (True, "add now adds.", ("calc.py",))
+    assert (result.run_id, result.resumable) == (result.thread_id, False)
+    assert (result.usage["total_calls"], result.usage["cost_usd"]) == (3, None)
+    assert result.diff == result.changes[0].diff
+    with pytest.raises(FrozenInstanceError):
+        result.diff = ""  # type: ignore[misc]  # that is the point
+
+
+def test_the_diff_is_what_all_changes_come_to(tmp_path: Path) -> None:
+    once = played(tmp_path / "once", use(READ), use(EDIT))
+    twice = played(tmp_path / "twice", use(READ), use(EDIT), use(BACK))
+    assert len(twice.changes) == 2
+    assert twice.diff == once.diff.replace("a + b", "b + a")
+    undone = ("edit_file", {"path": "calc.py", "old_str": "a + b", "new_str": "a - b"})
+    assert played(tmp_path / "undone", use(READ), use(EDIT), use(undone)).diff == ""
+
+
+def test_the_diff_has_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUR_API_KEY", "hunter2-hunter2")
+    (tmp_path / "calc.py").parent.mkdir(exist_ok=True)
+    files = {"calc.py": f"# hunter2-hunter2\n{CALC['calc.py']}"}
+    monkeypatch.setitem(CALC, "calc.py", files["calc.py"])
+    result = played(tmp_path, use(READ), use(EDIT))
+    assert "a + b" in result.diff
+    assert "hunter2" not in result.diff
+
+
+def test_a_run_that_a_limit_ended_can_go_on(tmp_path: Path) -> None:
+    result = played(tmp_path, use(READ), use(EDIT), max_calls_per_turn=1, wrap_up=False)
+    assert (result.ok, result.answer, result.changed_files, result.diff) == (False, "", (), "")
+    assert (result.resumable, result.outcome.kind) == (True, OutcomeKind.BUDGET_STOP)
+    assert MENDED not in (tmp_path / "calc.py").read_text()
+
+
+def test_a_result_is_told_in_one_printable_line() -> None:
+    outcome = Outcome(
+        kind=OutcomeKind.SYSTEM_ERROR,
+        reason=StopReason.PROVIDER_FAILED,
+        message="It failed:\n\x1b[31mred\x07" + "x" * 300,
+        changed_files=("a.py", "b\n.py"),
+    )
+    result = RunResult(outcome, (), (), Plan(), "run-1")
+    line = str(result)
+    assert line.startswith("SYSTEM_ERROR (provider_failed): It failed: \\x1b[31mred\\x07xxx")
+    assert line.endswith("... [changed: a.py, b\\n.py; run run-1]")
+    assert line.isprintable()
+    assert str(replace(result, outcome=outcome.model_copy(update={"changed_files": ()}))).endswith(
+        "[changed: no file; run run-1]"
+    )
+
+
+TEXTS = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "x = 1\n", "- d\n"]), max_size=30).flatmap(
+    lambda lines: st.sampled_from(["", "end"]).map(lambda last: "".join(lines) + last)
+)
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def change(before: str | None, after: str, path: str = "calc.py") -> FileChange:
+    return FileChange(
+        path=path,
+        kind=ChangeKind.CREATED if before is None else ChangeKind.EDITED,
+        sha256_before="" if before is None else sha256(before),
+        sha256_after=sha256(after),
+        diff=unified_diff(path, before, after),
+    )
+
+
+def changes(*texts: str | None) -> list[FileChange]:
+    return [change(before, after or "") for before, after in pairwise(texts)]
+
+
+def kept(*texts: str | None) -> Callable[[str, str], bytes | None]:
+    known = {sha256(text): text.encode() for text in texts if text is not None}
+    return lambda _, found: known.get(found)
+
+
+@given(st.lists(TEXTS, min_size=2, max_size=5))
+def test_many_changes_of_a_file_are_one_diff(texts: list[str]) -> None:
+    expected = unified_diff("calc.py", texts[0], texts[-1])
+    assert net_diffs(changes(*texts), kept(*texts)) == [expected] * bool(expected)
+
+
+@given(TEXTS, TEXTS)
+def test_a_file_that_was_created_and_then_changed_is_new(first: str, last: str) -> None:
+    expected = unified_diff("calc.py", None, last)
+    assert net_diffs(changes(None, first, last), kept(first, last)) == [expected] * bool(expected)
+
+
+def test_what_was_not_kept_or_is_no_text_is_shown_as_it_was_recorded() -> None:
+    recorded = changes("1\n", "2\n", "3\n")
+    as_recorded = [recorded[0].diff + recorded[1].diff]
+    assert net_diffs(recorded, kept("1\n", "2\n")) == as_recorded
+    assert net_diffs(recorded, kept("2\n", "3\n")) == as_recorded
+    assert net_diffs(recorded, lambda *_: b"\xff") == as_recorded
+    gone = recorded[1].model_copy(update={"sha256_after": "", "diff": "gone\n"})
+    assert net_diffs([recorded[0], gone], kept("1\n", "2\n")) == [recorded[0].diff + "gone\n"]
+
+
+WINDOWS = "a\r\nb\r\n"
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ([WINDOWS, "a\r\nc\r\n"], "[line ends: CRLF, kept]\n"),
+        ([WINDOWS, "a\r\nc\r\n", "d\r\nc\r\n"], "[line ends: CRLF, kept]\n"),
+        ([WINDOWS, "a\nc\n"], "[line ends changed from CRLF to LF]\n"),
+        (["a\nb\n", "a\r\nc\r\n"], "[line ends changed from LF to CRLF]\n"),
+        (["a\nb\n", "a\nc\n"], ""),
+        ([None, WINDOWS], "[line ends: CRLF]\n"),
+        ([None, "a\n"], ""),
+        (["a\r\nb\nc\n", "a\r\nb\nd\n"], "[line ends: CRLF and LF, kept]\n"),
+        (["only", "a\r\n"], "[line ends: CRLF]\n"),
+    ],
+)
+def test_what_became_of_line_ends_is_a_remark_below_the_diff(texts: list[str | None], expected: str) -> None:
+    (diff,) = net_diffs(changes(*texts), kept(*texts))
+    assert diff == unified_diff("calc.py", texts[0], texts[-1] or "") + expected
+    assert "\r" not in diff
+
+
+def test_a_file_of_which_only_the_line_ends_changed_says_so() -> None:
+    assert net_diffs(changes(WINDOWS, "a\nb\n"), kept(WINDOWS, "a\nb\n")) == [
+        "[calc.py: line ends changed from CRLF to LF]\n"
+    ]
+
+
+def test_files_come_in_the_order_of_their_first_change() -> None:
+    recorded = [change("1\n", "2\n", "b.py"), change("1\n", "2\n", "a.py"), change("2\n", "3\n", "b.py")]
+    diffs = net_diffs(recorded, kept("1\n", "2\n", "3\n"))
+    assert diffs == [unified_diff("b.py", "1\n", "3\n"), unified_diff("a.py", "1\n", "2\n")]

@@ -1,0 +1,582 @@
+"""Runs after they were begun: what is known of them, how they go on, and how they are forgotten."""
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from langchain_core.messages import HumanMessage
+
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.runs.events import Asked
+from mendgraph.graph.runs.run import RunResult, Session, run_task
+from mendgraph.graph.runs.runs import (
+    Forked,
+    ListedRun,
+    RunDiff,
+    RunState,
+    RunStep,
+    StepKind,
+    call_after,
+    fork_run,
+    get_run,
+    list_runs,
+    open_run,
+    prune_runs,
+    read_steps,
+    resume_run,
+    run_diffs,
+    run_plan,
+    steps_of,
+    undo_run,
+)
+from mendgraph.graph.persistence.store import Pruned, Store
+from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
+from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
+from mendgraph.nodes.execute_tools.journal.restoring import Restored, RestoredFile
+from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path, workspace_folder, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+from mendgraph.nodes.execute_tools.registry import tool
+from mendgraph.nodes.guard.file_rules import FileGuardrailRule
+from mendgraph.nodes.records import (
+    ChangeKind,
+    Effect,
+    OutcomeKind,
+    Plan,
+    PlanStatus,
+    PlanStep,
+    Reading,
+    StopReason,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+)
+from tests.broken_stores import make_unusable
+from tests.doubles.history_model import HistoryModel
+from tests.doubles.replies import Say
+from tests.graph.runs.run_plays import (
+    DOWN,
+    EDIT,
+    FILES,
+    LINES,
+    context,
+    cut_off,
+    error,
+    listed,
+    played,
+    project,
+    recorded,
+    state_of,
+    tree,
+    use,
+)
+from tests.runs.playing import write_files
+
+HELLO = (Say("Hello."),)
+"""An answer without a change, as a run gives it that may make none."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return project(tmp_path / "project")
+
+
+@pytest.fixture
+def in_any_store(any_store: str, folder: Path) -> Path:  # noqa: ARG001 - each test runs with both
+    return folder
+
+
+# --- What is known
+
+
+def test_a_workspace_without_runs_has_none(folder: Path) -> None:
+    assert list_runs(str(folder)) == ()
+    none = ToolError(
+        code=ToolErrorCode.NOT_FOUND,
+        message="No run of this workspace can go on: `mendgraph runs` lists those that have finished.",
+    )
+    assert (get_run("", str(folder)), resume_run("", str(folder)), open_run("", str(folder))) == (none, none, none)
+
+
+def test_runs_are_listed_with_where_they_stand(in_any_store: Path) -> None:
+    finished = played(in_any_store).thread_id
+    stopped = played(in_any_store, (use(("list_files", {})),) * 9, max_calls_per_turn=1).thread_id
+    failed = played(in_any_store, (DOWN,)).thread_id
+    dead = cut_off(in_any_store, 0)
+    asking = Session(context(in_any_store, mode="ask"), model=HistoryModel((EDIT,)))
+    with asking:
+        assert isinstance([*asking.stream("Mend add.")][-1], Asked)
+        assert listed(in_any_store)[0] == (asking.thread_id, RunState.WORKING)
+    forked = fork_run(finished, 1, str(in_any_store), skip_changed=True)
+    assert isinstance(forked, Forked)
+    assert listed(in_any_store) == [
+        (forked.run_id, RunState.FORKED),
+        (asking.thread_id, RunState.ASKS),
+        (dead, RunState.CUT_OFF),
+        (failed, RunState.FAILED),
+        (stopped, RunState.STOPPED),
+        (finished, RunState.FINISHED),
+    ]
+
+
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+def test_steps_tell_their_calls_and_the_files_that_can_be_taken_back(folder: Path, durability: Any) -> None:
+    run = run_task("Mend add.", context(folder), model=HistoryModel(LINES), durability=durability)
+    steps = steps_of(run.thread_id, str(folder))
+    assert not isinstance(steps, ToolError)
+    changed = {2: ("calc.py",), 3: ("pkg/new.py",), 4: ("calc.py", "docs/calc.md"), 5: ("notes.txt",)}
+    assert {step.number: step.changed for step in steps if step.changed} == changed
+    if durability == "exit":
+        assert {(step.kind, step.can_fork) for step in steps} == {(StepKind.UNKNOWN, False)}
+        return
+    kinds = [StepKind.START, *[StepKind.CALLS] * 5, StepKind.ANSWER]
+    assert [(step.number, step.kind, step.can_fork) for step in steps] == [
+        (number, kind, number < 6) for number, kind in enumerate(kinds)
+    ]
+    assert [[call.tool for call in step.calls] for step in steps] == [
+        [],
+        ["read_file", "read_file"],
+        ["edit_file"],
+        ["write_file"],
+        ["apply_patch"],
+        ["delete_file"],
+        [],
+    ]
+
+
+# --- Going on
+
+
+@pytest.mark.parametrize("dies_at", [0, 3, 5])
+def test_a_run_that_was_cut_off_goes_on_to_the_same_end(folder: Path, tmp_path: Path, dies_at: int) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    write_files(other, FILES)
+    (other / "notes.txt").chmod(0o640)
+    whole = played(other)
+    dead = cut_off(folder, dies_at)
+    result = resume_run("", str(folder), model=HistoryModel(LINES))
+    assert isinstance(result, RunResult)
+    assert (result.thread_id, tree(folder)) == (dead, tree(other))
+    assert [message.content for message in result.messages] == [message.content for message in whole.messages]
+    assert (result.outcome.answer, result.outcome.changed_files) == (whole.outcome.answer, whole.outcome.changed_files)
+    assert listed(folder) == [(dead, RunState.FINISHED)]
+
+
+def test_the_newest_run_that_can_go_on_is_meant_where_none_is_named(folder: Path) -> None:
+    old, dead, finished = cut_off(folder, 0), cut_off(folder, 0), played(folder, HELLO, mode="read-only").thread_id
+    nothing = Say("Nothing is to be mended.")  # said again where it is met with the facts
+    result = resume_run("", str(folder), model=HistoryModel((nothing, nothing)))
+    assert isinstance(result, RunResult)
+    assert result.thread_id == dead
+    named = resume_run(old[:8], str(folder), model=HistoryModel((nothing, nothing)))
+    assert isinstance(named, RunResult)
+    assert named.thread_id == old
+    assert {state for _, state in listed(folder)} == {RunState.FINISHED}
+    assert finished in dict(listed(folder))
+
+
+def test_a_run_that_has_finished_gives_its_result_once_more(folder: Path) -> None:
+    first, model = played(folder), HistoryModel(())
+    again = resume_run(first.thread_id, str(folder), model=model)
+    assert isinstance(again, RunResult)
+    assert (again.outcome, again.messages, again.changes, model.calls) == (
+        first.outcome,
+        first.messages,
+        first.changes,
+        [],
+    )
+
+
+def test_a_run_has_the_context_and_the_durability_that_it_was_begun_with(folder: Path) -> None:
+    with Session(context(folder, max_calls_per_turn=3, mode="read-only"), durability="exit") as session:
+        pass
+    run_task(
+        "Look.",
+        context(folder, max_calls_per_turn=3, mode="read-only"),
+        model=HistoryModel((Say("Seen."),)),
+        thread_id=session.thread_id,
+        durability="exit",
+    )
+    opened = open_run(session.thread_id, str(folder), model=HistoryModel((Say("Seen."), Say("Again."))))
+    assert isinstance(opened, Session)
+    with opened:
+        assert (opened.context.max_calls_per_turn, opened.context.mode) == (3, "read-only")
+        list(opened.stream("Once more."))
+        assert opened.result().outcome.answer == "Again."
+    found = get_run(session.thread_id, str(folder))
+    assert isinstance(found, ListedRun)
+    assert (found.turns, found.durability, found.request, found.task) == (2, "exit", "Once more.", "Look.")
+
+
+def test_who_resumes_without_being_there_rejects(folder: Path) -> None:
+    with Session(context(folder, mode="ask"), model=HistoryModel((EDIT,))) as session:
+        list(session.stream("Mend add."))
+    result = resume_run("", str(folder), model=HistoryModel((EDIT, Say("I may not."))))
+    assert isinstance(result, RunResult)
+    assert (result.outcome.answer, tree(folder)["calc.py"][0]) == ("I may not.", FILES["calc.py"].encode())
+
+
+# --- Forgetting
+
+
+def test_the_newest_runs_are_kept_and_those_that_can_go_on(in_any_store: Path) -> None:
+    runs = [played(in_any_store, (Say(f"{number}"),), mode="read-only").thread_id for number in range(4)]
+    dead = cut_off(in_any_store, 0)
+    stopped = played(in_any_store, (use(("list_files", {})),) * 9, max_calls_per_turn=1).thread_id
+    assert prune_runs(str(in_any_store)) == Pruned((), 0)
+    assert prune_runs(str(in_any_store), older_than_days=1) == Pruned((), 0)
+    pruned = prune_runs(str(in_any_store), keep=3)
+    assert isinstance(pruned, Pruned)
+    assert pruned.run_ids == (runs[2], runs[1], runs[0])
+    assert pruned.freed_bytes > 0
+    assert [run_id for run_id, _ in listed(in_any_store)] == [stopped, dead, runs[3]]
+    assert not Path(run_folder_path(runs[0])).exists()
+    every = prune_runs(str(in_any_store), keep=0, unfinished=True)
+    assert isinstance(every, Pruned)
+    assert (every.run_ids, list_runs(str(in_any_store))) == ((stopped, dead, runs[3]), ())
+
+
+READ = ToolCall(call_id="1", tool="read_file", arguments={"path": "a"}, raw_arguments="{}")
+EDITED = ToolCall(call_id="2", tool="edit_file", arguments={"path": "a"}, raw_arguments="{}")
+
+
+class Shot(NamedTuple):
+    next: tuple[str, ...]
+    values: dict[str, Any]
+
+
+def shot(following: str, step: int | None = None, **values: Any) -> Shot:
+    counted = {} if step is None else {"step": step}
+    return Shot((following,) if following else (), {**counted, **values})
+
+
+BEGUN = [shot("__start__"), shot("begin_turn"), shot("call_model")]
+STEP_1 = [shot("parse", 1), shot("guard", 1, items=[READ]), shot("execute_tools", 1), shot("loop_check", 1)]
+MALFORMED = [shot("call_model", 1), shot("parse", 2), shot("heal", 2)]
+STEP_3 = [shot("call_model", 2), shot("parse", 3), shot("guard", 3, items=[EDITED, READ]), shot("loop_check", 3)]
+ANSWERED = [shot("call_model", 3), shot("parse", 4), shot("FINISHED", 4, reading=Reading.ANSWER), shot("", 4)]
+TURN_2 = [
+    shot("__start__", 4),
+    shot("begin_turn", 4),
+    shot("call_model", 4),
+    shot("guard", 5, items=[EDITED]),
+]
+HISTORY = [*BEGUN, *STEP_1, *MALFORMED, *STEP_3, *ANSWERED, *TURN_2][::-1]
+
+
+def test_each_reply_is_a_step_with_its_calls_and_its_files() -> None:
+    assert read_steps(HISTORY, {1: (), 3: ("a", "b"), 7: ("c",)}) == (
+        RunStep(0, StepKind.START, 1, can_fork=True),
+        RunStep(1, StepKind.CALLS, 1, (READ,), can_fork=True),
+        RunStep(2, StepKind.UNUSABLE, 1, can_fork=True),
+        RunStep(3, StepKind.CALLS, 1, (EDITED, READ), ("a", "b"), can_fork=True),
+        RunStep(4, StepKind.ANSWER, 1, can_fork=True),
+        RunStep(5, StepKind.CALLS, 2, (EDITED,)),
+        RunStep(7, StepKind.UNKNOWN, 0, (), ("c",)),
+    )
+
+
+def test_of_a_step_that_was_made_again_the_last_try_counts() -> None:
+    again = [shot("BUDGET_STOP", 1), shot("call_model", 1), shot("parse", 2), shot("guard", 2, items=[EDITED])]
+    history = [*BEGUN, *STEP_1, *again, shot("guard", 2, items=[READ])][::-1]
+    assert read_steps(history, {})[-1] == RunStep(2, StepKind.CALLS, 1, (READ,))
+
+
+@pytest.mark.parametrize(
+    ("history", "step", "where", "known"),
+    [
+        (HISTORY, 5, "it can be after one of the steps 0, 1, 2, 3, 4", ("0", "1", "2", "3", "4")),
+        (BEGUN[::-1], 1, "it can be after step 0", ("0",)),
+        (TURN_2[:1], -1, "no checkpoint of it is left at which a model call was due", ()),
+    ],
+)
+def test_where_no_call_was_due_the_steps_are_named_that_have_one(
+    history: list[Shot], step: int, where: str, known: tuple[str, ...]
+) -> None:
+    message = f"The run cannot be forked after step {step}: {where}."
+    assert call_after(history, step) == ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=known)
+
+
+CALC = "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b  # sum\n"
+DOCS = "--- /dev/null\n+++ b/docs/calc.md\n@@ -0,0 +1 @@\n+# calc\n"
+NOTES = "--- a/notes.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-old\n"
+NEW = "--- /dev/null\n+++ b/pkg/new.py\n@@ -0,0 +1 @@\n+x = 1\n"
+
+
+def test_each_file_has_one_diff_from_before_the_run_to_now(in_any_store: Path) -> None:
+    run = played(in_any_store)
+    expected = (
+        RunDiff("calc.py", CALC),
+        RunDiff("docs/calc.md", DOCS),
+        RunDiff("notes.txt", NOTES),
+        RunDiff("pkg/new.py", NEW),
+    )
+    assert run_diffs(run.thread_id[:8], str(in_any_store)) == expected
+    assert isinstance(undo_run(run.thread_id, str(in_any_store), from_step=4), Restored)
+    (one, other) = [each for each in run_diffs(run.thread_id, str(in_any_store)) if isinstance(each, RunDiff)]
+    assert (one.path, one.diff.replace("b\n", "b  # sum\n", 3).count("# sum"), other.path) == (
+        "calc.py",
+        2,
+        "pkg/new.py",
+    )
+
+
+def test_what_others_changed_since_is_in_it_and_said(folder: Path) -> None:
+    run = played(folder)
+    (folder / "pkg" / "new.py").write_text("x = 2\n", encoding="utf-8")
+    (folder / "docs" / "calc.md").write_bytes(b"\xff\xfe")
+    (folder / "notes.txt").write_text("old\n", encoding="utf-8")
+    found = run_diffs(run.thread_id, str(folder))
+    assert found == (
+        RunDiff("calc.py", CALC),
+        RunDiff("docs/calc.md", "", "it is no text", changed_since=True),
+        RunDiff("pkg/new.py", NEW.replace("1\n", "2\n").replace("+2 @@", "+1 @@"), changed_since=True),
+    )
+
+
+def test_a_file_that_the_rules_deny_is_named_without_its_text(folder: Path) -> None:
+    run = played(folder)
+    rule = FileGuardrailRule("no_docs", "Docs are private.", lambda path: path.suffix == ".md")
+    found = run_diffs(run.thread_id, str(folder), rules=(rule,))
+    said = "Blocked by rule 'no_docs': Docs are private. (docs/calc.md). Go on without this file."
+    assert found == (
+        RunDiff("calc.py", CALC),
+        RunDiff("docs/calc.md", "", said),
+        RunDiff("notes.txt", NOTES),
+        RunDiff("pkg/new.py", NEW),
+    )
+
+
+def test_a_file_of_which_nothing_was_kept_is_named_without_a_diff(folder: Path) -> None:
+    run = played(folder, (use(("list_files", {})), Say("Done.")))
+    (folder / "large.bin").write_bytes(b"new")
+    with closing(Store(str(folder))) as store:
+        journal = Journal(store.folder)
+    call = journal.begin(CallKey(run.thread_id, "later", 9, 0, "run_command", "execute", "0" * 64))
+    before, after = FileState("1" * 64, 0o644), FileState(hashlib.sha256(b"new").hexdigest(), 0o644)
+    journal.recorder(call).add("token", [FileEffect("large.bin", before, after)], {}, ())
+    assert run_diffs(run.thread_id, str(folder)) == (
+        RunDiff("large.bin", "", "what it held before was not kept, or is damaged"),
+    )
+
+
+def test_a_plan_stands_as_the_model_left_it(folder: Path) -> None:
+    steps = [{"title": "Look", "status": "done"}, {"title": "Mend", "status": "in_progress"}]
+    model = HistoryModel((use(("update_plan", {"steps": steps})), Say("More later.")))
+    with Session(context(folder), model=model) as session:
+        session.work("Fix it")
+        run_id = session.thread_id
+    done, going = PlanStep(title="Look", status=PlanStatus.DONE), PlanStep(title="Mend", status=PlanStatus.IN_PROGRESS)
+    assert run_plan(run_id, str(folder)) == Plan(steps=(done, going))
+    assert run_plan(played(folder).thread_id, str(folder)) == Plan()
+
+
+# --- Taking back
+
+
+def test_undo_restores_the_files_as_they_were(in_any_store: Path) -> None:
+    before = tree(in_any_store)
+    run = played(in_any_store)
+    assert set(tree(in_any_store)) == {"calc.py", "pkg", "pkg/new.py", "docs", "docs/calc.md"}
+    assert undo_run(run.thread_id[:8], str(in_any_store)) == Restored(
+        files=(
+            RestoredFile("calc.py", ChangeKind.EDITED),
+            RestoredFile("docs/calc.md", ChangeKind.DELETED),
+            RestoredFile("notes.txt", ChangeKind.CREATED),
+            RestoredFile("pkg/new.py", ChangeKind.DELETED),
+        ),
+        removed=("docs", "pkg"),
+        steps=(2, 3, 4, 5),
+    )
+    assert tree(in_any_store) == before
+    assert stat.S_IMODE(before["notes.txt"][1]) == 0o640
+    assert undo_run(run.thread_id, str(in_any_store)) == Restored()
+
+
+def test_undo_from_a_step_keeps_what_came_before(folder: Path) -> None:
+    trees, run_id = recorded(folder)
+    for step in (5, 4, 2):
+        assert isinstance(undo_run(run_id, str(folder), from_step=step), Restored)
+        assert tree(folder) == trees[step - 1]
+
+
+def test_what_somebody_else_changed_is_not_touched(folder: Path) -> None:
+    run = played(folder)
+    (folder / "calc.py").write_text("mine\n", encoding="utf-8")
+    mine = tree(folder)
+    refused = error(undo_run(run.thread_id, str(folder)))
+    assert (refused.code, refused.suggestions, tree(folder)) == (
+        ToolErrorCode.CONFLICT,
+        ("calc.py",),
+        mine,
+    )
+    done = undo_run(run.thread_id, str(folder), skip_changed=True)
+    assert isinstance(done, Restored)
+    assert ([each.path for each in done.left], (folder / "calc.py").read_text()) == (
+        ["calc.py"],
+        "mine\n",
+    )
+    assert set(tree(folder)) == {"calc.py", "notes.txt"}
+
+
+# --- Forks
+
+
+@pytest.mark.parametrize("at", [0, 3, 5])
+def test_a_fork_begins_with_the_conversation_and_the_files_after_a_step(in_any_store: Path, at: int) -> None:
+    trees, run_id = recorded(in_any_store)
+    whole = state_of(in_any_store, run_id)
+    forked = fork_run(run_id, at, str(in_any_store))
+    assert isinstance(forked, Forked)
+    assert (forked.parent, tree(in_any_store)) == (run_id, trees[at])
+    store = Store(str(in_any_store))
+    history = build_graph(store.saver).get_state_history({"configurable": {"thread_id": run_id}})
+    (then,) = [each for each in history if each.next == ("call_model",) and each.values.get("step", 0) == at]
+    now = build_graph(store.saver).get_state({"configurable": {"thread_id": forked.run_id}})
+    store.close()
+    assert now.next == ("call_model",)
+    assert now.values == {**then.values, "run_id": forked.run_id}
+    result = resume_run(forked.run_id, str(in_any_store), model=HistoryModel(LINES))
+    assert isinstance(result, RunResult)
+    assert tree(in_any_store) == trees[-1]
+    end = state_of(in_any_store, forked.run_id)
+    assert [message.content for message in end["messages"]] == [message.content for message in whole["messages"]]
+    assert end["outcome"].model_dump(exclude={"usage"}) == whole["outcome"].model_dump(exclude={"usage"})
+    assert [end[name] for name in ("step", "files_read", "loop")] == [
+        whole[name] for name in ("step", "files_read", "loop")
+    ]
+    assert end["spending"].usage == whole["spending"].usage
+    assert isinstance(undo_run(forked.run_id, str(in_any_store)), Restored)
+    assert tree(in_any_store) == trees[at]
+    assert isinstance(undo_run(run_id, str(in_any_store)), Restored)
+    assert tree(in_any_store) == trees[0]
+
+
+def test_a_fork_is_a_run_of_its_own(folder: Path) -> None:
+    run = played(folder, max_calls_per_turn=8)
+    forked = fork_run(run.thread_id, 3, str(folder))
+    assert isinstance(forked, Forked)
+    found = get_run("", str(folder))
+    assert isinstance(found, ListedRun)
+    assert (found.run_id, found.parent, found.forked_at) == (forked.run_id, run.thread_id, 3)
+    assert (found.task, found.request, found.turns) == ("Mend add.", "Mend add.", 1)
+    assert found.context.max_calls_per_turn == 8
+    steps = steps_of(forked.run_id, str(folder))
+    assert not isinstance(steps, ToolError)
+    assert [(step.number, step.kind, step.can_fork) for step in steps] == [(3, StepKind.START, True)]
+    again = fork_run(forked.run_id, 3, str(folder))
+    assert isinstance(again, Forked)
+    assert again.restored == Restored()
+    assert isinstance(resume_run(again.run_id, str(folder), model=HistoryModel(LINES)), RunResult)
+
+
+def test_a_fork_in_an_earlier_turn_has_that_turn_s_request_and_context(folder: Path) -> None:
+    lines = (use(("read_file", {"path": "calc.py"})), EDIT, Say("Edited."), LINES[2], Say("Written."))
+    model = HistoryModel(lines)
+    with Session(context(folder, max_calls_per_turn=7), model=model) as session:
+        list(session.stream("Mend add."))
+    with Session(context(folder), model=model, thread_id=session.thread_id) as session:
+        list(session.stream("Now write."))
+    for at, request, turns, calls in ((1, "Mend add.", 1, 7), (3, "Now write.", 2, 10)):
+        forked = fork_run(session.thread_id, at, str(folder), skip_changed=True)
+        assert isinstance(forked, Forked)
+        found = get_run(forked.run_id, str(folder))
+        assert isinstance(found, ListedRun)
+        assert (found.request, found.turns, found.context.max_calls_per_turn) == (request, turns, calls)
+        result = resume_run(forked.run_id, str(folder), model=HistoryModel(lines))
+        assert isinstance(result, RunResult)
+        requests = [message.text for message in result.messages if isinstance(message, HumanMessage)]
+        assert (requests, result.outcome.kind) == (["Mend add.", "Now write."][:turns], OutcomeKind.FINISHED)
+        assert result.outcome.answer == ("Edited." if turns == 1 else "Written.")
+
+
+def test_a_step_that_no_run_can_begin_after_is_told_with_those_that_there_are(folder: Path) -> None:
+    run = played(folder)
+    before = tree(folder)
+    refused = error(fork_run(run.thread_id, 6, str(folder)))
+    assert (refused.code, refused.suggestions) == (ToolErrorCode.NOT_FOUND, ("0", "1", "2", "3", "4", "5"))
+    assert (tree(folder), len(listed(folder))) == (before, 1)
+
+
+@tool(effect=Effect.NONE)
+def recite() -> str:
+    """Give back 200 kB of text."""
+    return "word\n" * 40_000
+
+
+def test_a_fork_reads_what_its_parent_kept(folder: Path) -> None:
+    model = HistoryModel((use(("recite", {})), Say("Long.")))
+    run = run_task("Recite.", context(folder), model=model, tools=[recite])
+    forked = fork_run(run.thread_id, 1, str(folder))
+    assert isinstance(forked, Forked)
+    kept = [list(Path(run_folder_path(each)).glob("results-*/*.txt")) for each in (run.thread_id, forked.run_id)]
+    assert [[path.name for path in paths] for paths in kept] == [["1.txt"], ["1.txt"]]
+
+
+ALL: Mapping[str, Callable[[str, str], object]] = {
+    "list": lambda _, root: list_runs(root),
+    "get": get_run,
+    "steps": steps_of,
+    "resume": resume_run,
+    "open": open_run,
+    "undo": undo_run,
+    "fork": lambda run, root: fork_run(run, 0, root),
+    "prune": lambda _, root: prune_runs(root, keep=0),
+}
+OF_ONE_RUN = [name for name in ALL if name not in {"list", "prune"}]
+
+
+@pytest.mark.parametrize("name", OF_ONE_RUN)
+def test_an_unknown_run_is_an_error_that_says_where_to_look(folder: Path, name: str) -> None:
+    assert error(ALL[name]("zz", str(folder))) == ToolError(
+        code=ToolErrorCode.NOT_FOUND,
+        message="There is no run 'zz' in this workspace: `mendgraph runs` lists those that there are.",
+    )
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_folder_that_is_no_workspace_is_an_error(tmp_path: Path, name: str) -> None:
+    assert error(ALL[name]("zz", str(tmp_path / "none"))).code is ToolErrorCode.NOT_FOUND
+    assert isinstance(ALL[name]("zz", "/"), ToolError)
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [
+        *(("torn", name) for name in ("list", "resume", "fork")),
+        *((damage, "list") for damage in ("newer", "foreign")),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_an_error_that_names_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, damage: str
+) -> None:
+    run = played(folder)
+    said = make_unusable(workspace_folder_path(str(folder)), monkeypatch, damage)
+    refused = error(ALL[name](run.thread_id, str(folder)))
+    assert refused.code is ToolErrorCode.IO_ERROR
+    assert said in refused.message
+
+
+@pytest.mark.parametrize("name", ["undo", "fork", "prune"])
+def test_while_another_run_works_here_nothing_is_changed(folder: Path, name: str) -> None:
+    run, after = played(folder), tree(folder)
+    store_folder = workspace_folder(str(folder))
+    assert isinstance(store_folder, str)
+    with RunLock(store_folder) as lock:
+        assert lock.acquire(Owner("somebody")) is None
+        busy = error(ALL[name](run.thread_id, str(folder)))
+        result = resume_run(run.thread_id, str(folder))
+    assert (busy.code, "somebody" in busy.message, str(os.getpid()) in busy.message) == (
+        ToolErrorCode.UNAVAILABLE,
+        True,
+        True,
+    )
+    assert isinstance(result, RunResult)
+    assert result.outcome.reason is StopReason.WORKSPACE_BUSY
+    assert (tree(folder), listed(folder)) == (after, [(run.thread_id, RunState.FINISHED)])
+    assert not isinstance(ALL[name](run.thread_id, str(folder)), ToolError)

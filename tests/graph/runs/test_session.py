@@ -1,0 +1,242 @@
+"""A session of turns, and what it gives back."""
+
+import asyncio
+from collections.abc import Generator
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.events import Asked, CallsRead, Ended, Event, HealingBegan, StepDone, Text, ToolStarted
+from mendgraph.graph.runs.run import Session
+from mendgraph.graph.machine.scrubbing_serializer import ScrubbingSerializer
+from mendgraph.graph.runs.session import _Parts
+from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.records import OutcomeKind, Protocol, StopCause, StopReason
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.scripted_server import Chunked, ScriptedServer
+from tests.runs.playing import changed_files, write_files
+from tests.runs.scenario import Use, message_of, use
+from tests.runs.scenarios_of_work import CALC, DONE, EDIT, MENDED, READ, TASK, plan
+
+BAD = use(("read_file", '{"path": calc.py}'))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_files(tmp_path, CALC)
+    return tmp_path
+
+
+def told(*replies: Use | Say) -> ScriptedModel:
+    return ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
+
+
+def context(folder: Path, **more: Any) -> AgentContext:
+    """A run whose only calls are the model's."""
+    return AgentContext(workspace=str(folder), evidence=False, read_ahead=False, **more)
+
+
+def shape(messages: tuple[AnyMessage, ...]) -> list[str]:
+    return [message.type for message in messages]
+
+
+@pytest.fixture
+def in_any_store(any_store: str, folder: Path) -> Path:  # noqa: ARG001 - each test runs with both
+    return folder
+
+
+# --- Turns
+
+
+def test_what_came_of_a_task_is_not_read_back_from_the_disk(
+    in_any_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read a long history takes longer than to write its last step. What the disk has is the same."""
+    read: list[str] = []
+    loads = ScrubbingSerializer.loads_typed
+
+    def watched(self: ScrubbingSerializer, data: tuple[str, bytes]) -> Any:
+        read.append(data[0])
+        return loads(self, data)
+
+    monkeypatch.setattr(ScrubbingSerializer, "loads_typed", watched)
+    with Session(context(in_any_store), model=told(use(READ), use(EDIT), DONE)) as session:
+        list(session.stream(TASK))
+        first = session.result()
+        assert read == []
+    with Session(context(in_any_store), thread_id=session.thread_id) as again:
+        list(again.resume())
+        assert (again.result(), bool(read)) == (first, True)
+
+
+def full(*_: object) -> None:
+    raise StoreError("the disk is full")
+
+
+def test_a_store_that_fails_in_the_middle_ends_the_turn(in_any_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def turn(session: Session) -> Event:
+        return [event async for event in session.astream(TASK)][-1]
+
+    failed = (OutcomeKind.SYSTEM_ERROR, StopReason.STORE_FAILED, "the disk is full")
+    with Session(context(in_any_store), model=told(DONE)) as session, monkeypatch.context() as patch:
+        patch.setattr(type(session._keeper.saver), "put", full)
+        for last in ([*session.stream(TASK)][-1], asyncio.run(turn(session))):
+            assert isinstance(last, Ended)
+            assert (last.outcome.kind, last.outcome.reason, last.outcome.message) == failed
+
+
+def test_a_store_that_fails_where_a_turn_is_taken_up_ends_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Session(context(folder, mode="read-only"), model=told(DONE)) as session:
+        first = [*session.stream(TASK)][-1]
+        with monkeypatch.context() as patch:
+            patch.setattr(type(session._keeper.saver), "get_tuple", full)
+            (failed,) = session.resume()
+        assert isinstance(failed, Ended)
+        assert (failed.outcome.reason, failed.outcome.message) == (StopReason.STORE_FAILED, "the disk is full")
+        assert [*session.resume()] == [first]
+
+
+# --- Sessions
+
+
+def test_history_grows_by_two_in_a_plain_turn_and_by_four_in_a_tool_turn(folder: Path) -> None:
+    """Source: spec 2, "Streaming Responses", acceptance criteria."""
+    with Session(context(folder), model=told(Say("Hello."), use(READ), Say("It subtracts."))) as session:
+        list(session.stream("Hello."))
+        plain = session.result().messages
+        list(session.stream("What does calc.py do?"))
+        both = session.result().messages
+    assert shape(plain) == ["human", "ai"]
+    assert shape(both[len(plain) :]) == ["human", "ai", "tool", "ai"]
+    assert both[: len(plain)] == plain
+
+
+def test_what_was_healed_is_not_in_the_history(folder: Path) -> None:
+    """The failed replies and their corrections leave; the attempts stay in the state. Source: DESIGN decision 13."""
+    model = told(BAD, BAD, use(READ), Say("It subtracts."))
+    with Session(context(folder), model=model) as session:
+        events = list(session.stream("What does calc.py do?"))
+        messages = session.result().messages
+    assert shape(messages) == ["human", "ai", "tool", "ai"]
+    assert [event.attempt for event in events if isinstance(event, HealingBegan)] == [1, 2]
+    assert [len(call.prompt.messages) for call in model.calls] == [2, 4, 6, 4]
+    assert not any("Please retry" in str(message.content) for message in messages)
+
+
+def test_a_session_tells_its_turn_event_by_event(folder: Path) -> None:
+    with Session(context(folder), model=told(use(EDIT), DONE)) as session:
+        events: list[Event] = list(session.stream(TASK))
+    told_of = [event for event in events if isinstance(event, CallsRead | ToolStarted | StepDone | Text | Ended)]
+    kinds = [kind for kind, _ in groupby(map(type, told_of))]
+    assert kinds == [CallsRead, ToolStarted, StepDone, Text, Ended]
+    assert events[-1] == Ended(session.result().outcome)
+
+
+def test_a_session_asks_and_goes_on(in_any_store: Path) -> None:
+    with Session(context(in_any_store, mode="ask"), model=told(use(EDIT), DONE)) as session:
+        *_, asked = session.stream(TASK)
+        assert isinstance(asked, Asked)
+        assert [call["tool"] for call in asked.request["calls"]] == ["edit_file"]
+        answered = list(session.answer("approve"))
+    assert isinstance(answered[-1], Ended)
+    assert [type(event) for event in answered if isinstance(event, ToolStarted)] == [ToolStarted]
+    assert changed_files(in_any_store, CALC) == {"calc.py": MENDED}
+
+
+def test_an_async_session_asks_and_goes_on(folder: Path) -> None:
+    async def talk() -> list[Event]:
+        session = Session(context(folder, mode="ask"), model=told(use(EDIT), DONE))
+        try:
+            first = [event async for event in session.astream(TASK)]
+            return [first[-1], *[event async for event in session.aanswer("approve")]]
+        finally:
+            await session.aclose()
+
+    events = asyncio.run(talk())
+    assert (type(events[0]), type(events[-1])) == (Asked, Ended)
+    assert changed_files(folder, CALC) == {"calc.py": MENDED}
+
+
+def test_a_thread_is_taken_up_again(folder: Path) -> None:
+    saver = InMemorySaver(serde=serializer())
+    with Session(context(folder), model=told(use(READ), DONE), checkpointer=saver, thread_id="t") as session:
+        list(session.stream("Read calc.py."))
+    model = told(Say("You asked for calc.py."))
+    with Session(context(folder), model=model, checkpointer=saver, thread_id="t") as session:
+        list(session.stream("What did I ask?"))
+        result = session.result()
+    assert (result.thread_id, result.outcome.usage["total_calls"]) == ("t", 3)
+    assert "Read calc.py." in [message["content"] for message in model.calls[0].prompt.messages]
+
+
+def test_a_plan_is_kept_from_turn_to_turn(folder: Path) -> None:
+    with Session(context(folder), model=told(use(plan("in_progress", "pending")), DONE, DONE)) as session:
+        list(session.stream(TASK))
+        first = session.result().plan
+        list(session.stream("Go on."))
+        assert session.result().plan == first
+    assert [step.title for step in first.steps] == ["find the bug", "mend it"]
+
+
+def test_a_reply_is_one_message_however_it_was_streamed(folder: Path) -> None:
+    """Source: spec 2, "clean history": one assistant message for each reply."""
+    with (
+        ScriptedServer([Chunked(Say("It adds two numbers."), 4)]) as server,
+        Session(context(folder, base_url=server.base_url, model="m")) as session,
+    ):
+        texts = [event.text for event in session.stream("What is add?") if isinstance(event, Text)]
+        result = session.result()
+    assert texts == ["It ", "adds ", "two ", "numbers."]  # by the word: a secret may span pieces
+    assert [(type(message), message.content) for message in result.messages] == [
+        (HumanMessage, "What is add?"),
+        (AIMessage, "It adds two numbers."),
+    ]
+
+
+Part = tuple[str, Any]
+SAID: Part = ("custom", "a word")
+ENDED: Part = ("updates", {"call_model": {"reply": "x", "stop": None}})
+ASKS: Part = ("updates", {"__interrupt__": ("approve?",)})
+STOPPED: Part = ("updates", {"call_model": {"stop": StopCause(reason=StopReason.CANCELLED, message="x")}})
+VALUES: Part = ("values", {})
+TERMINAL: Part = ("updates", {"BUDGET_STOP": {"outcome": "x"}})
+
+
+def played(closed: list[bool], *parts: Part) -> Generator[Part, None, None]:
+    try:
+        yield from parts
+    finally:
+        closed.append(True)
+
+
+@pytest.mark.parametrize(
+    ("heard", "to_come", "expected"),
+    [
+        ([], [SAID, ENDED], []),
+        ([SAID], [SAID, ENDED, VALUES, SAID, ENDED], [SAID, ENDED]),
+        ([SAID], [ENDED, SAID], [ENDED]),
+        ([SAID], [ASKS, VALUES], [ASKS]),
+        ([SAID, ENDED], [VALUES, SAID, ENDED], []),
+        ([SAID, ENDED, VALUES], [SAID, ENDED], []),
+        ([SAID], [STOPPED, VALUES, SAID, TERMINAL, VALUES], [STOPPED, VALUES, SAID, TERMINAL, VALUES]),
+        ([SAID], [SAID], [SAID]),
+    ],
+    ids=["not begun", "at work", "as it ends", "asks", "has ended", "between two nodes", "ends the run", "broke off"],
+)
+def test_the_node_at_work_ends_and_no_other_begins(
+    heard: list[Part], to_come: list[Part], expected: list[Part]
+) -> None:
+    closed: list[bool] = []
+    parts = _Parts(played(closed, *heard, *to_come))
+    assert list(islice(parts, len(heard))) == heard
+    assert list(parts.rest()) == expected
+    parts.close()
+    assert list(parts) == []
+    assert closed == ([True] if heard else [])

@@ -1,0 +1,205 @@
+"""The spending book's two databases; a file that cannot be used is in `attacks/test_unusable_books.py`."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from mendgraph.graph.spending.database import FILE_NAME, SPENDING_TABLES, PostgresBook, SqliteBook, open_book, reading
+from mendgraph.graph.spending.report import accounts_spent, spent_by_day
+from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.nodes.call_model.limits import RunLimits, Used
+from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
+from mendgraph.nodes.records import StopCause, StopReason, ToolError
+from tests.graph.spending.spending_entries import NO_LIMIT, Clock, as_reserved, entry, reserved, rows, used
+
+
+def test_old_entries_are_forgotten_when_it_is_opened_and_their_numbers_are_not_used_again(tmp_path: Path) -> None:
+    clock = Clock()
+    with closing(SpendingStore(str(tmp_path), clock)) as store:
+        open_one, number = reserved(store, entry()), reserved(store, entry("t2"))
+        store.settle(number, used())
+    clock.now += timedelta(days=62)
+    with closing(SpendingStore(str(tmp_path), clock)) as store:
+        assert store.lost("t2", 0) == (used(), number)
+    clock.now += timedelta(days=1)
+    with closing(SpendingStore(str(tmp_path), clock)) as store:
+        assert store.lost("t2", 0)[1] == 0
+        assert store.lost("t1", 0) == (as_reserved(entry()), open_one)
+        assert store.newest() == number
+        assert reserved(store, entry()) == number + 1
+
+
+def test_who_only_looks_makes_no_tables(tmp_path: Path) -> None:
+    with reading(str(tmp_path)) as database:
+        assert database is None
+    assert (tmp_path / FILE_NAME).stat().st_size == 0
+    assert rows(tmp_path, "SELECT count(*) FROM sqlite_master") == [(0,)]
+
+
+def test_another_book_of_this_process_does_not_end_the_locks_of_the_first_one(tmp_path: Path) -> None:
+    """Else another process takes itself for the last one, and removes what has not been written into the file."""
+    look = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT count(*) FROM entries').fetchall()"
+    with closing(SpendingStore(str(tmp_path), Clock())) as first:
+        reserved(first, entry())
+        with closing(SpendingStore(str(tmp_path), Clock())) as second:
+            reserved(second, entry("t2"))
+        subprocess.run([sys.executable, "-c", look, str(tmp_path / FILE_NAME)], check=True)
+        assert (tmp_path / f"{FILE_NAME}-wal").exists()
+        assert reserved(first, entry()) == 3
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"), [("", SqliteBook), ("postgresql://h/x", PostgresBook), ("mysql://h/x", PostgresBook)]
+)
+def test_the_environment_alone_says_where_it_is(
+    url: str, kind: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(STORE_URL_VARIABLE, url)
+    assert type(open_book(str(tmp_path), Clock())) is kind
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_only_looks_finds_what_was_entered(any_store: str, tmp_path: Path) -> None:
+    with reading(str(tmp_path)) as nothing:
+        assert (nothing is None) == (any_store == "sqlite")
+    store = SpendingStore(str(tmp_path), Clock())
+    reserved(store, entry())
+    store.close()
+    with reading(str(tmp_path)) as database:
+        assert database is not None
+        assert database.execute("SELECT thread FROM entries").fetchall() == [("t1",)]
+
+
+LIMITED = RunLimits(account="a", max_tokens_per_account=10_000)
+WAITING = """
+SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND datname = current_database()
+"""
+NOWHERE = "postgresql://u:sesame@/none?host=/nowhere"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(clock: Clock) -> Iterator[SpendingStore]:
+    with closing(SpendingStore(None, clock)) as opened:
+        yield opened
+
+
+@pytest.mark.usefixtures("shared_store")
+def test_all_users_and_folders_of_a_database_have_one_book(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: SpendingStore, clock: Clock
+) -> None:
+    reserved(store, entry(), LIMITED)
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path))
+    with closing(SpendingStore(str(tmp_path), clock)) as other:
+        assert other.newest() == 1
+        reserved(other, entry("t2"), LIMITED)
+    assert rows(tmp_path, "SELECT account, calls, tokens FROM accounts") == [("a", 2, 200)]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_server_calls_without_limits_are_made_and_it_is_left_alone_for_a_while(
+    store: SpendingStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def refuse(_: object) -> Any:
+        asked.append(1)
+        raise StoreError("The shared store 'x' cannot be used: it cannot be reached.")
+
+    monkeypatch.setenv(STORE_URL_VARIABLE, NOWHERE)
+    monkeypatch.setattr("mendgraph.graph.spending.database.open_postgres", refuse)
+    assert store.reserve(entry(), NO_LIMIT) == 0
+    told = store.trouble()
+    clock.now += timedelta(seconds=29)
+    assert (store.newest(), store.begun("t1"), store.lost("t1", 3)) == (0, None, (Used(), 3))
+    assert (len(asked), store.trouble()) == (1, None)
+    assert told == StopCause(
+        reason=StopReason.STORE_FAILED,
+        message="The spending book, into which model calls are entered, cannot be used. The shared store 'x' cannot be"
+        " used: it cannot be reached.",
+    )
+    clock.now += timedelta(seconds=1)
+    store.begin("t1", first=True)
+    assert len(asked) == 2
+    refusal = store.reserve(entry(), LIMITED)
+    assert isinstance(refusal, StopCause)
+    assert refusal.message.endswith("it cannot be reached. No limit of a day or an account can be held without it.")
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize("url", [NOWHERE, "mysql://u:sesame@h/x"])
+def test_a_database_that_is_not_there_is_told_without_its_password(
+    url: str, monkeypatch: pytest.MonkeyPatch, store: SpendingStore
+) -> None:
+    monkeypatch.setenv(STORE_URL_VARIABLE, url)
+    refusal, days, accounts = store.reserve(entry(), LIMITED), spent_by_day(1), accounts_spent()
+    assert isinstance(refusal, StopCause)
+    assert isinstance(days, ToolError)
+    assert isinstance(accounts, ToolError)
+    assert days == accounts
+    assert refusal.reason is StopReason.STORE_FAILED
+    for message in (refusal.message, days.message):
+        assert STORE_URL_VARIABLE in message
+        assert "sesame" not in message
+
+
+@pytest.mark.usefixtures("shared_store")
+def test_what_was_settled_while_the_server_was_away_is_written_at_the_end(
+    store: SpendingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = reserved(store, entry())
+    store.settle(number, used())
+
+    def refuse(_: object) -> Any:
+        raise StoreError("Away.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mendgraph.graph.spending.database.open_postgres", refuse)
+        store.flush()
+    store.close()
+    assert rows(tmp_path, "SELECT number, input_tokens FROM entries") == [(number, 50)]
+
+
+def test_a_transaction_that_breaks_leaves_nothing_and_the_server_is_asked_again(
+    shared_store: str, store: SpendingStore, tmp_path: Path
+) -> None:
+    reserved(store, entry(), LIMITED)
+    with psycopg.connect(shared_store, autocommit=True) as connection:
+        connection.execute("ALTER TABLE mendgraph.days RENAME TO elsewhere")
+        refusal = store.reserve(entry(), LIMITED)
+        assert isinstance(refusal, StopCause)
+        assert refusal.reason is StopReason.STORE_FAILED
+        connection.execute("ALTER TABLE mendgraph.elsewhere RENAME TO days")
+    reserved(store, entry(), LIMITED)
+    assert rows(tmp_path, "SELECT tokens, unsettled FROM accounts") == [(200, 2)]
+
+
+def test_a_store_whose_url_is_gone_says_so(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    monkeypatch.delenv(STORE_URL_VARIABLE, raising=False)
+    with pytest.raises(StoreError, match="No shared store is named any more"), PostgresBook(clock).using(patient=True):
+        pass
+
+
+def test_the_tables_are_those_of_a_file(shared_store: str, store: SpendingStore, tmp_path: Path) -> None:
+    assert store.newest() == 0
+    query = "SELECT column_name FROM information_schema.columns WHERE table_name = %s ORDER BY ordinal_position"
+    with psycopg.connect(shared_store) as connection:
+        shared = {name: connection.execute(query, (name,)).fetchall() for name in ("entries", "days", "accounts")}
+    with pytest.MonkeyPatch.context() as patch, closing(SpendingStore(str(tmp_path))) as own:
+        patch.delenv(STORE_URL_VARIABLE)
+        assert own.newest() == 0
+        for name, columns in shared.items():
+            assert [column[1:2] for column in rows(tmp_path, f"PRAGMA table_info({name})")] == columns
+    assert (SPENDING_TABLES.name, SPENDING_TABLES.format) == ("spending", 2)

@@ -1,0 +1,212 @@
+"""What the spending book knows of days and accounts."""
+
+import os
+import sqlite3
+from contextlib import closing
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.graph.spending import store as spending_store
+from mendgraph.graph.spending.database import FILE_NAME
+from mendgraph.graph.spending.report import AccountSpent, ModelDay, account_spent, accounts_spent, spent_by_day
+from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.nodes.call_model.limits import Entry, RunLimits, Used
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.graph.spending.spending_entries import Clock, entry, reserved, rows, settled, used
+
+PARTS = {"cached_tokens": 40, "reasoning_tokens": 6, "cache_write_tokens": 20}
+NOON = datetime(2026, 2, 28, 12, tzinfo=UTC)
+TODAY = date(2026, 2, 28)
+
+
+def book(base: Path, model: str, used: Used | None, days_ago: int = 0, account: str = "") -> None:
+    """Enter a call of so many days ago; without `used` it is never settled."""
+    store = SpendingStore(str(base), lambda: NOON - timedelta(days=days_ago))
+    number = store.reserve(
+        Entry(thread="t", model=model, purpose="reply", input_tokens=500, output_tokens=50, cost_usd=0.5),
+        RunLimits(account=account),
+    )
+    assert isinstance(number, int)
+    if used is not None:
+        store.settle(number, used)
+    store.close()
+
+
+def book_path(base: Path) -> str:
+    (base / FILE_NAME).parent.mkdir(mode=0o700, exist_ok=True)
+    return str(base / FILE_NAME)
+
+
+def model_used(cost_usd: float | None, calls: int = 1) -> Used:
+    return Used(calls=calls, input_tokens=100, output_tokens=10, cost_usd=cost_usd, seconds=1.5, **PARTS)
+
+
+def day(model: str, days_ago: int = 0, **changed: Any) -> ModelDay:
+    one = {"calls": 1, "input_tokens": 100, "output_tokens": 10, **PARTS, "cost_usd": 0.25, "seconds": 1.5}
+    zero = {"unpriced_calls": 0, "unsettled": 0}
+    return ModelDay.model_validate({"day": TODAY - timedelta(days=days_ago), "model": model, **one, **zero, **changed})
+
+
+@pytest.mark.usefixtures("any_store")
+def test_days_and_models_are_added_up_newest_first(tmp_path: Path) -> None:
+    book(tmp_path, "b", model_used(0.25), days_ago=1)
+    book(tmp_path, "b", model_used(0.25))
+    book(tmp_path, "", model_used(None, calls=2))
+    book(tmp_path, "a", model_used(0.25))
+    book(tmp_path, "a", model_used(0.25))
+    twice: dict[str, Any] = {
+        "calls": 2,
+        "input_tokens": 200,
+        "output_tokens": 20,
+        **{name: 2 * count for name, count in PARTS.items()},
+        "cost_usd": 0.5,
+        "seconds": 3.0,
+    }
+    assert spent_by_day(2, str(tmp_path), lambda: NOON) == [
+        day("", calls=2, cost_usd=0.0, unpriced_calls=2),
+        day("a", **twice),
+        day("b"),
+        day("b", days_ago=1),
+    ]
+
+
+@pytest.mark.usefixtures("any_store")
+def test_what_was_settled_without_a_call_is_no_use_of_a_model(tmp_path: Path) -> None:
+    book(tmp_path, "", Used(calls=0, input_tokens=0, output_tokens=0, cached_tokens=0, cost_usd=0.0, seconds=0.0))
+    book(tmp_path, "m", model_used(0.25))
+    assert spent_by_day(1, str(tmp_path), lambda: NOON) == [day("m")]
+
+
+def test_the_last_days_include_today_and_begin_at_midnight(tmp_path: Path) -> None:
+    for days_ago in (0, 1, 2):
+        book(tmp_path, "m", model_used(0.25), days_ago)
+    found = [spent_by_day(days, str(tmp_path), lambda: NOON) for days in (1, 2, 62)]
+    assert found == [[day("m", ago) for ago in range(end)] for end in (1, 2, 3)]
+
+
+@pytest.mark.usefixtures("any_store")
+def test_a_call_without_an_end_counts_as_reserved(tmp_path: Path) -> None:
+    book(tmp_path, "m", None)
+    reserved: dict[str, Any] = {
+        "input_tokens": 500,
+        "output_tokens": 50,
+        **dict.fromkeys(PARTS, 0),
+        "cost_usd": 0.5,
+        "seconds": 0.0,
+    }
+    assert spent_by_day(1, str(tmp_path), lambda: NOON) == [day("m", unsettled=1, **reserved)]
+
+
+def test_a_call_that_used_nothing_needs_no_price(tmp_path: Path) -> None:
+    book(tmp_path, "m", Used(calls=1, cost_usd=None))
+    found = spent_by_day(1, str(tmp_path), lambda: NOON)
+    assert not isinstance(found, ToolError)
+    assert [each.unpriced_calls for each in found] == [0]
+
+
+@pytest.mark.usefixtures("any_store")
+def test_the_days_of_one_account_are_told_alone(tmp_path: Path) -> None:
+    for account in ("", "a", "b"):
+        book(tmp_path, f"model {account}", model_used(0.25), account=account)
+    book(tmp_path, "model a", model_used(0.25), days_ago=1, account="a")
+    found = {account: spent_by_day(7, str(tmp_path), lambda: NOON, account) for account in ("", "a", "c")}
+    assert found == {"": [day("model ")], "a": [day("model a"), day("model a", days_ago=1)], "c": []}
+
+
+def test_without_a_book_there_are_no_days(tmp_path: Path) -> None:
+    assert spent_by_day(7, str(tmp_path)) == []
+    assert spent_by_day(7, str(tmp_path)) == []
+
+
+@pytest.mark.parametrize(("version", "remedy"), [(0, "move it away"), (4, "update mendgraph")])
+def test_what_is_no_book_of_this_version_is_refused(tmp_path: Path, version: int, remedy: str) -> None:
+    book(tmp_path, "m", model_used(0.25))
+    path = book_path(tmp_path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA user_version = {version}")
+    problem = f"is of another version of mendgraph (format {version}, this one knows 3)"
+    way_out = f"{remedy}, or set MENDGRAPH_DATA_DIR to another folder."
+    assert spent_by_day(7, str(tmp_path)) == ToolError(
+        code=ToolErrorCode.IO_ERROR,
+        message=f"The spending book cannot be read. The file {path!r} {problem}: {way_out}",
+    )
+
+
+def test_what_cannot_be_read_is_told_with_the_remedy(tmp_path: Path) -> None:
+    Path(book_path(tmp_path)).write_bytes(b"no database at all, only words " * 100)
+    damaged = spent_by_day(7, str(tmp_path))
+    (tmp_path / "file").touch()
+    nowhere = spent_by_day(7, os.path.join(tmp_path, "file"))
+    assert isinstance(damaged, ToolError)
+    assert isinstance(nowhere, ToolError)
+    assert damaged.code is ToolErrorCode.IO_ERROR
+    assert damaged.message.startswith("The spending book cannot be read. ")
+
+
+DAY_NUMBER = date(2026, 2, 28)
+NIGHTLY = RunLimits(account="batch/nightly")
+
+
+def test_an_account_is_told_with_all_of_its_calls(store: SpendingStore, tmp_path: Path, clock: Clock) -> None:
+    first = reserved(store, entry(), NIGHTLY)
+    settled(store, first, used())
+    clock.now += timedelta(days=2)
+    for each in (used(calls=2, cost=None), Used(calls=1, cost_usd=None), Used(calls=0)):
+        settled(store, reserved(store, entry("t2", cost=None), NIGHTLY), each)
+    reserved(store, entry(tokens=300), NIGHTLY)
+    store.begin("t3", first=True)
+    found = account_spent("batch/nightly", str(tmp_path))
+    assert found == AccountSpent(
+        account="batch/nightly",
+        calls=5,
+        tokens=410,
+        cost_usd=0.375,
+        unpriced=2,
+        unsettled=1,
+        first_day=DAY_NUMBER,
+        last_day=DAY_NUMBER + timedelta(days=2),
+    )
+    assert accounts_spent(str(tmp_path)) == [found]
+    assert account_spent("another", str(tmp_path)) == AccountSpent(account="another")
+
+
+def test_accounts_are_listed_by_their_last_use(store: SpendingStore, tmp_path: Path, clock: Clock) -> None:
+    for account in ("b", "", "a"):
+        settled(store, reserved(store, entry(), RunLimits(account=account)), used())
+    clock.now += timedelta(days=1)
+    reserved(store, entry(), RunLimits(account="b"))
+    found = accounts_spent(str(tmp_path))
+    assert not isinstance(found, ToolError)
+    assert [(each.account, each.calls) for each in found] == [("b", 2), ("", 1), ("a", 1)]
+
+
+def test_nothing_is_forgotten_with_its_entries(
+    store: SpendingStore, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spending_store, "_PRUNED_EVERY", 1)
+    for _ in range(3):
+        settled(store, reserved(store, entry(), NIGHTLY), used())
+        clock.now += timedelta(days=63)
+    reserved(store, entry(), RunLimits(account="b"))
+    assert rows(tmp_path, "SELECT account FROM entries") == [("b",)]
+    found = account_spent("batch/nightly", str(tmp_path))
+    assert not isinstance(found, ToolError)
+    assert (found.calls, found.tokens, found.cost_usd) == (3, 165, 0.375)
+    days = rows(tmp_path, "SELECT day, tokens FROM days WHERE account = 'batch/nightly' ORDER BY day")
+    assert days == [(20_512, 55), (20_575, 55), (20_638, 55)]
+
+
+@pytest.mark.usefixtures("any_store")
+def test_without_a_book_there_are_no_accounts(tmp_path: Path) -> None:
+    assert accounts_spent(str(tmp_path)) == []
+    assert account_spent("", str(tmp_path)) == AccountSpent(account="")
+
+
+def test_what_is_no_name_is_refused(tmp_path: Path) -> None:
+    assert account_spent("a\nb", str(tmp_path)) == ToolError(
+        code=ToolErrorCode.INVALID_ARGUMENT,
+        message="There is no such account: an account's name is empty, or has 1 to 200 printable characters.",
+    )

@@ -1,0 +1,495 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx
+import pytest
+
+from mendgraph.nodes.call_model.embedded import local_model
+from mendgraph.nodes.call_model.embedded import local_server
+from mendgraph.nodes.call_model.embedded.local_model import (
+    EXTRA_MISSING,
+    LocalServer,
+    ServerSlot,
+    serve_in_foreground,
+    shared_local_server,
+    start_local_server,
+    why_unavailable,
+)
+from mendgraph.nodes.call_model.embedded.weights import parts_folder
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
+from tests.doubles.fake_weights import fake_weights
+from tests.doubles.tiny_model import write_tiny_model
+
+FAKE = fake_weights()
+MODEL = "qwen2.5-coder-1.5b"
+STATUS = "check with `mendgraph model status`, or set OPENAI_BASE_URL and OPENAI_API_KEY"
+ANNOUNCE = "import json, os, sys\ndef announce(url): print(json.dumps({'url': url}), flush=True)\n"
+SERVES = ANNOUNCE + "announce('http://127.0.0.1:1')\nsys.stdin.read()\n"
+TELLS = ANNOUNCE + "announce(repr([sys.argv[1:], {k: os.environ.get(k) for k in ENV}]))\nsys.stdin.read()\n"
+REFUSES = "import sys\nprint('0.00.1 E srv start: no\\tgood\\nmore', file=sys.stderr)\nsys.exit(1)\n"
+CANNOT_BIND = "import sys\nprint('0.00.1 E srv start: cannot bind', file=sys.stderr)\nsys.exit(1)\n"
+
+Program = Callable[[str], tuple[str, ...]]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """Turns a source text into what stands in for the server."""
+
+    def write(source: str) -> tuple[str, ...]:
+        script = tmp_path / "server.py"
+        script.write_text(source)
+        return (sys.executable, "-I", "-S", str(script))
+
+    return write
+
+
+@pytest.fixture
+def server(program: Program) -> Iterator[LocalServer]:
+    server = running(start_local_server("w", program=program(SERVES)))
+    yield server
+    server.stop()
+
+
+def running(server: LocalServer | ProviderFailure) -> LocalServer:
+    assert isinstance(server, LocalServer)
+    return server
+
+
+def unavailable(message: str) -> ProviderFailure:
+    return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
+
+
+def test_a_server_that_announces_itself_can_be_talked_to(server: LocalServer) -> None:
+    assert (server.base_url, server.model, server.alive) == ("http://127.0.0.1:1/v1", MODEL, True)
+    server.stop()
+    assert not server.alive
+    server.stop()
+
+
+def test_the_terminals_ctrl_c_does_not_reach_it(server: LocalServer) -> None:
+    assert os.getsid(server.pid) == server.pid
+
+
+def test_the_child_is_told_what_to_serve_in_a_calm_clean_environment(
+    program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "somewhere")
+    monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://somewhere")
+    monkeypatch.chdir(tmp_path)
+    tells = program("ENV = ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT', 'PYTHONPATH', 'MENDGRAPH_STORE_URL')\n" + TELLS)
+    server = running(start_local_server("w.gguf", context_tokens=512, threads=2, port=7, program=tells))
+    server.stop()
+    arguments = [str(tmp_path / "w.gguf"), "--model", MODEL, "--context-tokens", "512", "--port", "7", "--threads", "2"]
+    environment = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "PYTHONPATH": None, "MENDGRAPH_STORE_URL": None}
+    assert server.base_url == f"{[arguments, environment]!r}/v1"
+
+
+@pytest.mark.parametrize(
+    ("source", "port", "message"),
+    [
+        (REFUSES, 0, f"(srv start: no good): {STATUS}"),
+        (CANNOT_BIND, 0, f"(srv start: cannot bind): {STATUS}"),
+        (CANNOT_BIND, 7, "(srv start: cannot bind): choose another --port, or omit it to take a free one"),
+        ("raise SystemExit(3)", 0, f"(exit code 3): {STATUS}"),
+        ("print('hello', flush=True)", 0, f"(instead of its address it said b'hello\\n'): {STATUS}"),
+    ],
+)
+def test_a_server_that_does_not_start_is_reported_in_its_own_words(
+    program: Program, source: str, port: int, message: str
+) -> None:
+    failure = start_local_server("w", port=port, program=program(source))
+    assert failure == unavailable(f"the local model server did not start {message}")
+
+
+def test_a_server_that_needs_too_long_is_ended(program: Program, tmp_path: Path) -> None:
+    hangs = program(f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)")
+    failure = start_local_server("w", program=hangs, timeout_s=0.3)
+    assert failure == unavailable(f"the local model server did not start (no answer within 0.3 s): {STATUS}")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_ctrl_c_while_it_starts_leaves_neither_child_nor_timer(program: Program, tmp_path: Path) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    hangs = program(f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)")
+    handler = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        assert serve_in_foreground("w", 0, lambda _: None, program=hangs) is None
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    for timer in timers:
+        timer.join(1)
+    assert [timer for timer in timers if timer.is_alive()] == []
+
+
+def test_a_program_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
+    failure = start_local_server("w", program=[str(tmp_path / "absent")])
+    assert failure == unavailable(f"the local model server did not start (No such file or directory): {STATUS}")
+
+
+def test_a_server_that_will_not_end_is_killed(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_model, "STOP_TIMEOUT_S", 0.1)
+    stubborn = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    server = running(start_local_server("w", program=program(stubborn + SERVES + "time.sleep(60)\n")))
+    server.stop()
+    assert server.wait() == -signal.SIGKILL
+
+
+PARENT = """
+import os, sys
+from mendgraph.nodes.call_model.embedded.local_model import start_local_server
+start_local_server("w", program=[sys.executable, "-I", "-S", sys.argv[1]])
+{end}
+"""
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit()", "os._exit(1)"])
+def test_it_ends_with_its_parent_however_that_ends(program: Program, tmp_path: Path, end: str) -> None:
+    gone = tmp_path / "gone"
+    farewell = f"open({str(gone)!r}, 'w').close()\n"
+    by_signal = f"import signal\nsignal.signal(signal.SIGTERM, lambda *_: open({str(gone)!r}, 'w').close())\n"
+    script = program(by_signal + SERVES + farewell)[-1]
+    subprocess.run([sys.executable, "-c", PARENT.format(end=end), script], check=False)
+    limit = time.monotonic() + 5
+    while not gone.exists() and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert gone.exists()
+
+
+def test_serving_in_the_foreground_lasts_until_ctrl_c(program: Program) -> None:
+    told: list[str] = []
+
+    def announce(url: str) -> None:
+        told.append(url)
+        raise KeyboardInterrupt
+
+    assert serve_in_foreground("w", 0, announce, program=program(SERVES)) is None
+    assert told == ["http://127.0.0.1:1/v1"]
+
+
+def test_a_server_that_ends_in_the_foreground_is_a_failure(program: Program) -> None:
+    ends = program(ANNOUNCE + "announce('u')\nsys.exit(7)\n")
+    failure = serve_in_foreground("w", 0, lambda _: None, program=ends)
+    assert failure == unavailable("the local model server ended by itself (exit code 7)")
+
+
+def test_a_server_that_does_not_start_in_the_foreground_announces_nothing(program: Program) -> None:
+    told: list[str] = []
+    failure = serve_in_foreground("w", 0, told.append, program=program(REFUSES))
+    assert failure == unavailable(f"the local model server did not start (srv start: no good): {STATUS}")
+    assert told == []
+
+
+@pytest.fixture
+def slot(program: Program) -> Iterator[ServerSlot]:
+    slot = ServerSlot(lambda: start_local_server("w", program=program(SERVES)))
+    yield slot
+    running(slot.get()).stop()
+
+
+def test_all_threads_share_one_server(slot: ServerSlot) -> None:
+    servers: list[LocalServer | ProviderFailure] = []
+    threads = [threading.Thread(target=lambda: servers.append(slot.get())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({running(server).pid for server in servers}) == 1
+
+
+def test_a_server_that_died_is_started_again(slot: ServerSlot) -> None:
+    first = running(slot.get())
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    second = running(slot.get())
+    assert (second.alive, second.pid == first.pid) == (True, False)
+
+
+def test_it_says_while_a_server_is_being_started() -> None:
+    seen: list[bool] = []
+
+    def start() -> ProviderFailure:
+        seen.append(starting.starting)
+        if len(seen) > 1:
+            raise KeyboardInterrupt
+        return unavailable("not yet")
+
+    starting = ServerSlot(start)
+    starting.get()
+    with pytest.raises(KeyboardInterrupt):
+        starting.get()
+    assert (seen, starting.starting, local_model.local_server_is_starting()) == ([True, True], False, False)
+
+
+def test_a_failure_is_not_remembered(program: Program) -> None:
+    answers: list[LocalServer | ProviderFailure] = [unavailable("not yet")]
+    slot = ServerSlot(lambda: answers.pop() if answers else start_local_server("w", program=program(SERVES)))
+    assert slot.get() == unavailable("not yet")
+    running(slot.get()).stop()
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_model, "find_spec", lambda _: object())
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("data", "parts", "message"),
+    [
+        (None, False, "the embedded model's weights are not on this machine: run `mendgraph model pull`"),
+        (None, True, "the embedded model's weights are only partly here: run `mendgraph model pull` to go on"),
+        (b"half", False, "the embedded model's weights are only partly here: run `mendgraph model pull` to go on"),
+        (
+            FAKE.data[::-1],
+            False,
+            "the embedded model's weights are damaged: run `mendgraph model pull` to fetch them again",
+        ),
+    ],
+)
+def test_each_missing_piece_names_its_one_command(
+    tmp_path: Path, data: bytes | None, parts: bool, message: str
+) -> None:
+    place = tmp_path / "fake.gguf"
+    if data is not None:
+        place.write_bytes(data)
+    if parts:
+        FAKE.place(FAKE.spec.parts[0], parts_folder(str(place)))
+    assert why_unavailable(str(place), spec=FAKE.spec) == unavailable(message)
+
+
+@pytest.mark.usefixtures("installed")
+def test_whole_weights_lack_nothing(tmp_path: Path) -> None:
+    place = tmp_path / "fake.gguf"
+    place.write_bytes(FAKE.data)
+    assert why_unavailable(str(place), spec=FAKE.spec) is None
+
+
+def test_without_the_extra_the_weights_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_model, "find_spec", lambda _: None)
+    assert why_unavailable() == unavailable(EXTRA_MISSING)
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_shared_server_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MENDGRAPH_MODEL_DIR", str(tmp_path))
+    expected = "the embedded model's weights are not on this machine: run `mendgraph model pull`"
+    assert shared_local_server() == unavailable(expected)
+
+
+LIBRARY = """
+import json, os, types
+class CommonParams:
+    def __init__(self):
+        self.model, self.cpuparams = types.SimpleNamespace(), types.SimpleNamespace()
+class Server:
+    def __init__(self, params):
+        os.write(1, b"chatter of the library\\n")
+        if params.model.path == "damaged":
+            raise RuntimeError("Failed to init server")
+        params.model, params.cpuparams = vars(params.model), vars(params.cpuparams)
+        self.listening_address = json.dumps(vars(params), default=sorted)
+"""
+
+Child = subprocess.Popen[str]
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    (tmp_path / "xllamacpp.py").write_text(LIBRARY)
+    return tmp_path
+
+
+@pytest.fixture
+def child(library: Path) -> Iterator[Child]:
+    with start(library, "weights.gguf") as process:
+        yield process
+        process.kill()
+
+
+def start(library: Path, weights: str) -> Child:
+    command = [sys.executable, "-P", local_server.__file__, weights, "--model", "qwen", "--context-tokens", "512"]
+    environment = {**os.environ, "PYTHONPATH": str(library)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, text=True)
+
+
+def ended(library: Path, weights: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a child that ends while its parent lives."""
+    with start(library, weights) as child:
+        code = child.wait(5)
+        return code, *child.communicate()
+
+
+def first_line(child: Child) -> str:
+    assert child.stdout is not None
+    return child.stdout.readline()
+
+
+def announced_by(line: str) -> tuple[Any, str]:
+    """What the double of the library was told to serve, and the path of the address that is announced."""
+    url = json.loads(line)["url"]
+    end = url.rindex("}") + 1
+    return json.loads(url[:end]), url[end:]
+
+
+def test_the_path_of_the_address_cannot_be_guessed(library: Path) -> None:
+    paths = set()
+    for _ in range(2):
+        child = start(library, "weights.gguf")
+        paths.add(announced_by(first_line(child))[1])
+        child.communicate()
+    assert len(paths) == 2
+    assert all(re.fullmatch(r"/[A-Za-z0-9_-]{32}", path) for path in paths)
+
+
+@pytest.mark.skipif(find_spec("xllamacpp") is None, reason="the extra `local` is not installed")
+def test_the_real_server_answers_below_its_own_path_alone(tmp_path: Path) -> None:
+    server = start_local_server(str(write_tiny_model(tmp_path / "tiny.gguf")), context_tokens=512, threads=1)
+    assert isinstance(server, LocalServer), server
+    body = json.dumps({"messages": [{"role": "user", "content": "a"}], "max_tokens": 2})
+    foreign = {"host": "evil.test", "origin": "http://evil.test", "content-type": "text/plain"}
+    origin = server.base_url.rsplit("/", 2)[0]
+    try:
+        with httpx.Client(headers=foreign, timeout=60) as client:
+            asked = {
+                url: client.post(f"{url}/chat/completions", content=body) for url in (server.base_url, f"{origin}/v1")
+            }
+            other = [
+                client.get(origin + path).status_code for path in ("/", "/health", "/props", "/slots", "/v1/models")
+            ]
+    finally:
+        server.stop()
+    assert [answer.status_code for answer in asked.values()] == [200, 404]
+    assert other == [404] * 5
+
+
+def test_the_only_line_on_stdout_is_the_address(child: Child) -> None:
+    served, path = announced_by(first_line(child))
+    assert served.pop("api_prefix") == path
+    assert served == {
+        "model": {"path": "weights.gguf"},
+        "model_alias": ["qwen"],
+        "hostnames": ["127.0.0.1"],
+        "port": 0,
+        "n_ctx": 512,
+        "n_parallel": 1,
+        "cpuparams": {"n_threads": -1},
+        "cache_ram_mib": 1024,
+        "verbosity": 1,
+        "offline": True,
+        "ui": False,
+        "endpoint_slots": False,
+        "cors_origins": "",
+    }
+    stdout, stderr = child.communicate()
+    assert (stdout, stderr) == ("", "chatter of the library\n")
+
+
+def test_it_ends_when_its_parent_is_gone(child: Child) -> None:
+    first_line(child)
+    assert child.stdin is not None
+    child.stdin.close()
+    assert child.wait(5) == 0
+
+
+def test_sigterm_ends_it_and_ctrl_c_does_not(child: Child) -> None:
+    first_line(child)
+    child.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(0.1)
+    child.terminate()
+    assert child.wait(5) == -signal.SIGTERM
+
+
+def test_weights_that_cannot_be_served_end_it_with_the_reason(library: Path) -> None:
+    assert ended(library, "damaged") == (1, "", "chatter of the library\nFailed to init server\n")
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("raise ImportError('No module named xllamacpp')", "No module named xllamacpp"),
+        ("class CommonParams: pass\nclass Server: pass", "'CommonParams' object has no attribute 'model'"),
+    ],
+    ids=["not installed", "another version"],
+)
+def test_a_library_that_does_not_fit_ends_it_with_the_reason(library: Path, source: str, reason: str) -> None:
+    (library / "xllamacpp.py").write_text(source)
+    assert ended(library, "weights.gguf") == (1, "", f"{reason}\n")
+
+
+# --- Its parts, in this process
+
+
+class EndedError(BaseException):
+    """Stands for the end of the process."""
+
+
+def ends(*_: object) -> None:
+    raise EndedError
+
+
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Let the whole program run here; returns the handle on which it announces."""
+    library = ModuleType("xllamacpp")
+    exec(LIBRARY.replace('os.write(1, b"chatter of the library\\n")', "pass"), vars(library))  # noqa: S102 - our own
+    monkeypatch.setitem(sys.modules, "xllamacpp", library)
+    hears, says = os.pipe()
+    monkeypatch.setattr(os, "dup", lambda _: says)
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signal, "pause", ends)
+    monkeypatch.setattr(local_server, "_end_with_parent", lambda: None)
+    return hears
+
+
+def test_it_announces_itself_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    hears = in_this_process(monkeypatch)
+    with pytest.raises(EndedError):
+        local_server.main(["w.gguf", "--model", "qwen", "--context-tokens", "512", "--port", "81", "--threads", "2"])
+    with os.fdopen(hears) as announced:
+        served, _ = announced_by(announced.read())
+    assert [served[name] for name in ("model", "port", "n_ctx", "cpuparams")] == [
+        {"path": "w.gguf"},
+        81,
+        512,
+        {"n_threads": 2},
+    ]
+
+
+def test_it_says_why_it_cannot_serve(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    hears = in_this_process(monkeypatch)
+    says = os.dup(1)
+    assert local_server.main(["damaged", "--model", "qwen", "--context-tokens", "512"]) == 1
+    assert capsys.readouterr().err == "Failed to init server\n"
+    os.close(says)
+    with os.fdopen(hears) as announced:
+        assert announced.read() == ""
+
+
+def test_the_end_of_its_input_is_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    came = iter([b"x", b""])
+    monkeypatch.setattr(os, "read", lambda *_: next(came))
+    monkeypatch.setattr(os, "_exit", ends)
+    with pytest.raises(EndedError):
+        local_server._end_with_parent()
+    assert list(came) == []

@@ -1,0 +1,598 @@
+import doctest
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+
+from mendgraph.nodes.call_model.prompts import block_prompt as texts
+from mendgraph.nodes.call_model.prompts.block_prompt import (
+    Focus,
+    bounded_request,
+    estimated_tokens,
+    find_focus,
+    latest_turns,
+    what_must_be,
+    without_body,
+)
+from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
+from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
+from mendgraph.nodes.call_model.prompts.shown_messages import describe_tool, native_tool
+from mendgraph.nodes.call_model.prompts.turn_view import TurnView
+from mendgraph.nodes.language.blocks import EXAMPLE_EDITS, read_blocks, render_file
+from mendgraph.nodes.language.history import settle_exchange
+from mendgraph.nodes.records import (
+    CallResult,
+    Correction,
+    EditForm,
+    Effect,
+    JsonMap,
+    ModelReply,
+    Profile,
+    Protocol,
+    ToolCall,
+    ToolErrorCode,
+    ToolInvocation,
+    ToolResult,
+    ToolSpec,
+)
+from tests.nodes.call_model.prompts.prompting import (
+    BLOCKS,
+    CALC,
+    NATIVE,
+    NATIVE_BLOCKS,
+    READ,
+    TASK,
+    TEXT,
+    assistant,
+    built,
+    edited,
+    failed,
+    offered,
+    read,
+    step,
+    user,
+)
+
+FRONT = built(BLOCKS, [TASK]).messages[:-1]
+"""The system prompt and the examples, which are the same in every request."""
+
+
+def request_of(prompt: Prompt) -> str:
+    assert prompt.messages[: len(FRONT)] == FRONT
+    return str(prompt.messages[-1]["content"])
+
+
+def test_the_block_form_is_one_clean_request() -> None:
+    history = [TASK, *step(read(CALC))]
+    prompt = built(BLOCKS, history, temperature=0.1)
+    assert prompt == Prompt(
+        messages=(
+            *FRONT,
+            user(f"Fix calc.py\n\ncalc.py\n```python\n{CALC}```"),
+        ),
+        stop=SMALL_STOP,
+        temperature=0.1,
+    )
+
+
+def test_the_request_holds_what_is_known_now_and_never_a_failed_reply() -> None:
+    history = [
+        TASK,
+        *step(read("old"), text="SAID"),
+        *step(ToolResult.success(matches=["calc.py:1"]), text="SAID"),
+        *step(ToolResult.success(entries=["calc.py"]), text="SAID"),
+        *step(edited("util.py"), text="SAID"),
+        *step(edited("main.py"), text="SAID"),
+        *step(failed("The block is not Python."), text="SAID"),
+        *step(read("new"), text="SAID"),
+    ]
+    correction = Correction(reply="SAID badly", prompt="Send it again, complete.")
+    *known, failed_in_words = request_of(built(BLOCKS, history, correction)).split("\n\n")
+    assert known == [
+        "Fix calc.py",
+        "calc.py\n```python\nnew\n```",
+        '{"matches": ["calc.py:1"]}\nThe workspace has: calc.py',
+        "Already changed: util.py, main.py",
+    ]
+    assert "The block is not Python.\nSend it again, complete." in failed_in_words
+    assert "SAID" not in failed_in_words
+
+
+EVIDENCE = failed("add(1, 2) gives -1, but must give 3.", ToolErrorCode.CHECK_FAILED)
+
+
+FOUND = "add(1, 2) gives -1, but must give 3."
+SHOWN = f"Fix calc.py\n\ncalc.py\n```python\n{CALC}```"
+ANEW = SHOWN.replace("return a - b", "...") + "\n\nadd(1, 2) must give 3.\nWrite add anew."
+NO_PYTHON, ANSWER_WITH_ADD = "The block is not Python.", "Answer with calc.py and the new text of add."
+
+
+@pytest.mark.parametrize(
+    ("failures", "told"),
+    [
+        (0, f"{SHOWN}\n\n{FOUND}"),
+        (1, ANEW),
+        (2, f"{SHOWN}\n\n{NO_PYTHON}\n{ANSWER_WITH_ADD}"),
+        (3, ANEW),
+        (4, f"{SHOWN}\n\n{NO_PYTHON}\n{ANSWER_WITH_ADD}"),
+    ],
+)
+def test_each_failure_makes_another_request_of_the_same_facts(failures: int, told: str) -> None:
+    steps = [message for _ in range(failures) for message in step(failed(NO_PYTHON))]
+    prompt = built(BLOCKS, [TASK, *ahead(read(CALC), EVIDENCE), *steps])
+    assert (request_of(prompt), prompt.failed_tries) == (told, failures)
+
+
+@pytest.mark.parametrize(
+    ("asked", "opened", "told"),
+    [
+        (0, 1, ANEW),
+        (1, 0, ANEW),
+        (2, 0, f"{SHOWN}\n\n{FOUND}\n{ANSWER_WITH_ADD}"),
+        (2, 1, f"{SHOWN}\n\nSend it again.\n{ANSWER_WITH_ADD}"),
+        (2, 2, f"{SHOWN}\n\nSend it again.\n{ANSWER_WITH_ADD}"),
+        (3, 1, ANEW),
+    ],
+)
+def test_corrections_of_the_turn_count_as_failures_after_they_are_settled(asked: int, opened: int, told: str) -> None:
+    history = [TASK, *ahead(read(CALC), EVIDENCE)]
+    corrections = [Correction(reply="x", prompt="Send it again.")] * opened
+    for profile in (BLOCKS, NATIVE_BLOCKS):
+        prompt = build_prompt(profile, [READ], history, corrections, 0.0, asked)
+        failures = max(asked, opened)
+        assert prompt.messages[-1] == user(told)
+        assert (prompt.failed_tries, prompt.temperature) == (failures, 0.8 if failures > 1 else 0.0)
+
+
+@pytest.mark.parametrize("content", [CALC.replace("add", "sub"), CALC * 2, "def add(a, b): return a - b\n", "add ="])
+def test_what_cannot_be_hidden_is_shown_as_it_is(content: str) -> None:
+    history = [TASK, *ahead(read(content), EVIDENCE), *step(failed(NO_PYTHON))]
+    told = request_of(built(BLOCKS, history))
+    assert told.startswith(f"Fix calc.py\n\n{render_file('calc.py', content)}\n\n{NO_PYTHON}\nAnswer with calc.py")
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_without_an_example_that_fails_a_body_is_not_hidden(failures: int) -> None:
+    steps = [message for _ in range(failures) for message in step(failed(NO_PYTHON))]
+    told = request_of(built(BLOCKS, [HumanMessage("Fix add in calc.py."), *step(read(CALC)), *steps]))
+    assert told == f"{SHOWN.replace('Fix calc.py', 'Fix add in calc.py.')}\n\n{NO_PYTHON}\n{ANSWER_WITH_ADD}"
+
+
+UTIL = "def low(text):\n    return text\n"
+
+
+@pytest.mark.parametrize(
+    ("task", "files", "last"),
+    [
+        ("Fix add.", {"calc.py": CALC, "util.py": UTIL}, "Answer with calc.py and the new text of add."),
+        (
+            "low gives the wrong text",
+            {"calc.py": CALC, "util.py": UTIL},
+            "Answer with util.py and the new text of low.",
+        ),
+        (
+            "Fix add and low.",
+            {"calc.py": CALC, "util.py": UTIL},
+            "Answer with the path of the file and the new text of ",
+        ),
+        ("Fix it.", {"calc.py": CALC, "util.py": UTIL}, "Answer with the path of the file and the new text of "),
+        ("Fix it.", {"calc.py": CALC}, "Answer with calc.py and the new text of what changes."),
+        ("Set depth to 3.", {"limits.json": "{}\n"}, "Answer with limits.json and the new text of what changes."),
+        ("Fix it.", {}, "Answer with the path of the file and the new text of what changes."),
+        ("Hello.", {"calc.py": CALC}, "Answer in words."),
+    ],
+)
+def test_after_a_failure_the_last_line_says_how_to_answer(task: str, files: dict[str, str], last: str) -> None:
+    shown = [message for path, content in files.items() for message in step(read(content, path), path=path)]
+    for correction in ([], [Correction(reply="x", prompt="Send it again.")]):
+        steps = step(failed(NO_PYTHON)) if not correction else []
+        told = request_of(built(BLOCKS, [HumanMessage(task), *shown, *steps], *correction))
+        failure, _, line = told.rpartition("\n\n")[2].rpartition("\n")
+        assert (failure, line.startswith(last)) == (correction[0].prompt if correction else NO_PYTHON, True)
+    assert "Answer" not in request_of(built(BLOCKS, [HumanMessage(task), *shown]))
+
+
+def test_a_file_that_is_named_and_not_there_is_to_be_made() -> None:
+    history = [HumanMessage("Create colors.md with red in it."), *step(read(CALC))]
+    told = f"Create colors.md with red in it.\n\n{render_file('calc.py', CALC)}\n\nThere is no colors.md yet."
+    assert request_of(built(BLOCKS, history)) == told
+    asked = request_of(built(BLOCKS, history, Correction(reply="x", prompt="Send it again.")))
+    assert asked == f"{told}\n\nSend it again.\nAnswer with colors.md and its whole text."
+    made = request_of(built(BLOCKS, [*history, *step(edited("colors.md"))]))
+    assert "There is no" not in made
+
+
+def ahead(*results: ToolResult) -> list[AnyMessage]:
+    """The step that was made before the model was asked."""
+    tools = ["run_checks" if result is EVIDENCE else "read_file" for result in results]
+    done = [CallResult(call_id=f"a{at}", tool=tools[at], result=result) for at, result in enumerate(results)]
+    calls = [ToolCall(call_id=each.call_id, tool=each.tool, arguments={}, raw_arguments="{}") for each in done]
+    return settle_exchange(ModelReply(text="x", preloaded=True), calls, done, Protocol.TEXT)
+
+
+def test_only_the_last_failures_are_told() -> None:
+    results = [CallResult(call_id=f"c{at}", tool="f", result=failed(f"failure {at}")) for at in range(3)]
+    calls = [ToolCall(call_id=result.call_id, tool="f", arguments={}, raw_arguments="{}") for result in results]
+    history = [TASK, *settle_exchange(ModelReply(text="x"), calls, results, Protocol.TEXT)]
+    corrections = [Correction(reply="x", prompt=f"correction {at}") for at in range(2)]
+    request = request_of(built(BLOCKS, history, *corrections))
+    assert "failure 1\nfailure 2\ncorrection 1" in request
+    assert "failure 0" not in request
+    assert "correction 0" not in request
+
+
+def test_earlier_turns_are_told_in_words_alone() -> None:
+    history = [
+        HumanMessage("What is here?"),
+        *step(ToolResult.success(entries=["calc.py"])),
+        AIMessage("A calculator."),
+        TASK,
+        *step(read(CALC)),
+    ]
+    prompt = built(BLOCKS, history)
+    assert prompt.messages[len(FRONT) : -1] == (user("What is here?"), assistant("A calculator."))
+    assert request_of(prompt).startswith("Fix calc.py\n\ncalc.py\n")
+
+
+@pytest.mark.parametrize(
+    ("failures", "corrections", "given_temperature", "expected"),
+    [
+        (0, 0, 0.0, 0.0),
+        (1, 0, 0.0, 0.0),
+        (0, 1, 0.0, 0.0),
+        (1, 1, 0.0, 0.8),
+        (2, 0, 0.3, 0.8),
+        (0, 3, 1.2, 1.2),
+    ],
+)
+def test_from_the_second_failure_on_a_small_model_is_sampled(
+    failures: int, corrections: int, given_temperature: float, expected: float
+) -> None:
+    history = [TASK, *(message for _ in range(failures) for message in step(failed("no")))]
+    asked = [Correction(reply="x", prompt="y")] * corrections
+    for profile in (BLOCKS, NATIVE_BLOCKS):
+        prompt = built(profile, history, *asked, temperature=given_temperature)
+        assert (prompt.temperature, prompt.failed_tries) == (expected, failures + corrections)
+    for profile in (TEXT, NATIVE, BLOCKS.model_copy(update={"small": False})):
+        assert built(profile, history, *asked, temperature=given_temperature).temperature == given_temperature
+
+
+def test_the_examples_are_turns_in_the_form_that_the_reader_reads() -> None:
+    system, *turns = FRONT
+    assert system == {"role": "system", "content": texts.BLOCKS_SYSTEM}
+    assert [turn["role"] for turn in turns] == ["user", "assistant"] * (len(turns) // 2)
+    edits = [render_file(path, content) for path, content in EXAMPLE_EDITS.items()]
+    assert [str(turn["content"]) for turn in turns[1::2]][-len(edits) :] == edits
+    for path, text in zip(EXAMPLE_EDITS, edits, strict=True):
+        [edit] = read_blocks(
+            text.replace("return", "return 1 or").replace("3", "4").replace("red", "green"), [path]
+        ).outcomes
+        assert isinstance(edit, ToolInvocation)
+        assert edit.args["path"] == path
+
+
+def test_the_worked_repair_shows_a_real_failure_and_its_real_mending() -> None:
+    """The example shows the file, what its examples gave, and a reply that makes them right."""
+    [shown] = [file for task, file, _ in texts.EXAMPLES if "names.py" in task]
+    [file] = [
+        str(each.args["content"])
+        for each in read_blocks(shown, ["names.py"]).outcomes
+        if isinstance(each, ToolInvocation)
+    ]
+    found = shown.rpartition("\n\n")[2]
+    assert failing_examples(file) == [found]
+    start = file.index("def initials")
+    mended = file[:start] + EXAMPLE_EDITS["names.py"] + file[file.index("\n\ndef greeting") :]
+    assert failing_examples(mended) == []
+
+
+def failing_examples(source: str) -> list[str]:
+    """What the examples of a module come to that do not hold, in the words of the checks."""
+    names: dict[str, Any] = {}
+    exec(compile(source, "names.py", "exec"), names)  # noqa: S102 - the text of our own prompt
+    examples = [
+        each
+        for _, kind in sorted(names.items())
+        for each in doctest.DocTestParser().get_examples(kind.__doc__ or "")
+        if callable(kind)
+    ]
+    results = [(each, repr(eval(each.source, names))) for each in examples]  # noqa: S307 - the same
+    return [
+        f"{each.source.strip()} gives {got}, but must give {each.want.strip()}."
+        for each, got in results
+        if got != each.want.strip()
+    ]
+
+
+def test_the_block_form_tells_only_of_tools_that_a_model_cannot_do_without() -> None:
+    own = ToolSpec(name="deploy", description="Deploy it.", parameters={}, effect=Effect.NONE)
+    told = {
+        "usual": offered(EditForm.BLOCKS),
+        "own": [READ, own],
+        "owed": offered(EditForm.BLOCKS, {"type": "integer"}),
+    }
+    systems = {
+        name: str(build_prompt(BLOCKS, specs, [TASK], (), 0.0).messages[0]["content"]) for name, specs in told.items()
+    }
+    more = f"{texts.BLOCKS_SYSTEM}\nMore tools, called in the same way:\n"
+    assert systems == {
+        "usual": texts.BLOCKS_SYSTEM,
+        "own": f"{more}- deploy({{}}): Deploy it.",
+        "owed": f"{more}{describe_tool(told['owed'][-1])}",
+    }
+
+
+# --- In the native protocol
+
+
+def test_in_the_native_protocol_the_same_is_asked_with_two_tools_to_look_with() -> None:
+    history = [TASK, *step(read(CALC)), *step(failed("no"))]
+    text, native = built(BLOCKS, history, temperature=0.1), built(NATIVE_BLOCKS, history, temperature=0.1)
+    system = {"role": "system", "content": texts.NATIVE_BLOCKS_SYSTEM}
+    assert native == Prompt(
+        messages=(system, *text.messages[1:]), tools=(native_tool(READ),), temperature=0.1, failed_tries=1
+    )
+
+
+def test_in_the_native_protocol_tools_are_told_of_natively() -> None:
+    own = ToolSpec(name="deploy", description="Deploy it.", parameters={}, effect=Effect.NONE)
+    owed = offered(EditForm.BLOCKS, {"type": "integer"})
+    told: dict[str, tuple[list[ToolSpec], set[str]]] = {
+        "usual": (offered(EditForm.BLOCKS), {"read_file", "search_files"}),
+        "own": ([READ, own], {"read_file", "deploy"}),
+        "owed": (owed, {"read_file", "search_files", "final_answer"}),
+    }
+    for specs, names in told.values():
+        prompt = build_prompt(NATIVE_BLOCKS, specs, [TASK], (), 0.0)
+        assert {tool["function"]["name"] for tool in prompt.tools} == names
+        assert len(prompt.tools) == len(names)
+        assert prompt.messages[0] == {"role": "system", "content": texts.NATIVE_BLOCKS_SYSTEM}
+    assert "tool:" not in texts.NATIVE_BLOCKS_SYSTEM
+
+
+def test_the_native_history_of_a_turn_is_told_as_facts_too() -> None:
+    found = step(read(CALC), Protocol.NATIVE, text="SAID")
+    earlier: list[AnyMessage] = [HumanMessage("What is here?"), *found, AIMessage("A calculator.")]
+    prompt = built(NATIVE_BLOCKS, [*earlier, TASK, *found])
+    assert prompt.messages[len(FRONT) :] == (
+        user("What is here?"),
+        assistant("A calculator."),
+        user(f"Fix calc.py\n\ncalc.py\n```python\n{CALC}```"),
+    )
+
+
+SMALL_TEXT = TEXT.model_copy(update={"small": True})
+
+
+@pytest.mark.parametrize(
+    ("profile", "stop"),
+    [
+        (TEXT, ()),
+        (SMALL_TEXT, SMALL_STOP),
+        (BLOCKS, SMALL_STOP),
+        (BLOCKS.model_copy(update={"small": False}), ()),
+        (NATIVE.model_copy(update={"small": True}), ()),
+        (NATIVE_BLOCKS, ()),
+    ],
+)
+def test_a_small_model_is_stopped_where_it_invents_what_comes_next(profile: Profile, stop: tuple[str, ...]) -> None:
+    messages: list[JsonMap] = list(built(profile, [TASK]).messages)
+    assert built(profile, [TASK]).stop == stop
+    assert all(each not in f"\n{message['content']}" for message in messages for each in stop)
+
+
+def test_a_request_in_block_form_is_bounded() -> None:
+    text = "x = 1\n" * 200
+    history: list[AnyMessage] = [HumanMessage("Hello"), AIMessage("Good day."), TASK]
+    history += [message for path in ("a.py", "b.py", "calc.py") for message in step(read(text, path))]
+
+    def bounded(most_tokens: int | None) -> list[JsonMap]:
+        return texts.block_request([READ], history, [], native=False, most_tokens=most_tokens).messages
+
+    whole = bounded(None)
+    size = estimated_tokens(whole)
+    assert bounded(size) == whole
+    assert [message["content"] for message in whole[-3:-1]] == ["Hello", "Good day."]
+    assert bounded(size - 1) == [*whole[:-3], whole[-1]]
+    shown = [render_file("b.py", text), render_file("calc.py", text), "Not shown, for want of room: a.py."]
+    assert bounded(size - 200)[-1]["content"] == "\n\n".join(["Fix calc.py", *shown])
+    assert bounded(0)[-1]["content"] == "Fix calc.py\n\nNot shown, for want of room: a.py, b.py, calc.py."
+
+
+SHORT_TASK = "Fix b.py"
+FILES = {"a.py": "a" * 300, "b.py": "b" * 300, "c.py": "c" * 300, "d.py": "d" * 300}
+FOUND_TEXT = ("f" * 300,)
+
+
+def told(view: TurnView, left_out: Sequence[str]) -> str:
+    """What is shown, in the sizes that it has, and what is not."""
+    return "".join([SHORT_TASK, *view.files.values(), *view.found, *(f"-{path}" for path in left_out)])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "shown"),
+    [
+        (503, "a b c d f"),
+        (502, "b c d f -a.py"),
+        (405, "b c d f -a.py"),
+        (404, "b d f -a.py -c.py"),
+        (304, "b d -a.py -c.py"),
+        (204, "b -a.py -c.py -d.py"),
+        (104, "-a.py -c.py -d.py -b.py"),
+        (0, "-a.py -c.py -d.py -b.py"),
+    ],
+)
+def test_what_the_task_needs_least_goes_first(tokens: int, shown: str) -> None:
+    text = bounded_request(SHORT_TASK, TurnView(files=FILES, found=FOUND_TEXT), told, tokens)
+    files = "".join(name * 300 for name in shown.split() if len(name) == 1)
+    assert text == SHORT_TASK + files + "".join(name for name in shown.split() if len(name) > 1)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["a.py", "b.py", "c.py", "d.py"]), st.text(max_size=400)),
+    st.lists(st.text(max_size=200), max_size=2),
+    st.integers(0, 500),
+)
+def test_a_bounded_request_fits_unless_nothing_is_left(files: dict[str, str], found: list[str], tokens: int) -> None:
+    text = bounded_request(SHORT_TASK, TurnView(files=files, found=tuple(found)), told, tokens)
+    everything = told(TurnView(files=files, found=tuple(found)), ())
+    if len(everything.encode("utf-8", "replace")) <= 3 * tokens:
+        assert text == everything
+    least = [path for path in files if path != "b.py"] + [path for path in files if path == "b.py"]
+    assert len(text.encode("utf-8", "replace")) <= 3 * tokens or text == told(TurnView(), least)
+
+
+def test_the_oldest_turns_are_dropped_as_wholes() -> None:
+    turns = [message for at in range(4) for message in (user(f"ask {at}" * 10), assistant(f"say {at}" * 10))]
+    each = estimated_tokens(turns[:2])
+    assert latest_turns(turns, 4 * each) == turns
+    assert latest_turns(turns, 4 * each - 1) == turns[2:]
+    assert latest_turns(turns, each) == turns[6:]
+    assert latest_turns(turns, each - 1) == []
+    assert latest_turns(turns[1:], 4 * each) == turns[1:]
+
+
+CALC_TEXT = "def add(a, b):\n    return a - b\n\n\ndef mean(values):\n    return add(*values) / 2\n"
+SHAPES = "class Square:\n    def area(self):\n        return self.side\n\n\nasync def draw(shape):\n    pass\n"
+VIEWED = {"calc.py": CALC_TEXT, "shapes.py": SHAPES, "notes.md": "def total(): add mean\n"}
+ADD, MEAN, AREA = Focus("calc.py", "add"), Focus("calc.py", "mean"), Focus("shapes.py", "area")
+
+
+@pytest.mark.parametrize(
+    ("words", "focus"),
+    [
+        (["Fix add."], ADD),
+        (["Fix `add` in calc.py"], ADD),
+        (["area is wrong"], AREA),
+        (["Mend draw"], Focus("shapes.py", "draw")),
+        (["add(1, 2) gives -1, but must give 3."], ADD),
+        (["mean([1, 2]) gives -1, but must give add."], MEAN),
+        (["add and add again"], ADD),
+        (["Fix it.", "add is wrong"], ADD),
+        (["mean is wrong", "Fix add."], MEAN),
+        (["Fix add and mean.", "add is wrong"], None),
+        (["Fix the adding of Square."], None),
+        (["Fix address"], None),
+        (["Write total"], None),
+        ([""], None),
+        ([], None),
+    ],
+)
+def test_the_work_is_about_the_one_function_that_the_first_telling_text_names(
+    words: list[str], focus: Focus | None
+) -> None:
+    assert find_focus(words, VIEWED) == focus
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"calc.txt": CALC_TEXT},
+        {"calc.py": CALC_TEXT, "old.py": CALC_TEXT},
+        {"calc.py": f"{CALC_TEXT}\n\ndef add(a):\n    pass\n"},
+        {"calc.py": "class A:\n    def add(self): ...\n\n\nclass B:\n    def add(self): ...\n"},
+        {"calc.py": f"{CALC_TEXT}def broken(:\n"},
+        {"calc.py": "(" * 10_000},
+        {"calc.py": "add = 1\n"},
+        {"calc.py": "class add:\n    pass\n"},
+    ],
+)
+def test_where_there_is_no_such_function_or_more_than_one_there_is_no_focus(files: dict[str, str]) -> None:
+    assert find_focus(["Fix add."], files) is None
+
+
+def test_a_stub_is_code_too() -> None:
+    assert find_focus(["Fix add."], {"calc.pyi": "def add(a: int) -> int: ...\n"}) == Focus("calc.pyi", "add")
+
+
+DOCUMENTED = '''\
+"""Numbers."""
+
+import math
+
+
+@cached
+def area(
+    radius: float,
+) -> float:  # in square metres
+    """Say how large it is.
+
+    >>> area(0)
+    0.0
+    """
+    if radius < 0:
+        return 0.0
+
+    # the whole circle
+    return math.pi * radius
+
+
+PI = 3
+'''
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "hidden"),
+    [
+        (CALC_TEXT, "add", CALC_TEXT.replace("return a - b", "...")),
+        (CALC_TEXT, "mean", CALC_TEXT.replace("return add(*values) / 2", "...")),
+        (SHAPES, "area", SHAPES.replace("return self.side", "...")),
+        (SHAPES, "draw", SHAPES.replace("pass", "...")),
+        (CALC_TEXT.removesuffix("\n"), "mean", CALC_TEXT.replace("return add(*values) / 2", "...").removesuffix("\n")),
+        (
+            DOCUMENTED,
+            "area",
+            DOCUMENTED[: DOCUMENTED.index("    if ")] + "    ...\n" + DOCUMENTED[DOCUMENTED.index("\n\nPI") :],
+        ),
+        ('def f():\n    return """\nx\n"""\nz = 1\n', "f", "def f():\n    ...\nz = 1\n"),
+        ("def f():\n\t'said'\n\tif a:\n\t\treturn 1\n", "f", "def f():\n\t'said'\n\t...\n"),
+        ("class A:\n\tdef f(self):\n\t\treturn 1\n", "f", "class A:\n\tdef f(self):\n\t\t...\n"),
+        ("def f(g):\n    @wraps(g)\n    def h():\n        pass\n    return h\n", "f", "def f(g):\n    ...\n"),
+        ("x = 'é'\ndef f():\n    'é'\n    return 'é'\n", "f", "x = 'é'\ndef f():\n    'é'\n    ...\n"),
+    ],
+)
+def test_the_body_is_left_out_and_the_documentation_kept(text: str, name: str, hidden: str) -> None:
+    assert without_body(text, name) == hidden
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (CALC_TEXT, "total"),
+        (SHAPES, "Square"),
+        ("def f(): return 1\n", "f"),
+        ('def f():\n    """Only said."""\n', "f"),
+        ("def f(\n    a,\n): return a\n", "f"),
+        ("def f():\n    'said'; x = 1\n    return x\n", "f"),
+        (f"{CALC_TEXT}\n\ndef add(a):\n    pass\n", "add"),
+        ("def f(:\n    pass\n", "f"),
+        ("def f():\n    x = '\0'\n", "f"),
+        ("(" * 10_000, "f"),
+        ("x = 1\rdef f():\r    return 1\r", "f"),
+        ("", "f"),
+    ],
+)
+def test_a_file_in_which_no_one_body_can_be_left_out_is_not_shown_in_part(text: str, name: str) -> None:
+    assert without_body(text, name) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        ("add(1, 2) gives -1, but must give 3.", "add(1, 2) must give 3."),
+        ("total([]) raises ZeroDivisionError: division by zero, but must give 0.", "total([]) must give 0."),
+        (
+            "a(1) gives 2, but must give 3.\nb('gives') gives 'x', but must give 'y, but must give z'.",
+            "a(1) must give 3.\nb('gives') must give z'.",
+        ),
+        ("f() gives 2, but must raise ValueError.", "f() must raise ValueError."),
+        ("f() does not end within 5 s.", "f() does not end within 5 s."),
+        ("old is still in app.py, line 3.", "old is still in app.py, line 3."),
+        ("", ""),
+    ],
+)
+def test_only_what_must_be_is_said_of_code_that_is_not_shown(found: str, told: str) -> None:
+    assert what_must_be(found) == told

@@ -1,0 +1,76 @@
+import pytest
+
+from mendgraph.nodes.call_model.prompts.offered_tools import offered_tools, owes_a_value
+from mendgraph.nodes.execute_tools.tools import default_tools
+from mendgraph.nodes.records import EditForm
+
+SPECS = [tool.spec for tool in default_tools()]
+READING = ["read_file", "list_files", "glob_files", "search_files"]
+MOVING = ["move_file", "delete_file"]
+OUTSIDE = ["run_command", "http_get"]
+ENDING = ["update_plan", "final_answer"]
+SCHEMA = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
+
+
+@pytest.mark.parametrize(
+    ("edit_form", "read_only", "names"),
+    [
+        (EditForm.REPLACE, False, [*READING, "edit_file", "write_file", *MOVING, *OUTSIDE, *ENDING]),
+        (EditForm.BLOCKS, False, [*READING, "write_file", "edit_blocks", *OUTSIDE, *ENDING]),
+        (EditForm.PATCH, False, [*READING, "write_file", "apply_patch", *OUTSIDE, *ENDING]),
+        (EditForm.REPLACE, True, [*READING, "http_get", *ENDING]),
+        (EditForm.BLOCKS, True, [*READING, "http_get", *ENDING]),
+    ],
+)
+def test_one_way_to_edit_and_none_where_nothing_may_change(
+    edit_form: EditForm, read_only: bool, names: list[str]
+) -> None:
+    offered = offered_tools(SPECS, edit_form, read_only=read_only, answer_schema=None)
+    assert [spec.name for spec in offered] == names
+    assert all(spec in SPECS for spec in offered)
+    assert not any(map(owes_a_value, offered))
+
+
+def test_the_terminal_tool_shows_the_schema_of_the_answer() -> None:
+    plain, told = (
+        offered_tools(SPECS, EditForm.REPLACE, read_only=False, answer_schema=schema) for schema in (None, SCHEMA)
+    )
+    assert told[:-1] == plain[:-1]
+    parameters = told[-1].parameters
+    assert parameters["properties"] == {**plain[-1].parameters["properties"], "value": SCHEMA}
+    assert parameters["required"] == ["answer", "value"]
+    assert owes_a_value(told[-1])
+    hidden = {"edit_blocks", "apply_patch", "multi_edit", "append_file", "run_checks"}
+    assert [*plain] == [spec for spec in SPECS if spec.name not in hidden]
+
+
+def test_all_tools_of_the_form_may_be_offered() -> None:
+    offered = offered_tools(SPECS, EditForm.REPLACE, read_only=False, answer_schema=None, few=False)
+    hidden = {"edit_blocks", "apply_patch", "run_checks"}
+    assert {spec.name for spec in SPECS} - {spec.name for spec in offered} == hidden
+
+
+@pytest.mark.parametrize("edit_form", list(EditForm))
+@pytest.mark.parametrize("few", [True, False])
+def test_the_machines_own_checks_are_offered_to_no_model(edit_form: EditForm, few: bool) -> None:
+    assert "run_checks" in {spec.name for spec in SPECS}
+    for usable in (None, frozenset({"read_file", "run_checks"})):
+        offered = offered_tools(SPECS, edit_form, read_only=False, answer_schema=None, usable=usable, few=few)
+        assert "run_checks" not in {spec.name for spec in offered}
+
+
+def test_what_a_run_cannot_use_is_not_offered() -> None:
+    usable = frozenset({"read_file", "final_answer"})
+    offered = offered_tools(SPECS, EditForm.REPLACE, read_only=False, answer_schema=None, usable=usable)
+    assert [spec.name for spec in offered] == ["read_file", "final_answer"]
+
+
+def test_a_note_of_the_run_stands_behind_the_description() -> None:
+    notes = {"run_command": "Allowed: make."}
+    plain, told = (
+        offered_tools(SPECS, EditForm.REPLACE, read_only=False, answer_schema=None, notes=each) for each in ({}, notes)
+    )
+    changed = [(old, new) for old, new in zip(plain, told, strict=True) if old != new]
+    assert [(old.name, new.description) for old, new in changed] == [
+        ("run_command", f"{changed[0][0].description} Allowed: make.")
+    ]

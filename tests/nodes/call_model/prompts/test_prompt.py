@@ -1,0 +1,390 @@
+import json
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
+
+from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
+from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
+from mendgraph.nodes.call_model.prompts.prompt import NATIVE_SYSTEM, TEXT_SYSTEM, Prompt, build_prompt
+from mendgraph.nodes.call_model.prompts.shown_messages import (
+    MEDIA_BYTES,
+    MOST_TOOL_SETS,
+    ShownMessages,
+    _held_by,
+    as_map,
+    describe_tool,
+    from_map,
+    json_size,
+    message_of,
+    native_tool,
+    size_of,
+)
+from mendgraph.nodes.language.blocks import read_blocks
+from mendgraph.nodes.language.text_protocol import BODY_BLOCK_RULE, extract_tool_invocations_with_errors
+from mendgraph.nodes.records import (
+    Correction,
+    EditForm,
+    Effect,
+    JsonMap,
+    Profile,
+    Protocol,
+    ToolErrorCode,
+    ToolResult,
+    ToolSpec,
+)
+from tests.nodes.call_model.prompts.prompting import (
+    BLOCKS,
+    NATIVE,
+    NATIVE_BLOCKS,
+    READ,
+    TASK,
+    TEXT,
+    assistant,
+    built,
+    offered,
+    read,
+    step,
+    user,
+)
+
+SYSTEM = {
+    Protocol.TEXT: TEXT_SYSTEM.format(tools='- read_file({"path": string, "limit"?: integer}): Read a file.'),
+    Protocol.NATIVE: NATIVE_SYSTEM,
+}
+
+
+def test_the_text_form_describes_tools_and_shows_calls_as_lines() -> None:
+    found = step(ToolResult.success(content="x"), text="Let me look.")
+    assert built(TEXT, [TASK, *found], temperature=0.2) == Prompt(
+        messages=(
+            {"role": "system", "content": SYSTEM[Protocol.TEXT]},
+            user("Fix calc.py"),
+            assistant('Let me look.\ntool: read_file({"path":"calc.py"})'),
+            user('tool_result({"tool":"read_file","ok":true,"data":{"content":"x"}})'),
+        ),
+        temperature=0.2,
+    )
+
+
+def test_the_native_form_sends_schemas_and_calls() -> None:
+    found = step(ToolResult.success(content="x"), Protocol.NATIVE, text="Let me look.")
+    function = {"name": "read_file", "arguments": '{"path":"calc.py"}'}
+    assert built(NATIVE, [SystemMessage("Speak plainly."), TASK, *found]) == Prompt(
+        messages=(
+            {"role": "system", "content": SYSTEM[Protocol.NATIVE]},
+            {"role": "system", "content": "Speak plainly."},
+            user("Fix calc.py"),
+            {
+                **assistant("Let me look."),
+                "tool_calls": [{"id": "c0", "type": "function", "function": function}],
+            },
+            {"role": "tool", "content": '{"ok":true,"data":{"content":"x"}}', "tool_call_id": "c0"},
+        ),
+        tools=(
+            {
+                "type": "function",
+                "function": {"name": "read_file", "description": "Read a file.", "parameters": READ.parameters},
+            },
+        ),
+    )
+
+
+def test_each_tool_has_its_line() -> None:
+    other = ToolSpec(name="g", description="D.", parameters={}, effect=Effect.NONE)
+    system = str(build_prompt(TEXT, [READ, other], [TASK], (), 0.0).messages[0]["content"])
+    assert system.splitlines()[-2:] == [describe_tool(READ), describe_tool(other)]
+
+
+def test_a_thread_may_change_its_protocol() -> None:
+    native = step(ToolResult.success(n=1), Protocol.NATIVE, text="Look:")
+    assert built(TEXT, [TASK, *native, AIMessage("Done.")]).messages[2:] == (
+        assistant('Look:\ntool: read_file({"path":"calc.py"})'),
+        user('tool_result({"ok":true,"data":{"n":1}})'),
+        assistant("Done."),
+    )
+    text = step(ToolResult.success(n=1))
+    assert built(NATIVE, [TASK, *text]).messages[2:] == (
+        assistant('tool: read_file({"path":"calc.py"})'),
+        user('tool_result({"tool":"read_file","ok":true,"data":{"n":1}})'),
+    )
+
+
+@pytest.mark.parametrize("profile", [TEXT, NATIVE])
+def test_open_corrections_stand_at_the_end(profile: Profile) -> None:
+    corrections = [Correction(reply="tool: x", prompt="Fix it."), Correction(reply="", prompt="Say something.")]
+    prompt = built(profile, [TASK], *corrections)
+    expected = (assistant("tool: x"), user("Fix it."), assistant("(empty)"), user("Say something."))
+    assert prompt.messages[2:] == expected
+    assert prompt.messages[:2] == built(profile, [TASK]).messages
+
+
+RESULTS = st.one_of(
+    st.builds(lambda content: ToolResult.success(path="calc.py", content=content), st.text(max_size=20)),
+    st.builds(lambda message: ToolResult.failure(ToolErrorCode.NOT_FOUND, message), st.text(max_size=20)),
+)
+
+
+@given(st.sampled_from([TEXT, NATIVE]), st.lists(st.tuples(st.text(max_size=10), RESULTS), max_size=5))
+def test_each_step_only_adds_to_the_prompt_before(profile: Profile, steps: list[tuple[str, ToolResult]]) -> None:
+    history: list[AnyMessage] = [TASK]
+    before = built(profile, history)
+    for at, (text, result) in enumerate(steps):
+        history += step(result, profile.protocol, text=text, at=at)
+        after = built(profile, history)
+        assert after.messages[: len(before.messages)] == before.messages
+        assert (len(after.messages), after.tools, after.stop) == (len(before.messages) + 2, before.tools, before.stop)
+        before = after
+
+
+def test_prompts_are_short() -> None:
+    """A small model's window and patience; a token has 3 to 4 characters in these texts."""
+    specs = offered(EditForm.REPLACE)
+    [system, *_] = build_prompt(TEXT, specs, [TASK], (), 0.0).messages
+    assert len(system["content"]) / 4 < 600
+    blocks = build_prompt(BLOCKS, offered(EditForm.BLOCKS), [TASK], (), 0.0)
+    assert blocks.size / 4 < 500
+    native = build_prompt(NATIVE_BLOCKS, offered(EditForm.BLOCKS), [TASK], (), 0.0)
+    assert len(json.dumps(native.messages)) <= len(json.dumps(blocks.messages))
+
+
+@pytest.mark.parametrize("profile", [TEXT, BLOCKS, NATIVE_BLOCKS])
+def test_a_prompt_that_comes_back_calls_nothing_that_writes(profile: Profile) -> None:
+    specs = offered(profile.edit_form)
+    effects = {spec.name: spec.effect for spec in specs}
+    echoed = str(build_prompt(profile, specs, [TASK], (), 0.0).messages[0]["content"])
+    calls, _ = extract_tool_invocations_with_errors(echoed, frozenset(effects))
+    assert Effect.WRITE not in {effects[call.tool_name] for call in calls}
+    assert read_blocks(echoed, ["calc.py"]).outcomes == []
+
+
+@given(st.sampled_from([TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS]), st.text(max_size=200), st.text(max_size=200))
+def test_the_estimate_counts_everything_that_is_sent(profile: Profile, task: str, content: str) -> None:
+    history = [HumanMessage(task), *step(read(content), profile.protocol)]
+    prompt = built(profile, history)
+    sent = json.dumps([*prompt.messages, *prompt.tools], ensure_ascii=False)
+    names = sum(len('{"role": "assistant", "content": ""}, ') + 20 for _ in prompt.messages)
+    assert prompt.size >= len(sent) - names - sent.count("\\")
+    assert estimate_input(prompt.size, len(prompt.messages), Gauge()) * 3 >= prompt.size
+
+
+def test_a_character_of_another_script_counts_as_a_token() -> None:
+    letters, characters = (built(TEXT, [HumanMessage(text * 300)]).size for text in ("a", "字"))
+    assert characters - letters == 600
+
+
+@pytest.mark.parametrize("profile", [TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS])
+@pytest.mark.parametrize("asked_for", [None, 0.0, 0.7])
+def test_a_temperature_is_sent_where_somebody_asked_for_one_and_to_small_models(
+    profile: Profile, asked_for: float | None
+) -> None:
+    """Models that think refuse any, and the others know their own best."""
+    small, capable = (
+        built(profile.model_copy(update={"small": each}), [TASK], temperature=asked_for).temperature
+        for each in (True, False)
+    )
+    assert (small, capable) == (asked_for or 0.0, asked_for)
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_a_small_model_is_told_that_a_text_may_follow_in_a_block(small: bool) -> None:
+    """Once, at the end of a prompt that is stable; natively there are no lines that a block could follow."""
+    profile = TEXT.model_copy(update={"small": small})
+    text, native = (built(each, [TASK]) for each in (profile, NATIVE.model_copy(update={"small": small})))
+    assert str(text.messages[0]["content"]).count(BODY_BLOCK_RULE) == small
+    assert BODY_BLOCK_RULE not in str(native.messages)
+    assert (text.stop, native.stop) == (SMALL_STOP if small else (), ())
+
+
+def test_arguments_are_shown_as_they_are() -> None:
+    call = AIMessage("", tool_calls=[{"name": "f", "args": {"a": "ü", "b": 1}, "id": "x", "type": "tool_call"}])
+    assert built(TEXT, [call]).messages[1] == assistant('tool: f({"a":"ü","b":1})')
+    [sent] = built(NATIVE, [call]).messages[1]["tool_calls"]
+    assert sent["function"]["arguments"] == '{"a":"ü","b":1}'
+
+
+@pytest.mark.parametrize(
+    ("schema", "shown"),
+    [
+        ({"type": "string"}, "string"),
+        ({}, "any"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "string|null"),
+        ({"type": "array", "items": {"type": "integer"}}, "[integer]"),
+        ({"type": "array"}, "[any]"),
+        ({"type": "object"}, "object"),
+        (
+            {
+                "type": "array",
+                "items": {"type": "object", "properties": {"title": {}, "status": {"enum": ["open", 1], "type": "x"}}},
+            },
+            '[{"title": any, "status": "open"|1}]',
+        ),
+    ],
+)
+def test_a_tool_is_one_line(schema: dict[str, Any], shown: str) -> None:
+    parameters = {"properties": {"value": schema}, "required": ["value"]}
+    spec = ToolSpec(name="f", description="Does it.", parameters=parameters, effect=Effect.NONE)
+    assert describe_tool(spec) == f'- f({{"value": {shown}}}): Does it.'
+
+
+def test_a_tool_without_arguments_is_one_line_too() -> None:
+    assert describe_tool(ToolSpec(name="f", description="D.", parameters={}, effect=Effect.NONE)) == "- f({}): D."
+
+
+def test_a_tool_as_the_endpoint_takes_it() -> None:
+    function = {"name": "read_file", "description": "Read a file.", "parameters": READ.parameters}
+    assert native_tool(READ) == {"type": "function", "function": function}
+
+
+@pytest.mark.parametrize(
+    ("message", "role"), [(SystemMessage("x"), "system"), (HumanMessage("x"), "user"), (AIMessage("x"), "assistant")]
+)
+@pytest.mark.parametrize("native", [True, False])
+def test_plain_messages_keep_their_role(message: AnyMessage, role: str, native: bool) -> None:
+    assert as_map(message, native=native) == message_of(role, "x") == {"role": role, "content": "x"}
+
+
+CALL: Any = {"name": "read_file", "args": {"path": "ü"}, "id": "x", "type": "tool_call"}
+HISTORY: list[AnyMessage] = [
+    HumanMessage("Fix 字.py"),
+    AIMessage("", tool_calls=[CALL]),
+    ToolMessage("{}", tool_call_id="x"),
+]
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_message_is_made_once(native: bool) -> None:
+    cache = ShownMessages()
+    first, second = (
+        cache.messages(HISTORY, native=native),
+        cache.messages([*HISTORY, AIMessage("Done.")], native=native),
+    )
+    assert all(a is b for a, b in zip(first, second, strict=False))
+    assert [each.map for each in first] == [as_map(message, native=native) for message in HISTORY]
+    assert [each.size for each in first] == [size_of(each.map) for each in first]
+
+
+def test_each_protocol_has_its_own() -> None:
+    cache = ShownMessages()
+    native, text = (cache.messages(HISTORY, native=native) for native in (True, False))
+    assert [native[1].map["content"], text[1].map["content"]] == ["", 'tool: read_file({"path":"ü"})']
+
+
+def test_a_message_at_an_old_address_is_not_taken_for_the_old_one() -> None:
+    cache = ShownMessages(most_bytes=1)
+    for number in range(2_000):
+        [made] = cache.messages([HumanMessage(str(number))], native=True)
+        assert made.map["content"] == str(number)
+
+
+def test_what_is_kept_is_bounded_and_the_oldest_goes() -> None:
+    messages = [HumanMessage("x" * 100 + str(number)) for number in range(10)]
+    [made] = ShownMessages().messages(messages[:1], native=True)
+    size = _held_by(made)
+    cache = ShownMessages(most_bytes=3 * size)
+    first = cache.messages(messages, native=True)
+    assert len(cache._messages) == 3
+    again = cache.messages(messages[-3:], native=True)
+    assert all(a is b for a, b in zip(again, first[-3:], strict=True))
+    assert cache._size == 3 * size
+
+
+@pytest.mark.parametrize("text", ["", "字" * 50_000, "x" * 100_000])
+def test_a_message_counts_as_what_it_holds_and_not_only_as_its_bytes(text: str) -> None:
+    """Its text, and some kilobytes for the message with all its fields."""
+    [made] = ShownMessages().messages([HumanMessage(text)], native=True)
+    assert _held_by(made) >= sys.getsizeof(made.message.content) + 5_500
+
+
+def test_one_message_that_is_too_large_is_kept_alone() -> None:
+    cache = ShownMessages(most_bytes=10)
+    cache.messages([HumanMessage("a" * 50), HumanMessage("b" * 50)], native=True)
+    assert len(cache._messages) == 1
+
+
+def test_equal_tools_are_the_very_same() -> None:
+    cache = ShownMessages()
+    specs = offered(EditForm.REPLACE)
+    made = cache.tools(specs)
+    assert cache.tools([spec.model_copy(deep=True) for spec in specs]) is made
+    assert made.maps == tuple(map(native_tool, specs))
+    assert made.lines.splitlines() == [describe_tool(spec) for spec in specs]
+    assert cache.tools(specs[:-1]) is not made
+
+
+def test_the_sets_of_tools_are_bounded() -> None:
+    cache = ShownMessages()
+    for number in range(MOST_TOOL_SETS + 5):
+        cache.tools([READ.model_copy(update={"name": f"tool_{number}"})])
+    assert len(cache._tools) == MOST_TOOL_SETS
+
+
+@pytest.mark.parametrize("profile", [NATIVE, TEXT])
+def test_a_prompt_from_the_cache_is_the_same_prompt(profile: Any) -> None:
+    cache, specs = ShownMessages(), offered(EditForm.REPLACE)
+    for end in range(1, len(HISTORY) + 1):
+        fresh = build_prompt(profile, specs, HISTORY[:end], (), 0.0)
+        known = build_prompt(profile, specs, HISTORY[:end], (), 0.0, shown=cache)
+        assert (known, known.size) == (fresh, fresh.size)
+        assert known.chat_messages == fresh.chat_messages
+
+
+def test_the_front_never_changes() -> None:
+    cache, specs = ShownMessages(), offered(EditForm.REPLACE)
+    first, second = (build_prompt(NATIVE, specs, HISTORY[:end], (), 0.0, shown=cache) for end in (1, 3))
+    assert second.tools is first.tools
+    assert second.messages[:2] == first.messages
+
+
+# --- What endpoints want to see again
+
+
+def test_what_an_endpoint_added_goes_back_with_its_calls_and_only_natively() -> None:
+    kept = {
+        "reasoning_content": "Hm.",
+        "reasoning_details": [{"data": "x"}],
+        "tool_call_extras": {"x": {"extra_content": {"google": 1}}},
+        "other": "not for the wire",
+    }
+    called = AIMessage("Look:", tool_calls=[CALL], additional_kwargs=kept)
+    shown = as_map(called, native=True)
+    assert (shown["reasoning_content"], shown["reasoning_details"]) == ("Hm.", [{"data": "x"}])
+    assert shown["tool_calls"][0]["extra_content"] == {"google": 1}
+    assert "other" not in shown
+    assert size_of(shown) > size_of(as_map(AIMessage("Look:", tool_calls=[CALL]), native=True))
+    assert set(as_map(called, native=False)) == set(as_map(AIMessage("Done.", additional_kwargs=kept), native=True))
+
+
+def test_a_chat_model_gets_the_very_messages_of_a_native_history() -> None:
+    """With all that its provider wants to see again; in text they are made of what is shown."""
+    native, text = (ShownMessages().messages(HISTORY, native=native) for native in (True, False))
+    assert all(each.message is source for each, source in zip(native, HISTORY, strict=True))
+    assert [type(each.message) for each in text] == [HumanMessage, AIMessage, HumanMessage]
+    assert [each.message for each in text] == [HISTORY[0], *(from_map(each.map) for each in text[1:])]
+    assert not getattr(text[1].message, "tool_calls", None)
+
+
+# --- Images and files
+
+IMAGE: JsonMap = {"type": "image", "base64": "aGk=" * 30_000, "mime_type": "image/png"}
+
+
+def test_a_persons_image_is_sent_and_counts_as_what_a_model_reads_of_it() -> None:
+    message = HumanMessage([{"type": "text", "text": "What is this?"}, IMAGE])
+    shown = as_map(message, native=True)
+    text, image = shown["content"]
+    assert (text, image["type"]) == ({"type": "text", "text": "What is this?"}, "image_url")
+    assert size_of(shown) == MEDIA_BYTES + len("What is this?")
+
+
+def test_what_has_no_form_of_openais_is_shown_as_it_came() -> None:
+    video = {"type": "video", "base64": "AAAA", "mime_type": "video/mp4"}
+    shown = as_map(HumanMessage(["Look:", video]), native=True)
+    assert shown["content"] == [{"type": "text", "text": "Look:"}, video]
+    assert size_of(shown) == MEDIA_BYTES + len("Look:")
+
+
+def test_a_size_is_that_of_compact_json_whatever_the_value() -> None:
+    assert [json_size({"a": "ü", "b": [1]}), json_size({1: 2})] == [len('{"a":"ü","b":[1]}'.encode()), len('{"1":2}')]

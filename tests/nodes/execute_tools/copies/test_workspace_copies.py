@@ -1,0 +1,254 @@
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from mendgraph.nodes.execute_tools.copies import workspace_copies
+from mendgraph.nodes.execute_tools.copies.workspace_copies import (
+    Copy,
+    Pinned,
+    compare_copy,
+    delete_copy,
+    make_copy,
+    open_copy,
+    pin_source,
+)
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.memory_folder import memory_folder
+from tests.nodes.execute_tools.processes.git_places import Tree, committed, git, head, repository, tree, write
+
+
+def made(workspace: Path, folder: Path, revision: str = "") -> Copy:
+    copy = make_copy(str(workspace), revision, str(folder))
+    assert isinstance(copy, Copy), copy
+    return copy
+
+
+def error(found: object) -> str:
+    assert isinstance(found, ToolError), found
+    return f"{found.code.value}: {found.message}"
+
+
+def test_what_a_workspace_is_now(tmp_path: Path) -> None:
+    main, folder = repository(tmp_path / "main"), write(tmp_path / "folder", {"a": "a"})
+    assert pin_source(str(main)) == pin_source(str(main), "main") == Pinned(head(main))
+    assert pin_source(str(folder)) == Pinned("")
+    assert error(pin_source(str(main), "no")).startswith("not_found: ")
+
+
+def test_a_failure_leaves_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    main = repository(tmp_path / "main")
+    gone = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no git")
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.copies.copy_sources.PrivateGit.make", lambda *_: gone)
+    assert make_copy(str(main), "", str(tmp_path / "one")) == gone
+    assert os.listdir(tmp_path / "one") == []
+    assert git(main, "worktree", "list").count("\n") == 1
+
+
+def test_a_copy_that_was_begun_of_something_else_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = repository(tmp_path / "one"), repository(tmp_path / "two")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mendgraph.nodes.execute_tools.copies.copy_sources.PrivateGit.make", killed)
+        with pytest.raises(KeyboardInterrupt):
+            make_copy(str(one), "", str(tmp_path / "copy"))
+    assert git(one, "worktree", "list").count("\n") == 2
+    made(two, tmp_path / "copy")
+    assert [git(main, "worktree", "list").count("\n") for main in (one, two)] == [1, 2]
+
+
+def test_a_disk_that_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    main = repository(tmp_path / "main")
+    copy = made(main, tmp_path / "one")
+    write(Path(copy.root), {"a.txt": "b"})
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mendgraph.nodes.execute_tools.copies.copy_folders.CopyFolder.write_note", full)
+        assert error(make_copy(str(main), "", str(tmp_path / "two"))).endswith("the disk is full.")
+    with monkeypatch.context() as patch:
+        patch.setattr(workspace_copies, "changes_since", full)
+        assert (
+            error(compare_copy(copy.folder))
+            == f"io_error: Cannot compare the copy in '{copy.folder}': the disk is full."
+        )
+    with monkeypatch.context() as patch:
+        patch.setattr("mendgraph.nodes.execute_tools.copies.copy_folders._remove", full)
+        assert (
+            error(delete_copy(copy.folder)) == f"io_error: Cannot remove the copy in '{copy.folder}': the disk is full."
+        )
+    assert (open_copy(copy.folder), delete_copy(copy.folder)) == (None, None)
+
+
+def test_a_copy_that_was_moved_is_made_anew(tmp_path: Path) -> None:
+    main = repository(tmp_path / "main")
+    copy = made(main, tmp_path / "one")
+    write(Path(copy.root), {"half-done": "x"})
+    (tmp_path / "one").rename(tmp_path / "two")
+    moved = made(main, tmp_path / "two")
+    assert (moved.root, tree(Path(moved.root)), patch_of(moved)) == (
+        str(tmp_path / "two/workspace"),
+        tree(Path(made(main, tmp_path / "three").root)),
+        b"",
+    )
+    write(Path(moved.root), {"half-done": "x"})
+    assert patch_of(made(main, tmp_path / "two")) != b""
+
+
+def test_what_is_no_copy_is_told(tmp_path: Path) -> None:
+    folder = str(tmp_path / "one")
+    assert (open_copy(folder), delete_copy(folder)) == (None, None)
+    assert error(compare_copy(folder)).startswith("not_found: ")
+    os.mkdir(folder)
+    assert error(compare_copy(folder)) == f"not_found: There is no finished copy of a workspace in '{folder}'."
+    assert delete_copy(folder) is None
+    write(tmp_path, {"file": "x"})
+    for found in (make_copy(folder, "", str(tmp_path / "file")), delete_copy(str(tmp_path / "file"))):
+        assert isinstance(found, ToolError)
+    assert tree(tmp_path) == {"file": (False, b"x")}
+
+
+def test_a_beginning_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    copy = made(write(tmp_path / "folder", {"a": "a"}), tmp_path / "one")
+    (tmp_path / "one/base.json").write_text("{")
+    assert error(compare_copy(copy.folder)).startswith("io_error: What the copy in ")
+
+
+def test_a_repository_that_is_gone_is_told(tmp_path: Path) -> None:
+    main = repository(tmp_path / "main")
+    copy = made(main, tmp_path / "one")
+    write(Path(copy.root), {"a.txt": "b"})
+    main.rename(tmp_path / "elsewhere")
+    assert error(compare_copy(copy.folder)).startswith("io_error: Git could not ")
+    assert delete_copy(copy.folder) is None
+
+
+def patch_of(copy: Copy) -> bytes:
+    patch = compare_copy(copy.folder)
+    assert isinstance(patch, bytes), patch
+    return patch
+
+
+def apply(patch: bytes, folder: str) -> None:
+    subprocess.run(["git", "apply", "--allow-empty", "-"], input=patch, cwd=folder, check=True, capture_output=True)
+
+
+NAMES = st.sampled_from(
+    [
+        "a",
+        "b",
+        "d",
+        "d/a",
+        "d/b",
+        "d/e/f",
+        "ä ö",
+        'quo"te',
+        "tab\t",
+        "new\nline",
+        "back\\slash",
+        " lead",
+        "-x",
+        "e/\udcff",
+    ]
+)
+CONTENTS = st.sampled_from(
+    [b"", b"a\n", b"a\nb\n", b"no newline", b"\r\n mixed\n\r", b"\0\1\2" * 50, "ä\n".encode(), b"line\n" * 30, b"-- \n"]
+)
+ENTRIES = st.tuples(st.sampled_from(["file", "file", "program", "link"]), CONTENTS)
+TREES = st.dictionaries(NAMES, ENTRIES, max_size=6)
+
+
+def fill(folder: Path, entries: dict[str, tuple[str, bytes]]) -> None:
+    """Make the folder hold these, as far as one does not stand in another's way, and nothing else."""
+    for above, folders, names in os.walk(folder, topdown=False):
+        for name in (*names, *folders):
+            path = Path(above, name)
+            if path.name == ".git" or ".git" in path.relative_to(folder).parts:
+                continue
+            path.rmdir() if stat.S_ISDIR(path.lstat().st_mode) else path.unlink()
+    for name, (kind, content) in entries.items():
+        path = folder / name
+        if any(other != name and (other.startswith(f"{name}/") or name.startswith(f"{other}/")) for other in entries):
+            path = folder / f"{name}.alone"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir() or path.exists():
+            continue
+        if kind == "link":
+            path.symlink_to(os.fsdecode(content.replace(b"\0", b"") or b"nowhere"))
+        else:
+            path.write_bytes(content)
+            path.chmod(0o755 if kind == "program" else 0o644)
+
+
+@settings(max_examples=12)
+@given(before=TREES, after=TREES, is_repository=st.booleans())
+def test_a_patch_makes_the_same_tree_of_another_copy(
+    before: dict[str, tuple[str, bytes]], after: dict[str, tuple[str, bytes]], is_repository: bool
+) -> None:
+    with memory_folder() as place:
+        main = place / "main"
+        main.mkdir()
+        fill(main, before)
+        if is_repository:
+            git(main, "init", "--quiet")
+            committed(main)
+        copy = made(main, place / "one")
+        assert tree(Path(copy.root)) == tree(main)
+        fill(Path(copy.root), after)
+        patch = patch_of(copy)
+        wanted: Tree = tree(Path(copy.root))
+        assert (patch == b"") == (wanted == tree(main))
+        apply(patch, str(main))
+        assert tree(main) == wanted
+
+
+def test_renames_are_told_as_such(tmp_path: Path) -> None:
+    copy = made(repository(tmp_path / "main", {"a": "line\n" * 20}), tmp_path / "one")
+    os.rename(f"{copy.root}/a", f"{copy.root}/b")
+    assert patch_of(copy) == b"diff --git a/a b/b\nsimilarity index 100%\nrename from a\nrename to b\n"
+
+
+def test_what_was_ignored_stays_out_and_what_was_tracked_stays_in(tmp_path: Path) -> None:
+    source = write(tmp_path / "main", {".gitignore": "old.log\nkept/\n", "old.log": "x", "kept/x": "x", "a": "a"})
+    copy = made(source, tmp_path / "one")
+    write(Path(copy.root), {".gitignore": "a\nnew.log\n", "old.log": "y", "kept/y": "y", "a": "b", "new.log": "z"})
+    assert [line for line in patch_of(copy).decode().splitlines() if line.startswith("diff")] == [
+        "diff --git a/.gitignore b/.gitignore",
+        "diff --git a/a b/a",
+    ]
+    main = repository(tmp_path / "repository", {".gitignore": "build/\n", "build/tracked": "x"})
+    copy = made(main, tmp_path / "two")
+    write(Path(copy.root), {"build/tracked": "y", "build/not": "z"})
+    assert patch_of(copy).count(b"diff --git") == 1
+    (Path(copy.root) / "build/tracked").unlink()
+    assert b"deleted file" in patch_of(copy)
+
+
+def test_nothing_in_the_workspace_decides_what_a_patch_says(tmp_path: Path) -> None:
+    copy = made(repository(tmp_path / "main"), tmp_path / "one")
+    root = Path(copy.root)
+    attributes = "* text eol=crlf diff=own filter=own working-tree-encoding=UTF-16 ident\n*.txt -diff binary\n"
+    write(root, {".gitattributes": attributes, "c.txt": "$Id$\r\nx\n", ".gitconfig": "[core]\n\tx = y\n"})
+    git(root, "init", "--quiet", "inner")
+    write(root, {"inner/d.txt": "d\n"})
+    patch = patch_of(copy)
+    assert b"+$Id$\r\n+x\n" in patch
+    assert b"diff --git a/inner/d.txt b/inner/d.txt" in patch
+    assert b"inner/.git" not in patch
+
+
+def test_a_changed_file_of_the_same_size_and_time_is_found(tmp_path: Path) -> None:
+    copy = made(write(tmp_path / "main", {"a": "1"}), tmp_path / "one")
+    path = Path(copy.root) / "a"
+    before = path.stat()
+    path.write_bytes(b"2")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert b"+2" in patch_of(copy)

@@ -1,0 +1,558 @@
+import ast
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mendgraph.nodes.execute_tools.edits import definitions
+from mendgraph.nodes.execute_tools.edits.definitions import (
+    Merged,
+    Refusal,
+    replace_definitions,
+)
+from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem
+
+CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
+
+
+class Piece(NamedTuple):
+    """One statement of a generated module, and another form of it with the same name."""
+
+    name: str
+    text: str
+    other: str
+
+
+def function(name: str, number: int) -> Piece:
+    head = f"def {name}(x):\n" if number % 2 else f"@deco\n# why\nasync def {name}(\n    x,\n):\n"
+    text = f'{head}    """Says {number}.\n\n    More.\n    """\n    y = """\nraw"""\n    return x + {number}\n'
+    return Piece(name, text, f"{head}    return {number} * x  # new\n")
+
+
+def assignment(name: str, number: int) -> Piece:
+    return Piece(name, f"{name} = [\n    {number},\n]\n", f"{name} = {number + 1}\n")
+
+
+def class_of(name: str, number: int) -> Piece:
+    lines = [
+        f"class {name}(Base):",
+        '    """Doc."""',
+        "",
+        "    size = 1",
+        "",
+        "    def get(self):",
+        "        return 1",
+        "",
+    ]
+    return Piece(name, "\n".join(lines), "\n".join(lines).replace("return 1", f"return {number + 2}"))
+
+
+NAMES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=6, unique=True)
+
+
+KINDS = st.sampled_from([function, assignment, class_of])
+
+
+GAPS = st.sampled_from(["", "\n", "\n\n\n", "# note\n", "\nprint('x')\n\n", "\nif x:\n    import y\n", "    \n"])
+
+
+@st.composite
+def modules(draw: st.DrawFn) -> tuple[list[str], list[Piece]]:
+    """The gaps of a module (one more than pieces), and its pieces."""
+    pieces = [draw(KINDS)(name, draw(st.integers(0, 9))) for name in draw(NAMES)]
+    return [draw(GAPS) for _ in range(len(pieces) + 1)], pieces
+
+
+def joined(gaps: list[str], texts: list[str]) -> str:
+    return gaps[0] + "".join(text + gap for text, gap in zip(texts, gaps[1:], strict=True))
+
+
+def written(text: str, newline: str, *, open_end: bool) -> str:
+    return (text.rstrip("\n") if open_end else text).replace("\n", newline)
+
+
+@given(modules(), st.sampled_from(["\n", "\r\n"]), st.booleans(), st.data())
+def test_only_what_the_block_names_changes(
+    module: tuple[list[str], list[Piece]], newline: str, open_end: bool, data: st.DataObject
+) -> None:
+    gaps, pieces = module
+    chosen = data.draw(st.sets(st.sampled_from(range(len(pieces))), min_size=1))
+    order = data.draw(st.permutations(sorted(chosen)))
+    texts = [piece.other if index in chosen else piece.text for index, piece in enumerate(pieces)]
+    source = written(joined(gaps, [piece.text for piece in pieces]), newline, open_end=open_end)
+    merged = replace_definitions(source, "\n".join(pieces[index].other for index in order))
+    assert isinstance(merged, Merged)
+    assert merged.text == written(joined(gaps, texts), newline, open_end=open_end)
+
+
+@given(modules(), st.sampled_from(["\n", "\r\n"]), st.booleans())
+def test_a_module_merged_into_itself_stays(module: tuple[list[str], list[Piece]], newline: str, open_end: bool) -> None:
+    source = written(joined(module[0], [piece.text for piece in module[1]]), newline, open_end=open_end)
+    expected = Refusal("The block is identical to what f.py already has, so nothing would change.", unchanged=True)
+    assert replace_definitions(source, source, "f.py") == expected
+
+
+@given(modules(), modules())
+def test_nothing_is_ever_dropped(one: tuple[list[str], list[Piece]], other: tuple[list[str], list[Piece]]) -> None:
+    source, block = (joined(gaps, [piece.text for piece in pieces]) for gaps, pieces in (one, other))
+    merged = replace_definitions(source, block)
+    if isinstance(merged, Merged):
+        mentioned = {piece.name for piece in other[1]}
+        assert [piece.name for piece in one[1] if piece.name not in mentioned and piece.text not in merged.text] == []
+        assert {piece.name for piece in one[1]} | mentioned <= top_level_names(merged.text)
+
+
+def top_level_names(text: str) -> set[str]:
+    targets = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    return targets | {getattr(node, "name", "") for node in ast.parse(text).body}
+
+
+@given(st.text(alphabet="ab =:()\"'#\n\r\t@,;", max_size=40), st.text(alphabet="ab =:()\"'#\n\r\t@,;", max_size=40))
+def test_no_text_makes_it_raise(source: str, block: str) -> None:
+    assert isinstance(replace_definitions(source, block), Merged | Refusal)
+
+
+@pytest.mark.parametrize(
+    ("source", "block", "merged"),
+    [
+        (CALC, "def add(a, b):\n    return a + b\n", Merged(CALC.replace("return a - b", "return a + b", 1), ("add",))),
+        (
+            CALC,
+            "\n    def add(a, b):\n        return a + b\n",
+            Merged(CALC.replace("return a - b", "return a + b", 1), ("add",)),
+        ),
+        (
+            CALC,
+            "import math\n\ndef sub(a, b):\n    return math.fsum([a, -b])\n\nprint(add(1, 2))\n",
+            Merged(
+                "import math\n\n\n" + CALC[:-6] + "math.fsum([a, -b])\n",
+                ("import math", "sub"),
+                ("line 6 `print(add(1, 2))`",),
+            ),
+        ),
+        (
+            "class A:\n    def f(self):\n        return 1\n",
+            '    import x\n    def f(self):\n        return """\n        raw\n  """\n',
+            Merged(
+                'import x\n\n\nclass A:\n    def f(self):\n        return """\n        raw\n  """\n',
+                ("import x", "A.f"),
+            ),
+        ),
+        ("# mine\n", "    def f():\n        return\n", Merged("# mine\n\ndef f():\n    return\n", ("f",))),
+        ("", "def f():\n    return\n", Merged("def f():\n    return\n", ("f",))),
+        ("x = 1", "def f(): return", Merged("x = 1\n\n\ndef f(): return", ("f",))),
+        ("x = 1\r\ny = 2", "y = 3", Merged("x = 1\r\ny = 3", ("y",))),
+        (
+            "class A:\n\tdef f(self):\n\t\treturn 1\n",
+            "def f(self):\n\treturn 2\n",
+            Merged("class A:\n\tdef f(self):\n\t\treturn 2\n", ("A.f",)),
+        ),
+    ],
+)
+def test_merging(source: str, block: str, merged: Merged) -> None:
+    assert replace_definitions(source, block) == merged
+
+
+def test_a_new_function_without_a_body_is_refused() -> None:
+    block = 'def mul(a, b):\n    """The product."""\n    # Your implementation here\n'
+    refusal = Refusal("The block leaves out the body of mul: send it whole.")
+    assert replace_definitions(CALC, block, task="Add a function mul to calc.py") == refusal
+    assert isinstance(replace_definitions(CALC, block, task="Add a stub of mul to calc.py"), Merged)
+    assert isinstance(replace_definitions(CALC, block, task="Add mul", path="calc.pyi"), Merged)
+    method = "class A:\n    def f(self):\n        pass\n"
+    old = "class A:\n    def g(self):\n        return 1\n"
+    assert replace_definitions(old, method, task="Add f") == Refusal(
+        "The block leaves out the body of A.f: send it whole."
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "block", "reason"),
+    [
+        (CALC, CALC, "The block is identical to what calc.py already has, so nothing would change."),
+        (
+            CALC,
+            "# nothing",
+            "The block holds no code. Give the new text of the functions, methods or classes that change.",
+        ),
+        (
+            CALC,
+            "def f(:\n",
+            "The block is not valid Python (line 1: invalid syntax). Send it again: complete, and nothing but code.",
+        ),
+        (
+            "def f(:\n",
+            "def f(): pass",
+            "calc.py is not valid Python (line 1: invalid syntax), so its definitions cannot be replaced by name.",
+        ),
+        (
+            CALC,
+            "print(add(1, 2))",
+            (
+                "Only functions, classes, imports and assignments to one name are merged, and the block changes none of"
+                " those in calc.py. Left aside: line 1 `print(add(1, 2))`. Use edit_file for such statements."
+            ),
+        ),
+        (
+            "class A:\n\tdef f(self):\n\t\treturn 1\n",
+            "def f(self):\n    if self:\n        return 2\n\treturn 3\n",
+            (
+                "The block is not valid Python (line 4: inconsistent use of tabs and spaces in indentation). Send it"
+                " again: complete, and nothing but code."
+            ),
+        ),
+    ],
+)
+def test_refusals(source: str, block: str, reason: str) -> None:
+    unchanged = reason.startswith("The block is identical")
+    assert replace_definitions(source, block, "calc.py") == Refusal(reason, unchanged)
+
+
+@pytest.mark.parametrize("terms", [900, 1500, 5000, 100_000])
+def test_deep_nesting_is_no_accident(terms: int) -> None:
+    merged = replace_definitions("x = " + "+".join("1" * terms), "x = " + "+".join("2" * terms))
+    assert isinstance(merged, Merged | Refusal)
+    assert "x = " not in str(merged) or terms == 900
+
+
+def test_a_result_that_would_not_parse_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(definitions, "parse", lambda _text: SyntaxProblem(3, "invalid syntax"))
+    assert replace_definitions("x = 1\n", "x = 2\n", "calc.py") == Refusal(
+        "With this block calc.py would not be valid Python (line 3: invalid syntax), so nothing was changed."
+    )
+
+
+SOURCE = '''\
+"""Shapes."""
+import math
+
+PI = 3  # rough
+
+
+# area of a circle
+def area(r):
+    return PI * r  # wrong
+
+
+try:
+    import fast
+except ImportError:
+    def fast():
+        return 0
+
+
+class Circle(Shape):
+    """A circle."""
+
+    sides: int = 0
+
+    def size(self):
+        return 1
+
+    def grow(self):
+        """Grow.
+
+        By one.
+        """
+        self.r += 1
+
+
+class Square(Shape):
+    def size(self):
+        return 2
+
+
+class Point:
+    """A point."""
+
+    pass
+
+
+class Empty: pass
+
+
+print(area(1))
+'''
+
+
+def merged(block: str, *, source: str = SOURCE, task: str = "") -> Merged:
+    found = replace_definitions(source, block, "f.py", task=task)
+    assert isinstance(found, Merged)
+    return found
+
+
+REPLACED = [
+    ("def area(r):\n    return PI * r**2\n", "    return PI * r  # wrong\n", "    return PI * r**2\n", ["area"]),
+    ("PI = math.pi", "PI = 3  # rough", "PI = math.pi", ["PI"]),
+    ('"""Forms."""', '"""Shapes."""', '"""Forms."""', ["the docstring"]),
+    ("def area(r):\n    return PI * r  # right\n", "# wrong", "# right", ["area"]),
+    ("class Circle:\n    sides = 1\n", "sides: int = 0", "sides: int = 1", ["Circle.sides"]),
+    (
+        "class Circle:\n    # other methods stay\n    def size(self):\n        return 3\n    ...\n",
+        "return 1",
+        "return 3",
+        ["Circle.size"],
+    ),
+    (
+        "def grow(self):\n    '''Grow.\n\n    A lot.\n    '''\n    self.r += 9\n",
+        '        """Grow.\n\n        By one.\n        """\n        self.r += 1\n',
+        "        '''Grow.\n\n        A lot.\n        '''\n        self.r += 9\n",
+        ["Circle.grow"],
+    ),
+    ("class Circle(Shape, Round):\n    sides: int = 0\n", "Circle(Shape)", "Circle(Shape, Round)", ["Circle"]),
+    (
+        "class Circle(Shape, Round):\n\n    # x\n    sides: int = 0\n",
+        "Circle(Shape)",
+        "Circle(Shape, Round)",
+        ["Circle"],
+    ),
+    (
+        "@final\nclass Square(Shape):\n    def size(self):\n        return 2\n",
+        "class Sq",
+        "@final\nclass Sq",
+        ["Square"],
+    ),
+    ("class Empty(Shape):\n    x = 1\n", "Empty: pass\n", "Empty(Shape):\n    x = 1\n", ["Empty"]),
+    ("class Point(Shape):\n    pass\n", "class Point:", "class Point(Shape):", ["Point"]),
+    (
+        'class Point:\n    """A place."""\n\n    x = 1\n',
+        '    """A point."""\n\n    pass\n',
+        '    """A place."""\n\n    x = 1\n',
+        ["Point"],
+    ),
+]
+
+
+ADDED = [
+    ("def new():\n    return 0\n", SOURCE, f"{SOURCE}\n\ndef new():\n    return 0\n", ["new"]),
+    (
+        "def area(r):\n    return PI * r  # wrong\ndef new(): return 0\n",
+        "wrong\n",
+        "wrong\n\n\ndef new(): return 0\n",
+        ["new"],
+    ),
+    ("TWO = 2\n\ndef area(r):\n    return PI * r\n", "# area of", "TWO = 2\n\n\n# area of", ["TWO"]),
+    (
+        "class Circle:\n    def size(self):\n        return 1\n    def cut(self): return 0\n",
+        "        return 1\n",
+        "        return 1\n\n    def cut(self): return 0\n",
+        ["Circle.cut"],
+    ),
+    (
+        "class Circle:\n    colour = 1\n",
+        "        self.r += 1\n",
+        "        self.r += 1\n\n    colour = 1\n",
+        ["Circle.colour"],
+    ),
+    ("class Point:\n    x = 1\n", "    pass\n", "    pass\n\n    x = 1\n", ["Point.x"]),
+    (
+        'class Square:\n    """Four."""\n',
+        "class Square(Shape):\n",
+        'class Square(Shape):\n    """Four."""\n\n',
+        ["Square.the docstring"],
+    ),
+    ("import os\nimport math\n", "import math\n", "import math\nimport os\n", ["import os"]),
+    (
+        "from __future__ import annotations\nfrom math import (\n    pi,\n)\n",
+        "import math\n",
+        "from __future__ import annotations\nimport math\nfrom math import (\n    pi,\n)\n",
+        ["from __future__ import annotations", "from math import ("],
+    ),
+]
+
+
+@pytest.mark.parametrize(("block", "old", "new", "changed"), REPLACED + ADDED)
+def test_what_has_a_namesake_replaces_it_and_what_is_new_is_added(
+    block: str, old: str, new: str, changed: list[str]
+) -> None:
+    assert merged(block) == Merged(SOURCE.replace(old, new), tuple(changed))
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        SOURCE,
+        "def area( r ):\n\n    return (PI * r)\n",
+        "class Circle:\n    pass\n",
+        "class Square:\n    def size(self):\n        return 2\n",
+        "class Point: pass\n",
+        "class Empty:\n    pass\n",
+        "import math\nprint(area(1))\n...\n",
+    ],
+)
+def test_equal_code_changes_nothing(block: str) -> None:
+    found = replace_definitions(SOURCE, block, "f.py")
+    assert isinstance(found, Refusal)
+    assert found.unchanged
+
+
+@pytest.mark.parametrize(
+    ("block", "refusal"),
+    [
+        (
+            "def area(r):\n    pass",
+            "The block leaves out part of area: line 1 gives area no body. Send area with its whole body.",
+        ),
+        (
+            "class Circle:\n    def grow(self):\n        # ... rest\n        return 1",
+            "The block leaves out part of Circle.grow: line 3 says `# ... rest`. Send Circle.grow with its whole body.",
+        ),
+        ("class area: x = 1", "area is a function in f.py and a class in the block; use edit_file for it."),
+        ("def Point(self): return 1", "Point is a class in f.py and a function in the block; use edit_file for it."),
+        ("def fast(): return 1", "fast is defined inside an `if` or `try` of f.py; use edit_file for it."),
+        ("def size(self): return 1", "2 classes have a method size (Circle, Square); give the class line too."),
+        ("def cut(self): return 1", "No class of f.py has a method cut; put it inside its class."),
+        ("PI = 4\nPI = 5", "f.py and the block define PI differently often; use edit_file for it."),
+        (
+            "class Circle(Round):\n    sides = 1",
+            "The block gives Circle another base class or decorator; use edit_file for its class line.",
+        ),
+        ("class Circle: sides = 1", "Write the class Circle over several lines, as it is in f.py."),
+    ],
+)
+def test_what_is_a_matter_of_opinion_is_refused(block: str, refusal: str) -> None:
+    assert replace_definitions(SOURCE, block, "f.py") == Refusal(refusal)
+
+
+def test_a_method_is_no_assignment_of_the_same_name() -> None:
+    found = merged("def grow(self):\n    return 3\n", source=SOURCE.replace("PI = 3", "grow = 3"))
+    assert found.changed == ("Circle.grow",)
+    assert "    def grow(self):\n        return 3\n" in found.text
+
+
+@pytest.mark.parametrize(
+    ("block", "changed"),
+    [
+        ("def size(shape):\n    return 4\n", ["size"]),
+        ("def size(self):\n    return 4\n", ["A.size"]),
+        ("def width(self):\n    return 4\n", ["width"]),
+    ],
+)
+def test_a_method_and_a_function_of_the_same_name_are_told_apart(block: str, changed: list[str]) -> None:
+    source = (
+        "class A:\n    def size(self):\n        return 1\n\ndef size(x):\n    return 2\n\ndef width(x):\n    return 3\n"
+    )
+    assert merged(block, source=source).changed == tuple(changed)
+
+
+def test_an_indented_function_is_a_method_only_where_a_class_has_it() -> None:
+    assert merged("    def grow():\n        return 1\n").changed == ("Circle.grow",)
+    assert merged("    def other():\n        return 1\n").changed == ("other",)
+
+
+def test_statements_without_a_name_are_left_aside_or_replaced_in_a_whole_text() -> None:
+    found = merged("def area(r):\n    return 1\n\nprint(area(2))\nclass Circle:\n    sides = 1\n    f(x)\n")
+    assert found.ignored == ("line 7 `f(x)`", "line 4 `print(area(2))`")
+    assert found.changed == ("area", "Circle.sides")
+    source = "import sys\n\nx = 1\nfor i in range(3):\n    print(i)\nprint(x)\n"
+    other = source.replace("range(3)", "range(4)")
+    assert merged(other, source=source) == Merged(other, ("line 4",))
+    left_out = (
+        "The block leaves out part of line 1: line 1 gives the statement no body. Send line 1 with its whole body."
+    )
+    loop = "for i in range(3):\n    print(i)\n"
+    assert replace_definitions(loop, "for i in range(4):\n    pass\n") == Refusal(left_out)
+
+
+@pytest.mark.parametrize(
+    ("block", "changed"),
+    [
+        ("sides = 4\n", ("Circle.sides",)),
+        ("    sides = 4\n", ("Circle.sides",)),
+        ("sides = 4\n\n\ndef area(r):\n    return 0\n", ("sides", "area")),
+        ("    PI = 4\n", ("PI",)),
+        ("depth = 4\n", ("depth",)),
+    ],
+)
+def test_a_lone_assignment_is_an_attribute_where_one_class_has_it(block: str, changed: tuple[str, ...]) -> None:
+    assert set(merged(block).changed) == set(changed)
+
+
+def test_an_attribute_of_several_classes_needs_the_class_line() -> None:
+    source = "class A:\n    x = 2\n\nclass B:\n    x = 3\n"
+    refusal = Refusal("2 classes have an attribute x (A, B); give the class line too.")
+    assert replace_definitions(source, "x = 1\n") == refusal
+
+
+def test_a_new_method_goes_to_the_class_that_the_request_names_or_to_the_only_one() -> None:
+    block = "def cut(self):\n    return 1\n"
+    assert merged(block, task="Add cut to Circle").changed == ("Circle.cut",)
+    assert merged(block, source="class A:\n    x = 1\n").changed == ("A.cut",)
+    assert isinstance(replace_definitions(SOURCE, block, task="Circle and Square"), Refusal)
+
+
+def test_an_example_with_its_values_is_left_aside() -> None:
+    block = "def area(r):\n    return 1\n\nr = 2\nresult = area(r)\nprint(result)\nused = 1\ndef f(): return used\n"
+    found = merged(block)
+    assert found.ignored == ("line 4 `r = 2`", "line 5 `result = area(r)`", "line 6 `print(result)`")
+    assert found.changed == ("area", "used", "f")
+
+
+def test_a_statement_that_uses_what_is_deleted_goes_from_a_whole_text() -> None:
+    source = "def f(): return 1\n\n\ndef g(): return 2\n\n\nprint(f())\nprint(g())\n"
+    block = "def g(): return 2\n\n\nprint(g())\n"
+    found = merged(block, source=source, task="Remove f.")
+    assert found == Merged(block, ("line 7",), deleted=("f",))
+    found = merged(block.replace("print(g())", "print(1, g())\nprint(2)"), source=source, task="Remove f.")
+    assert found.text == block.replace("print(g())", "print(1, g())\nprint(2)")
+
+
+@pytest.mark.parametrize(
+    ("old", "block", "new"),
+    [
+        ("a = 1\nb = 2", "c = 1\nb = 1\na = 1", "a = 1\nc = 1\nb = 1"),
+        ("a = 1\na = 2", "a = 3\na = 4", "a = 3\na = 4"),
+        ("a = 1\na = 2", "a = 3", None),
+        ("a = 1\na = 2", "a = 2", None),
+        ("a = 1", "a = 1\na = 2", "a = 2"),
+        ("a = 1", "a = 1\na = 1", None),
+        ("a = 1", "a = 2\na = 3", None),
+        ("def f(): return 1", "def f():\n    return (1)\n", None),
+        ("def f():\n    # why\n    return 1\n", "def f(): return 1", None),
+        ("def f(): return 1", "def f():\n    # why\n    return 1\n", "def f():\n    # why\n    return 1"),
+        ("@a\ndef f(): return 1", "def f(): return 1", None),
+        ("@a\ndef f(): return 1", "@b\ndef f(): return 1", "@b\ndef f(): return 1"),
+        ("@a\ndef f(): return 1", "def f(): return 2", "@a\ndef f(): return 2"),
+        ("x: list[int] = [1]", "x = [2]  # x", "x: list[int] = [2]  # x"),
+    ],
+)
+def test_which_unit_stands_for_which(old: str, block: str, new: str | None) -> None:
+    found = replace_definitions(old, block)
+    assert (found.text if isinstance(found, Merged) else None) == new
+
+
+@pytest.mark.parametrize(
+    ("source", "block", "text"),
+    [
+        ("import a\n", "import a as b", "import a\nimport a as b\n"),
+        ("import a\n", "import a, b", "import a\nimport b\n"),
+        ("from a import b\n", "from a import b, c as d", "from a import b\nfrom a import c as d\n"),
+        ("from a import b\n", "from .a import b", "from a import b\nfrom .a import b\n"),
+        ("def f():\n    import a\n", "import a", "import a\n\n\ndef f():\n    import a\n"),
+        ('"""Doc."""\n\nx = 1\n', "import a", '"""Doc."""\n\nimport a\n\nx = 1\n'),
+        ("# licence\nx = 1\n", "import a", "# licence\nimport a\n\nx = 1\n"),
+        (
+            "import a\nx = 1\nimport b\ndef f(): pass\nimport c\n",
+            "import d",
+            "import a\nx = 1\nimport b\nimport d\ndef f(): pass\nimport c\n",
+        ),
+        (
+            "x = 1\n\n\nif __name__ == 'x':\n    f()\n",
+            "def f(): return 1",
+            "x = 1\n\n\ndef f(): return 1\n\n\nif __name__ == 'x':\n    f()\n",
+        ),
+        ("# mine\r\n", "import x\nf()\n", "# mine\r\n\r\nimport x\r\nf()\r\n"),
+    ],
+)
+def test_where_imports_and_new_definitions_go(source: str, block: str, text: str) -> None:
+    assert merged(block, source=source).text == text
+
+
+def test_comments_that_stand_for_code_are_not_added_and_a_moved_first_line_keeps_its_body() -> None:
+    block = "# ... existing code\ndef n():\n    return 0\n    # rest of the code"
+    assert merged(block).text == f"{SOURCE}\n\ndef n():\n    return 0\n"
+    block = "def size(self):\n        # now\n        return 2\n"
+    source = SOURCE.partition("class Square")[0]
+    assert merged(block, source=source).text == source.replace(
+        "        return 1\n", "        # now\n        return 2\n"
+    )

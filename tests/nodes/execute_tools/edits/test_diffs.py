@@ -1,0 +1,228 @@
+import difflib
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mendgraph.nodes.execute_tools.secrets.redact import MARK
+from mendgraph.nodes.execute_tools.edits.diffs import (
+    MAX_DIFF_CHARACTERS,
+    MAX_DIFF_LINES,
+    MAX_OUTLINE_CHARACTERS,
+    MAX_OUTLINE_LINES,
+    outline,
+    unified_diff,
+)
+from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS
+
+LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "d\n"]), max_size=30)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "diff"),
+    [
+        ("a\n", "a\n", ""),
+        ("a\r\nb\r\n", "a\nb\n", ""),
+        (None, "a\nb\n", "--- /dev/null\n+++ b/f.py\n@@ -0,0 +1,2 @@\n+a\n+b\n"),
+        ("a\nb\n", "", "--- a/f.py\n+++ b/f.py\n@@ -1,2 +0,0 @@\n-a\n-b\n"),
+        ("a", "a\n", "--- a/f.py\n+++ b/f.py\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n"),
+        (
+            "".join(f"{n}\n" for n in range(100)),
+            "".join("new\n" if n == 50 else f"{n}\n" for n in range(100)),
+            "--- a/f.py\n+++ b/f.py\n@@ -48,7 +48,7 @@\n 47\n 48\n 49\n-50\n+new\n 51\n 52\n 53\n",
+        ),
+        ("x\x0cy\u2028z\n", "x\n", "--- a/f.py\n+++ b/f.py\n@@ -1 +1 @@\n-x\x0cy\u2028z\n+x\n"),
+    ],
+)
+def test_diff(before: str | None, after: str, diff: str) -> None:
+    assert unified_diff("f.py", before, after) == diff
+
+
+@given(LINES, LINES)
+def test_the_hunks_turn_one_text_into_the_other(before: list[str], after: list[str]) -> None:
+    diff = unified_diff("f.py", "".join(before), "".join(after))
+    assert (diff == "") is (before == after)
+    assert applied(before, diff) == after
+
+
+def applied(before: list[str], diff: str) -> list[str]:
+    """What `patch` would make of a diff, which fails where a line is not at its place."""
+    result, used = [], 0
+    for line in diff.splitlines(keepends=True)[2:]:
+        if line.startswith("@@"):
+            start, _, length = line.split()[1][1:].partition(",")
+            first = int(start) - (0 if length == "0" else 1)
+            result += before[used:first]
+            used = first
+            continue
+        if line[0] in " -":
+            assert before[used] == line[1:]
+            used += 1
+        if line[0] in " +":
+            result.append(line[1:])
+    return result + before[used:]
+
+
+KEY_FILE = f'KEY = """{BLOCKS[0]}"""\nlimit = 10\n'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "body"),
+    [
+        ("10", "20", f'@@ -3,4 +3,4 @@\n {MARK}\n {MARK}\n {MARK}"""\n-limit = 10\n+limit = 20\n'),
+        (
+            BASE64[::-1],
+            BASE64[1::-1] + BASE64,
+            f'@@ -1,6 +1,6 @@\n KEY = """{MARK}\n {MARK}\n-{MARK}\n+{MARK}\n {MARK}\n {MARK}"""\n limit = 10\n',
+        ),
+        (
+            BLOCKS[0][:10],
+            "",
+            f'@@ -1,4 +1,4 @@\n-KEY = """{MARK}\n+KEY = """{BLOCKS[0][10:31]}\n {MARK}\n {MARK}\n {MARK}\n',
+        ),
+    ],
+    ids=["below the key", "in the key", "its first line"],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("undone", [False, True])
+def test_the_lines_of_a_private_key_are_marks(old: str, new: str, body: str, end: str, undone: bool) -> None:
+    before, after = KEY_FILE, KEY_FILE.replace(old, new, 1)
+    if undone:
+        before, after, body = after, before, turned(body)
+    head = "--- a/f.py\n+++ b/f.py\n"
+    assert unified_diff("f.py", before.replace("\n", end), after.replace("\n", end)) == head + body
+
+
+def turned(body: str) -> str:
+    """The hunk that undoes one in which a single line is replaced."""
+    lines = body.splitlines(keepends=True)
+    at = next(index for index, line in enumerate(lines) if line[0] == "-")
+    lines[at : at + 2] = ["-" + lines[at + 1][1:], "+" + lines[at][1:]]
+    return "".join(lines)
+
+
+@given(st.integers(0, 6), st.integers(0, 6), st.sampled_from(["", "x = 1\n", BLOCKS[1] + "\n"]))
+def test_no_diff_shows_a_part_of_a_key(first: int, last: int, new: str) -> None:
+    lines = KEY_FILE.splitlines(keepends=True)
+    after = "".join([*lines[:first], new, *lines[max(first, last) :]])
+    diff = unified_diff("f.py", KEY_FILE, after)
+    parts = [line[at : at + 14] for line in (BASE64, BASE64[::-1]) for at in range(len(line) - 13)]
+    assert not [part for part in parts if part in diff]
+
+
+def test_a_long_diff_is_cut_and_says_so() -> None:
+    diff = unified_diff("f.py", None, "".join(f"{n}\n" for n in range(1000)))
+    assert diff.splitlines()[-2:] == ["+196", "[... 803 more lines of this diff]"]
+    assert len(diff.splitlines()) == MAX_DIFF_LINES + 1
+
+
+def test_a_wide_diff_is_cut_and_says_so() -> None:
+    diff = unified_diff("f.py", "x" * 30_000, "y")
+    assert diff == "--- a/f.py\n+++ b/f.py\n@@ -1 +1 @@\n[... 2 more lines of this diff]\n"
+    assert len(diff) < MAX_DIFF_CHARACTERS
+
+
+def test_very_long_changes_are_not_compared_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(difflib, "SequenceMatcher")
+    before = "".join(f"{n}\n" for n in range(3000))
+    diff = unified_diff("f.py", f"same\n{before}", f"same\n{before[:-5]}x\n".replace("\n1\n", "\nx\n"))
+    assert diff.startswith("--- a/f.py\n+++ b/f.py\n@@ -1,3001 +1,3001 @@\n-same\n-0\n-1\n")
+
+
+CODE = '''"""About class things:
+not a definition
+"""
+
+class Calc(Base):
+    x = 1
+
+    async def add(self, a, b):
+        return a
+
+
+def  sub(
+    a, b):
+    return a
+'''
+
+
+GUIDE = """# Guide
+#not a heading
+## Install
+
+```sh
+# a comment
+make
+```
+
+Text
+# Use
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "expected"),
+    [
+        (
+            "a.py",
+            CODE,
+            (
+                "It has 14 lines now, with these definitions:\n5: class Calc(Base):\n"
+                "8:     async def add(self, a, b):\n12: def  sub("
+            ),
+        ),
+        ("src/A.PYI", "def f(: broken\r\n", "It has 1 line now, with these definitions:\n1: def f(: broken"),
+        ("README.md", GUIDE, "It has 11 lines now, with these headings:\n1: # Guide\n3: ## Install\n11: # Use"),
+        (
+            "pyproject.toml",
+            "x = 1\n[a] # one\n\n[[b.c]]\ny = [1]\n",
+            "It has 5 lines now, with these sections:\n2: [a] # one\n4: [[b.c]]",
+        ),
+        ("a.py", "\nx = 1\n", "It has 2 lines now, beginning with:\n2: x = 1"),
+        (
+            "Makefile",
+            "# all\n\nall:\n\tmake it",
+            "It has 4 lines now, beginning with:\n1: # all\n3: all:\n4: \tmake it",
+        ),
+        ("a.py", "", "It is empty now."),
+        ("a", "\n \n", "It is empty now."),
+    ],
+)
+def test_outlines(path: str, text: str, expected: str) -> None:
+    assert outline(path, text) == expected
+
+
+def test_many_definitions_are_shown_by_the_outer_ones() -> None:
+    classes = "".join(f"class C{number}:\n    def f(self): ...\n" for number in range(MAX_OUTLINE_LINES - 1))
+    shown = outline("a.py", classes).split("\n")
+    assert shown[1:] == [f"{2 * number + 1}: class C{number}:" for number in range(MAX_OUTLINE_LINES - 1)]
+    methods = "class C:\n" + "".join(f"    def f{number}(self): ...\n" for number in range(MAX_OUTLINE_LINES + 5))
+    assert outline("a.py", methods).split("\n")[1:] == ["1: class C:"]
+
+
+def test_what_is_left_out_is_counted() -> None:
+    code = "".join(f"def f{number}(): ...\n" for number in range(MAX_OUTLINE_LINES + 5))
+    shown = outline("a.py", code).split("\n")
+    assert (len(shown), shown[-2:]) == (MAX_OUTLINE_LINES + 2, [f"{MAX_OUTLINE_LINES}: def f19(): ...", "and 5 more"])
+
+
+def test_indented_definitions_alone_are_shown_too() -> None:
+    code = "".join(f"    def f{number}(): ...\n" for number in range(MAX_OUTLINE_LINES + 1))
+    assert outline("a.py", code).split("\n")[-1] == "and 1 more"
+
+
+def test_a_long_line_ends_between_words() -> None:
+    assert outline("a.txt", "word " * 100).split("\n")[1:] == ["1: " + "word " * 20 + " [...]"]
+
+
+def test_no_part_of_a_key_is_shown() -> None:
+    body = "MIIEpAIBAAKCAQEA7bq3vXo1cF8kZr0d\n" * 3
+    key = f"name\n-----BEGIN RSA PRIVATE KEY-----\n{body}-----END RSA PRIVATE KEY-----\n"
+    assert "MIIE" not in outline("a.txt", key)
+    assert MARK in outline("a.txt", key)
+
+
+@given(st.sampled_from(["a.py", "a.md", "a.toml", "a"]), st.text(max_size=3_000))
+def test_an_outline_is_bounded(path: str, text: str) -> None:
+    shown = outline(path, text).split("\n")
+    assert len(shown) <= MAX_OUTLINE_LINES + 2
+    assert all(len(line) <= MAX_OUTLINE_CHARACTERS + 20 for line in shown[1:])

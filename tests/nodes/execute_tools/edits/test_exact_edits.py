@@ -1,0 +1,288 @@
+import re
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mendgraph.nodes.execute_tools.secrets.redact import MARK
+from mendgraph.nodes.execute_tools.edits.exact_edits import (
+    MAX_REGION_CHARACTERS,
+    MAX_REGIONS,
+    Match,
+    Region,
+    Replacement,
+    Spot,
+    Tier,
+    find_loosely,
+    find_spots,
+    nearest_regions,
+    replace_spots,
+    replace_text,
+)
+from mendgraph.nodes.execute_tools.files.text_files import to_unix
+from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS
+
+TEXTS = st.lists(st.sampled_from(["a", "b", "\n", "\r\n"]), max_size=30).map("".join)
+
+
+WORDS = st.text(alphabet="ab\n", min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "spots"),
+    [
+        ("abc", "b", [Spot(1, 2, 1)]),
+        ("a\nb\na\n", "a\n", [Spot(0, 2, 1), Spot(4, 6, 3)]),
+        ("aaa", "aa", [Spot(0, 2, 1), Spot(1, 3, 1)]),
+        ("a\r\nb\r\nc", "a\nb", [Spot(0, 4, 1)]),
+        ("a\r\nb\r\nc", "\nc", [Spot(4, 7, 2)]),
+        ("a\nb", "a\r\nb", [Spot(0, 3, 1)]),
+        ("a\r\nb\nc\r\nd", "b\nc\n", [Spot(3, 8, 2)]),
+        ("abc", "", []),
+        ("abc", "x", []),
+        ("a\u2028b", "b", [Spot(2, 3, 1)]),
+    ],
+)
+def test_find(text: str, wanted: str, spots: list[Spot]) -> None:
+    assert list(find_spots(text, wanted)) == spots
+
+
+def test_spots_to_replace_do_not_overlap() -> None:
+    assert list(find_spots("aaaa", "aa", overlapping=False)) == [Spot(0, 2, 1), Spot(2, 4, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "replacement", "result"),
+    [
+        ("a\r\nb\r\n", "a\nb", "x\ny\nz", "x\r\ny\r\nz\r\n"),
+        ("a\r\nb\r\n", "b", "x\ny", "a\r\nx\r\ny\r\n"),
+        ("a\nb\r\nc\r\n", "a\n", "x\ny\n", "x\ny\nb\r\nc\r\n"),
+        ("a\nb", "b", "x\r\ny", "a\nx\ny"),
+        ("aXbX", "X", "", "ab"),
+    ],
+)
+def test_replace(text: str, wanted: str, replacement: str, result: str) -> None:
+    assert replace_spots(text, find_spots(text, wanted, overlapping=False), replacement) == result
+
+
+@given(TEXTS, WORDS)
+def test_every_spot_shows_what_was_wanted_at_its_line(text: str, wanted: str) -> None:
+    for spot in find_spots(text, wanted):
+        assert to_unix(text[spot.start : spot.end]) == wanted
+        assert spot.line == text[: spot.start].count("\n") + 1
+
+
+@given(TEXTS, WORDS, WORDS)
+def test_all_but_the_spots_is_kept_to_the_letter(text: str, wanted: str, replacement: str) -> None:
+    spots = list(find_spots(text, wanted, overlapping=False))
+    edges = [0, *(edge for spot in spots for edge in spot[:2]), len(text)]
+    kept = [text[edges[index] : edges[index + 1]] for index in range(0, len(edges), 2)]
+    result = replace_spots(text, spots, replacement)
+    position = 0
+    for piece in kept:
+        position = result.index(piece, position) + len(piece)
+    assert to_unix(result) == to_unix(text).replace(wanted, replacement)
+
+
+CODE = "def add(a, b):\r\n    return a - b\r\n\r\n\r\ndef sub(a, b):\r\n    return a + b\r\n"
+
+
+def places(text: str, wanted: str) -> list[tuple[int, int, str]]:
+    return [(region.first, region.last, region.text) for region in nearest_regions(text, wanted)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "best"),
+    [
+        ("def add(a,b):\n  return a-b\n", (1, 2, "def add(a, b):\n    return a - b")),
+        ("return a  +  b", (6, 6, "    return a + b")),
+        ("def sub(x, y):", (5, 5, "def sub(a, b):")),
+    ],
+)
+def test_the_nearest_lines_come_first_and_as_they_are(wanted: str, best: tuple[int, int, str]) -> None:
+    assert places(CODE, wanted)[0] == best
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("", "x = 1"), (CODE, "\n \n"), (CODE, "import zlib, turtle")])
+def test_nothing_near_gives_nothing(text: str, wanted: str) -> None:
+    assert nearest_regions(text, wanted) == ()
+
+
+def test_regions_are_few_and_apart() -> None:
+    text = "".join(f"value_{index} = compute({index})\n" for index in range(10_000))
+    regions = nearest_regions(text, "value_77 = compute(78)\nvalue_78 = compute(79)")
+    assert len(regions) == MAX_REGIONS
+    assert all(one.last < other.first or other.last < one.first for one in regions for other in regions if one != other)
+
+
+def test_a_long_line_is_cut() -> None:
+    shown = "xyz " * (MAX_REGION_CHARACTERS // 4)
+    assert nearest_regions("xyz " * 1250, "xyz " * 75) == (Region(1, 1, shown, 100.0),)
+
+
+def test_the_lines_of_a_private_key_are_marks() -> None:
+    lines = f'KEY = """{BLOCKS[0]}"""\r\nlimit = 10\r\n'
+    [region] = nearest_regions(lines, f"{BASE64[:-3]}x\n{BASE64[::-1]}")
+    assert (region.first, region.last, region.text) == (2, 3, f"{MARK}\n{MARK}")
+    [below] = nearest_regions(lines, f"{BASE64[:20]}x==\n-----END\nlimit = 9\n")
+    assert (below.first, below.last, below.text) == (4, 6, f'{MARK}\n{MARK}"""\nlimit = 10')
+
+
+CLASS = "class A:\n    def f(self):\n        return 1\n\n    def g(self):\n        return 2\n"
+
+
+BLANKS, INDENT = Tier.TRAILING_BLANKS, Tier.INDENTATION
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "replacement", "tier", "result"),
+    [
+        ("a\nb\nc\n", "a  \nb", "x\ny", BLANKS, "x\ny\nc\n"),
+        ("a \t\r\nb\r\nc", "a\nb\n", "x\n", BLANKS, "x\r\nc"),
+        ("f(a)\nf(b)  \ng", "(b)\ng", "(c)\ng", BLANKS, "f(a)\nf(c)\ng"),
+        ("a  \nb", "a \n", "x\n", BLANKS, "x\nb"),
+        ("a  \nb", "a\nb \n", "x\ny\n", BLANKS, "x\ny"),
+        ("a\nb", "b\n", "y\nz\n", BLANKS, "a\ny\nz"),
+        ("a\nb", "b\n", "", BLANKS, "a\n"),
+        ("f()\nfa()\n", "f()   ", "g()", BLANKS, "g()\nfa()\n"),
+        ("a\n    b\n", "a \n    ", "x\n    ", BLANKS, "x\n    b\n"),
+        (
+            CLASS,
+            "def f(self):\n    return 1\n",
+            "def f(self):\n    x = 3\n\n    return x\n",
+            INDENT,
+            CLASS.replace("return 1", "x = 3\n\n        return x"),
+        ),
+        (
+            CLASS,
+            "        def g(self):\n            return 2",
+            "        def g(self):\n            return 3",
+            INDENT,
+            CLASS.replace("return 2", "return 3"),
+        ),
+        (
+            CLASS.replace("    ", "\t").replace("\n", "\r\n"),
+            "def g(self):\n\treturn 2\n",
+            "def g(self):\n\treturn 3\n",
+            INDENT,
+            CLASS.replace("    ", "\t").replace("\n", "\r\n").replace("2", "3"),
+        ),
+        ("  a\n    b  \nc", "a \n  b", "x", INDENT, "  x\nc"),
+    ],
+)
+def test_one_place(text: str, wanted: str, replacement: str, tier: Tier, result: str) -> None:
+    assert list(find_spots(text, wanted)) == []
+    found = find_loosely(text, wanted, replacement)
+    assert found is not None
+    assert (found.tier, len(found.spots)) == (tier, 1)
+    assert replace_spots(text, found.spots, found.replacement) == result
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "replacement"),
+    [
+        ("a\n", "", "x"),
+        ("a\n\n", " \n", "x"),
+        ("a\n", "b \n", "x"),
+        ("ab\n", "a ", "x"),
+        (CLASS, "  def g(self):\n     return 2", "x"),
+        (CLASS, "\tdef g(self):\n\t\treturn 2", "x"),
+        ("a = [1, 2]\n", "a = [1,2]", "x"),
+        ("a\n  b\n", "   a\n     b", "  less indented"),
+        ("a\n", "\ta", "x\n\ty"),
+    ],
+)
+def test_nowhere(text: str, wanted: str, replacement: str) -> None:
+    assert find_loosely(text, wanted, replacement) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "found"),
+    [
+        ("a \nb\na\t\nb\n", "a\nb  ", Match(BLANKS, (Spot(0, 4, 1), Spot(5, 9, 3)), "x")),
+        ("  a\n    a\n", "      a", Match(INDENT, (Spot(0, 3, 1), Spot(4, 9, 2)), "x")),
+    ],
+)
+def test_several_places_of_one_tier_are_all_told(text: str, wanted: str, found: Match) -> None:
+    replacement = "x" if found.tier is BLANKS else "    x"
+    assert find_loosely(text, wanted, replacement) == found
+
+
+def test_a_block_that_is_repeated_very_often_is_compared_a_bounded_number_of_times() -> None:
+    text = "    f()\n" * 100_000
+    found = find_loosely(text, "f()\n" * 50_000, "x\n")
+    assert found is not None
+    assert len(found.spots) > 1
+
+
+LINES = st.lists(st.sampled_from(["a", "b", "  a", "    b", "a  ", "b\t", "", "  ", "    "]), max_size=8)
+
+
+TIER_TEXTS = st.builds(
+    lambda lines, newline, end: newline.join(lines) + end,
+    LINES,
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(["", "\n"]),
+)
+
+
+WANTED = st.builds(lambda lines, end: "\n".join(lines) + end, LINES, st.sampled_from(["", "\n"]))
+
+
+NEW = st.sampled_from(["N", "  N\n    N", "N\n", "", "\n  N\n"])
+
+
+def without_blanks(text: str) -> str:
+    return re.sub(r"[ \t\r]+(?=\n|\Z)", "", text)
+
+
+@given(TIER_TEXTS, WANTED, NEW)
+def test_an_exact_text_that_is_unique_is_always_what_is_replaced(text: str, wanted: str, new: str) -> None:
+    spots = list(find_spots(text, wanted))
+    edited = replace_text(text, "a", wanted, new, replace_all=False)
+    if len(spots) == 1 and isinstance(edited, Replacement):
+        assert edited.tier is Tier.EXACT
+        assert edited.text == replace_spots(text, spots, new)
+    elif spots:
+        assert not isinstance(edited, Replacement)
+
+
+@given(TIER_TEXTS, WANTED, NEW)
+def test_nothing_is_edited_where_two_places_match_and_all_around_one_is_kept(text: str, wanted: str, new: str) -> None:
+    found = find_loosely(text, wanted, new)
+    edited = replace_text(text, "a", wanted, new, replace_all=False)
+    if not isinstance(edited, Replacement) or edited.tier is Tier.EXACT:
+        return
+    assert found is not None
+    [spot] = found.spots
+    assert edited.text.startswith(text[: spot.start])
+    assert edited.text.endswith(text[spot.end :])
+    there, sought = without_blanks(to_unix(text[spot.start : spot.end])), without_blanks(wanted)
+    if found.tier is Tier.TRAILING_BLANKS:
+        assert there.rstrip("\n") == sought.rstrip("\n")
+        assert without_blanks(to_unix(text)).count(sought.rstrip("\n")) >= 1
+    else:
+        assert [line.strip() for line in there.split("\n")][: len(sought.rstrip("\n").split("\n"))] == [
+            line.strip() for line in sought.rstrip("\n").split("\n")
+        ]
+
+
+@given(LINES, st.sampled_from([2, 4]), st.sampled_from(["", "x\n", "  x\n"]))
+def test_a_block_that_was_moved_is_found_again(lines: list[str], by: int, around: str) -> None:
+    block = "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
+    moved = "".join(f"{' ' * by}{line}\n" if line else "\n" for line in block[:-1].split("\n"))
+    text = f"{around}{moved}{around}"
+    found = find_loosely(text, block, block)
+    if block.strip() and not list(find_spots(text, block)) and found is not None and len(found.spots) == 1:
+        assert found.tier is Tier.TRAILING_BLANKS or replace_spots(text, found.spots, found.replacement) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "starts"),
+    [("ab\nab\nabc\n", "b ", [1, 4]), ("ab \nab", "ab\t", [0, 4]), ("ab\n", "ab\n\r", [0]), ("ab", "ab\n\r", [])],
+)
+def test_blanks_at_the_end_of_what_is_wanted_ask_for_the_end_of_a_line(
+    text: str, wanted: str, starts: list[int]
+) -> None:
+    found = find_loosely(text, wanted, "x")
+
+    assert [spot.start for spot in (found.spots if found else ())] == starts

@@ -1,0 +1,555 @@
+import difflib
+from collections.abc import Sequence
+from textwrap import dedent
+
+import pytest
+from hypothesis import example, given, settings, strategies as st
+
+from mendgraph.nodes.execute_tools.edits.patches import (
+    LISTED_PLACES,
+    AddedFile,
+    DeletedFile,
+    FilePatch,
+    Hunk,
+    Patched,
+    PatchError,
+    PatchLine,
+    UpdatedFile,
+    _File,
+    _scopes,
+    _united,
+    apply_hunks,
+    parse_patch,
+    patched_paths,
+)
+
+
+def patch(body: str) -> str:
+    return f"*** Begin Patch\n{dedent(body)}*** End Patch"
+
+
+def hunk(*lines: str, headers: tuple[str, ...] = (), ends_file: bool = False, line: int = 3) -> Hunk:
+    return Hunk(headers, tuple(PatchLine(each[0], each[1:]) for each in lines), ends_file, line)
+
+
+def updated(*hunks: Hunk, path: str = "a.py", target: str = "", line: int = 2) -> UpdatedFile:
+    return UpdatedFile(path, target, hunks, line)
+
+
+WHOLE = """\
+*** Begin Patch
+*** Add File: hello.txt
++Hello
++
++world
+*** Update File: src/app.py
+*** Move to: src/main.py
+@@ class A:
+@@     def greet():
+ first
+-print("Hi")
++print("Hello")
+
+ last
+@@
+-x
+*** End of File
+*** Delete File: obsolete.txt
+*** End Patch
+"""
+
+
+WHOLE_PARSED: tuple[FilePatch, ...] = (
+    AddedFile("hello.txt", "Hello\n\nworld\n", 2),
+    UpdatedFile(
+        "src/app.py",
+        "src/main.py",
+        (
+            hunk(
+                " first",
+                '-print("Hi")',
+                '+print("Hello")',
+                " ",
+                " last",
+                headers=("class A:", "    def greet():"),
+                line=8,
+            ),
+            hunk("-x", ends_file=True, line=15),
+        ),
+        6,
+    ),
+    DeletedFile("obsolete.txt", 18),
+)
+
+
+def test_a_patch_with_everything() -> None:
+    assert parse_patch(WHOLE) == WHOLE_PARSED
+
+
+BODIES: list[tuple[str, tuple[FilePatch, ...]]] = [
+    # no first "@@"; Source: codex
+    ("*** Update File: a.py\n-x\n", (updated(hunk("-x")),)),
+    ("*** Update File: a.py\n\n@@\n-x\n", (updated(hunk("-x", line=4)),)),
+    # an empty line is an empty context line, but not before a marker or the end
+    ("*** Update File: a.py\n@@\n-x\n\n+y\n\n", (updated(hunk("-x", " ", "+y")),)),
+    (
+        "*** Update File: a.py\n@@\n-x\n\n@@\n\n-y\n\n*** Delete File: b\n",
+        (updated(hunk("-x"), hunk(" ", "-y", line=6)), DeletedFile("b", 10)),
+    ),
+    ("*** Update File: a.py\n-x\n\n*** End of File\n", (updated(hunk("-x", ends_file=True)),)),
+    # what looks like a marker, but is a line of the file
+    (
+        "*** Update File: a.py\n *** End Patch\n-*** Add File: x\n+@@ y\n",
+        (updated(hunk(" *** End Patch", "-*** Add File: x", "+@@ y")),),
+    ),
+    ("*** Add File: a.py\n+*** End Patch\n", (AddedFile("a.py", "*** End Patch\n", 2),)),
+    # line numbers of other diffs
+    (
+        "*** Update File: a.py\n@@ -1,3 +1,4 @@ def f():\n-x\n@@ -9 +10 @@\n-y\n",
+        (updated(hunk("-x", headers=("def f():",)), hunk("-y", line=5)),),
+    ),
+    # a move alone, an empty file, spaces around markers
+    ("*** Update File: a.py\n*** Move to: b.py\n", (updated(target="b.py"),)),
+    ("*** Add File: a.py\n", (AddedFile("a.py", "", 2),)),
+    ("*** Add File: a.py\n+x\n\n\n*** Delete File: b\n", (AddedFile("a.py", "x\n", 2), DeletedFile("b", 6))),
+    ("  *** Delete File:  a b.py  \n", (DeletedFile("a b.py", 2),)),
+    # other line ends than "\n" belong to the line
+    ("*** Add File: a\n+x\x0cy\u2028z\n", (AddedFile("a", "x\x0cy\u2028z\n", 2),)),
+]
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize(("body", "files"), BODIES)
+def test_what_is_read(body: str, files: tuple[FilePatch, ...], newline: str) -> None:
+    assert parse_patch(f"*** Begin Patch\n{body}*** End Patch\n".replace("\n", newline)) == files
+
+
+INNER = "*** Begin Patch\n*** Delete File: a\n*** End Patch"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (INNER, 2),
+        (f"\n\n  {INNER}  \n\n", 4),
+        (INNER.replace("\n", "\r\n"), 2),
+        (f"<<EOF\n{INNER}\nEOF\n", 3),
+        (f"<<'EOF'\n{INNER}\nEOF", 3),
+        (f'<<"PATCH"\n{INNER}\nPATCH', 3),
+        (f"apply_patch <<'EOF'\n{INNER}\nEOF", 3),
+        (f"```\n{INNER}\n```", 3),
+        (f"```diff\n\n{INNER}\n\n```\n", 4),
+        (f"```sh\napply_patch <<-'EOF'\n{INNER}\nEOF\n```", 4),
+    ],
+)
+def test_wrappers_are_taken_off_and_lines_are_counted_with_them(text: str, line: int) -> None:
+    assert parse_patch(text) == (DeletedFile("a", line),)
+
+
+HEADERS = "here a file begins, with '*** Add File:', '*** Update File:' or '*** Delete File:' and its path, not"
+
+
+MALFORMED: list[tuple[str, int, str]] = [
+    ("", 1, "a patch begins with '*** Begin Patch', and it is empty."),
+    (" \n\n", 1, "a patch begins with '*** Begin Patch', and it is empty."),
+    ("--- a/x\n+++ b/x\n", 1, "a patch begins with '*** Begin Patch', not with '--- a/x'."),
+    ("\nSure!\n*** Begin Patch", 2, "a patch begins with '*** Begin Patch', not with 'Sure!'."),
+    ("<<'EOF'\n*** Begin Patch\n*** End Patch", 1, "a patch begins with '*** Begin Patch', not with \"<<'EOF'\"."),
+    ("*** Begin Patch", 1, "a patch ends with '*** End Patch', not with '*** Begin Patch'."),
+    ("*** Begin Patch\n*** Delete File: a\n", 2, "a patch ends with '*** End Patch', not with '*** Delete File: a'."),
+    (f"*** Begin Patch\n{'x' * 90}", 2, f"a patch ends with '*** End Patch', not with '{'x' * 80}...'."),
+    ("*** Begin Patch\n*** End Patch", 1, "the patch is empty: it names no file to add, update or delete."),
+    ("*** Begin Patch\n\n*** End Patch", 2, "the patch is empty: it names no file to add, update or delete."),
+    (patch("*** Rename File: a\n"), 2, f"{HEADERS} '*** Rename File: a'."),
+    (patch("@@\n-x\n"), 2, f"{HEADERS} '@@'."),
+    (patch("*** Delete File: a\n-x\n"), 3, f"{HEADERS} '-x'."),
+    (patch("*** Delete File: a\n*** End of File\n"), 3, f"{HEADERS} '*** End of File'."),
+    (
+        patch("*** Delete File: a\n*** End Patch\n*** Begin Patch\n*** Delete File: b\n"),
+        3,
+        "nothing may follow '*** End Patch': put all files into one patch.",
+    ),
+    (patch("*** Delete File:\n"), 2, "'*** Delete File:' needs the path of a file after it."),
+    (patch("*** Add File:   \n+x\n"), 2, "'*** Add File:' needs the path of a file after it."),
+    (patch("*** Update File: \n-x\n"), 2, "'*** Update File:' needs the path of a file after it."),
+    (patch("*** Update File: a\n*** Move to:\n-x\n"), 3, "'*** Move to:' needs the path of a file after it."),
+    (patch("*** Update File: a\n"), 2, "the update of 'a' has no hunks: say what changes."),
+    (patch("*** Add File: a\n+x\ny\n"), 4, "each line of an added file begins with '+', and this one is 'y'."),
+    (patch("*** Add File: a\n+x\n\n+y\n"), 4, "each line of an added file begins with '+', and this one is ''."),
+    (patch("*** Update File: a\nx\n"), 3, "this hunk has no lines: each begins with ' ', '-' or '+', and here is 'x'."),
+    (patch("*** Update File: a\n@@ def f():\n"), 3, "this hunk has no lines: each begins with ' ', '-' or '+'."),
+    (
+        patch("*** Update File: a\n@@\n*** End of File\n"),
+        3,
+        "this hunk has no lines: each begins with ' ', '-' or '+', and here is '*** End of File'.",
+    ),
+    (
+        patch("*** Update File: a\n@@\n-x\nx\n"),
+        5,
+        "a line of a hunk begins with ' ', '-' or '+', and a hunk with '@@', not 'x'.",
+    ),
+    (
+        patch("*** Update File: a\n-x\n*** Update File: a\n-y\n"),
+        4,
+        "'a' occurs twice: put all that concerns a file into one section.",
+    ),
+    (
+        patch("*** Update File: a\n*** Move to: b\n-x\n*** Add File: b\n"),
+        5,
+        "'b' occurs twice: put all that concerns a file into one section.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "message"), MALFORMED)
+def test_what_is_no_patch(text: str, line: int, message: str) -> None:
+    found = parse_patch(text)
+    assert found == PatchError(line, message)
+    assert isinstance(found, PatchError)
+    assert found.sentence == f"Line {line} of the patch: {message}"
+    assert patched_paths(text) == []
+
+
+def test_every_path_is_named_targets_too() -> None:
+    assert patched_paths(WHOLE) == ["hello.txt", "src/app.py", "src/main.py", "obsolete.txt"]
+    assert patched_paths(patch("*** Delete File: ../.env\n*** Add File: /etc/x\n")) == ["../.env", "/etc/x"]
+
+
+def test_a_patch_of_empty_lines_is_read_in_one_pass() -> None:
+    text = patch("*** Update File: a\n" + "\n" * 200_000 + "-x\n" + "\n" * 200_000)
+    files = parse_patch(text)
+    assert not isinstance(files, PatchError)
+    assert [len(file.hunks[0].lines) for file in files if isinstance(file, UpdatedFile)] == [200_001]
+
+
+PIECES = st.sampled_from(
+    [
+        *("*** Begin Patch", "*** End Patch", "*** End of File", "*** Add File: a", "*** Delete File: b"),
+        *("*** Update File: c", "*** Move to: d", "@@", "@@ x", " x", "-x", "+x", "", "x", "```", "<<EOF", "EOF"),
+        "*** Add File:",
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=12).map("\n".join) | st.text(max_size=50))
+def test_anything_is_read_or_refused(text: str) -> None:
+    for each in (text, f"*** Begin Patch\n{text}\n*** End Patch"):
+        found = parse_patch(each)
+        if isinstance(found, PatchError):
+            assert 1 <= found.line <= each.count("\n") + 1
+        else:
+            assert len(set(patched_paths(each))) == len(patched_paths(each)) >= len(found) > 0
+
+
+CALC = """\
+class A:
+    def f(self):
+        x = 1
+        return x
+
+    def g(self):
+        x = 1
+        return x
+
+
+class B:
+    def f(self):
+        x = 1
+        return x
+"""
+
+
+def apply(text: str, body: str) -> Patched | PatchError:
+    files = parse_patch(f"*** Begin Patch\n*** Update File: a.py\n{body}*** End Patch\n")
+    assert not isinstance(files, PatchError), files
+    [file] = files
+    assert isinstance(file, UpdatedFile)
+    return apply_hunks(text, file.hunks, file.path)
+
+
+def text_after(text: str, body: str) -> str:
+    found = apply(text, body)
+    assert isinstance(found, Patched), found
+    return found.text
+
+
+def error_of(text: str, body: str) -> PatchError:
+    found = apply(text, body)
+    assert isinstance(found, PatchError), found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "body", "result"),
+    [
+        ("a\nb\nc\n", "@@\n a\n-b\n+B\n c\n", "a\nB\nc\n"),
+        ("a\nb\nc\n", " a\n+x\n+y\n", "a\nx\ny\nb\nc\n"),
+        ("a\nb\nc\n", "-a\n-b\n-c\n", ""),
+        ("a\nb\nc\nd\n", "-a\n+A\n@@\n-d\n+D\n", "A\nb\nc\nD\n"),
+        ("a\nb\n", "-a\n+A\n@@\n-b\n+B\n", "A\nB\n"),
+        ("a\nb\n", " a\n b\n", "a\nb\n"),
+        ("", "+x\n", "x\n"),
+        ("a\n", "@@\n+x\n*** End of File\n", "a\nx\n"),
+        ("x\na\nx\n", "-x\n+y\n*** End of File\n", "x\na\ny\n"),
+        # a wrong "*** End of File" does not matter where the lines stand in one place only
+        ("a\nb\n", "-a\n*** End of File\n", "b\n"),
+    ],
+)
+def test_a_hunk_is_applied_where_it_fits(text: str, body: str, result: str) -> None:
+    assert apply(text, body) == Patched(result, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "body", "result"),
+    [
+        # line ends: kept on lines that stay, those of the file on new ones
+        ("a\r\nb\r\nc\r\n", " a\n-b\n+x\n+y\n", "a\r\nx\r\ny\r\nc\r\n"),
+        ("a\r\nb\nc\r\n", " b\n+x\n", "a\r\nb\nx\r\nc\r\n"),
+        ("a\nb\r\nc\n", "-c\n+x\n", "a\nb\r\nx\n"),
+        # a last line without line end stays one
+        ("a\nb", "-b\n+x\n", "a\nx"),
+        ("a\nb", " b\n+x\n", "a\nb\nx"),
+        ("a\r\nb", " b\n+x\n", "a\r\nb\r\nx"),
+        ("a\nb", "-b\n", "a"),
+        ("a\r\nb", "-b\n", "a"),
+        ("a\nb", "-a\n", "b"),
+        ("a\nb\r", "-a\n", "b\r"),
+        ("a", "-a\n", ""),
+        # lines are ended by "\n" and nothing else
+        ("a\x0cb\u2028c\nd\n", "-d\n+e\n", "a\x0cb\u2028c\ne\n"),
+    ],
+)
+def test_bytes_outside_of_the_change_are_kept(text: str, body: str, result: str) -> None:
+    assert apply(text, body) == Patched(result, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "body", "result"),
+    [
+        ("a  \nb\n", " a\n-b\n+c\n", "a  \nc\n"),
+        ("a\nb\n", " a \t\n-b  \n+c\n", "a\nc\n"),
+        ("    a\n    b\n", " a\n-b\n+c\n+\n+  d\n", "    a\n    c\n\n      d\n"),
+        ("a\n\n  b\n", "     a\n \n-      b\n+      c\n+\n+d\n", "a\n\n  c\n\nd\n"),
+    ],
+)
+def test_spaces_around_lines_matter_only_where_nothing_else_fits(text: str, body: str, result: str) -> None:
+    assert apply(text, body) == Patched(result, 1)
+
+
+def test_what_is_exact_goes_before_what_is_near() -> None:
+    assert apply("  a\na \na\n", "-a\n+b\n") == Patched("  a\na \nb\n", 0)
+    assert apply("  a\na \n", "-a\n+b\n") == Patched("  a\nb\n", 1)
+
+
+@pytest.mark.parametrize(
+    ("headers", "line"),
+    [
+        (("class B:",), 12),
+        (("class A:", "    def g(self):"), 6),
+        (("class A:", "def f(self):"), 2),
+        (("class B", "def f"), 12),
+        (("    def g(self):",), 6),
+    ],
+)
+def test_headers_lead_to_a_block(headers: Sequence[str], line: int) -> None:
+    body = "".join(f"@@ {each}\n" for each in headers) + "-        x = 1\n+        x = 2\n"
+    lines = CALC.split("\n")
+    lines[line] = "        x = 2"
+    assert text_after(CALC, body) == "\n".join(lines)
+
+
+def test_a_header_may_be_the_first_line_of_its_hunk_and_be_used_twice() -> None:
+    body = "@@ class B:\n class B:\n-    def f(self):\n+    def h(self):\n@@ class B:\n-        x = 1\n+        x = 2\n"
+    assert text_after(CALC, body) == CALC[: CALC.index("class B")] + (
+        "class B:\n    def h(self):\n        x = 2\n        return x\n"
+    )
+
+
+def test_a_closing_bracket_does_not_end_the_block() -> None:
+    text = "def f(\n    a,\n) -> int:\n    x = 1\n\n\ndef g():\n    x = 1\n"
+    assert text_after(text, "@@ def f(\n-    x = 1\n+    x = 2\n") == text.replace("x = 1", "x = 2", 1)
+
+
+def test_a_header_without_a_block_leads_to_what_stands_below_it() -> None:
+    text = "x\n# One\nx\ny\n# Two\ny\n"
+    assert text_after(text, "@@ # One\n-x\n+z\n") == "x\n# One\nz\ny\n# Two\ny\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "result"),
+    [
+        ("@@ class B:\n+    y = 1\n", CALC.replace("class B:\n", "class B:\n    y = 1\n")),
+        ("@@ class B:\n class B:\n@@ class B:\n+    y = 1\n", CALC.replace("class B:\n", "class B:\n    y = 1\n")),
+    ],
+)
+def test_lines_without_context_come_below_their_header(body: str, result: str) -> None:
+    assert text_after(CALC, body) == result
+
+
+@pytest.mark.parametrize(
+    ("text", "body", "result"),
+    [
+        # what the hunk before has passed is no place any more
+        ("def f():\n  x\n  y\n  x\n", "@@ def f():\n   x\n-  y\n@@ def f():\n-  x\n+  z\n", "def f():\n  x\n  z\n"),
+        ("h\na\nh\nb\n", "-a\n+A\n@@ h\n+z\n", "h\nA\nh\nz\nb\n"),
+        # the whole line goes before its beginning
+        ("# A B\nx\n# A\nx\n", "@@ # A\n-x\n+y\n", "# A B\nx\n# A\ny\n"),
+        # a hunk begins in the block, and may end below it
+        (
+            "def f():\n  a\nend\ndef g():\n  a\nend\n",
+            "@@ def f():\n-  a\n+  b\n end\n",
+            "def f():\n  b\nend\ndef g():\n  a\nend\n",
+        ),
+    ],
+)
+def test_of_several_places_the_headers_and_the_order_leave_one(text: str, body: str, result: str) -> None:
+    assert text_after(text, body) == result
+
+
+AMBIGUOUS = "add lines around it, or '@@' with the function or class above it, until it fits in one."
+
+
+@pytest.mark.parametrize(
+    ("text", "body", "places"),
+    [
+        (CALC, "-        x = 1\n", "3, 7, 13"),
+        (CALC, "@@ class A:\n-        x = 1\n", "3, 7"),
+        (CALC, "@@ def f(self):\n-        x = 1\n", "3, 13"),
+        (CALC, "@@ def f(self):\n+        y = 1\n", "3, 13"),
+        ("x\nx\nx\n", "-x\n-x\n", "1, 2"),
+        ("x \ny\nx  \n", "-x\n", "1, 3"),
+        ("a\nx\nx\n", " a\n@@\n-x\n", "2, 3"),
+        ("x\n" * (LISTED_PLACES + 1), "-x\n", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more"),
+        ("x\n" * LISTED_PLACES, "-x\n", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10"),
+    ],
+)
+def test_a_hunk_that_fits_in_several_places_is_refused(text: str, body: str, places: str) -> None:
+    found = error_of(text, body)
+    assert found.message == f"this hunk fits in several places of 'a.py', at lines {places}: {AMBIGUOUS}"
+    assert found.suggestions == ()
+
+
+MISSES: list[tuple[str, str, PatchError]] = [
+    (CALC, "@@ class C:\n-x\n", PatchError(3, "the line 'class C:' after '@@' does not occur in 'a.py'.")),
+    (CALC, "@@ class B:\n@@ def g\n-x\n", PatchError(3, "the line 'def g' after '@@' does not occur in 'a.py'.")),
+    (
+        CALC,
+        "@@\n def g(self):\n-    x = 2\n",
+        PatchError(
+            3,
+            "the lines of this hunk do not occur in 'a.py'. The nearest lines are 6-7, 2-3, 12-13:"
+            " the suggestions show them as they are.",
+            ("    def g(self):\n        x = 1", "    def f(self):\n        x = 1", "    def f(self):\n        x = 1"),
+        ),
+    ),
+    (
+        "a\nb\n",
+        "-b\n@@\n-something else\n",
+        PatchError(
+            4,
+            "the lines of this hunk do not occur in 'a.py' from line 3 on, after the hunk before."
+            " Nothing in it is near: read_file it first.",
+        ),
+    ),
+    (
+        "a\nb\n",
+        "@@\n+x\n",
+        PatchError(3, "this hunk only adds lines to 'a.py', and nothing says where: add the lines around them."),
+    ),
+    (
+        "",
+        "-x\n",
+        PatchError(3, "the lines of this hunk do not occur in 'a.py'. Nothing in it is near: read_file it first."),
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "body", "error"), MISSES)
+def test_a_hunk_that_fits_nowhere_is_refused(text: str, body: str, error: PatchError) -> None:
+    assert error_of(text, body) == error
+
+
+@pytest.mark.parametrize("end", ["", "*** End of File\n"])
+@pytest.mark.parametrize(("text", "first", "second"), [("a\nb\n", "-b\n", "-a\n"), ("a\n", "-a\n+b\n", "-a\n+c\n")])
+def test_hunks_have_to_be_in_the_order_of_the_file_and_apart(text: str, first: str, second: str, end: str) -> None:
+    found = error_of(text, f"{first}@@\n{second}{end}")
+    assert found.message.startswith("the lines of this hunk do not occur in 'a.py' from line ")
+
+
+def test_very_many_repeated_lines_are_searched_in_bounded_time() -> None:
+    lines = 200_000
+    text = "x\n" * lines
+    assert error_of(text, "-x\n" * 50_000).line == 3
+    assert error_of(text, "-x\n" * 50_000 + "-y\n").line == 3
+    assert error_of(text, "@@ x\n" + "-y\n").line == 3
+
+
+# --- A diff, written as a patch, gives the text that it was made from
+UNIQUE = st.lists(st.integers(0, 30), unique=True, max_size=12).map(lambda numbers: [f"line {n}" for n in numbers])
+
+
+REPEATED = st.lists(
+    st.sampled_from(["", "a", "b", "  a", "a ", "}", "\ta", "@@", "*** End Patch", "-", "+x"]), max_size=12
+)
+
+
+def rendered(old: Sequence[str], new: Sequence[str], context: int) -> str:
+    """The difference as hunks with so many lines around each change; the last is marked where it ends the file."""
+    hunks: list[str] = []
+    for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(context):
+        lines = ["@@"]
+        for tag, old_start, old_end, new_start, new_end in group:
+            if tag == "equal":
+                lines += [f" {line}" for line in old[old_start:old_end]]
+                continue
+            lines += [f"-{line}" for line in old[old_start:old_end]]
+            lines += [f"+{line}" for line in new[new_start:new_end]]
+        hunks.append("\n".join(lines) + "\n" + ("*** End of File\n" if group[-1][2] == len(old) else ""))
+    return "".join(hunks)
+
+
+def joined(lines: Sequence[str], newline: str, *, ended: bool) -> str:
+    return newline.join(lines) + (newline if ended and lines else "")
+
+
+@settings(max_examples=300)
+@given(UNIQUE, UNIQUE, st.integers(1, 3), st.sampled_from(["\n", "\r\n"]), st.booleans())
+def test_a_diff_of_unlike_lines_gives_the_new_text(
+    old: list[str], new: list[str], context: int, newline: str, ended: bool
+) -> None:
+    if old == new:
+        return
+    newline = newline if joined(old, newline, ended=ended).count("\n") else "\n"
+    result = joined(new, newline, ended=ended or not old)
+    assert text_after(joined(old, newline, ended=ended), rendered(old, new, context)) == result
+
+
+@settings(max_examples=300)
+@given(REPEATED, REPEATED, st.integers(0, 20))
+@example(["a", "a"], ["a"], 0)
+def test_a_diff_of_any_lines_gives_the_new_text_or_is_refused(old: list[str], new: list[str], context: int) -> None:
+    body = rendered(old, new, context)
+    if not body:
+        return
+    found = apply(joined(old, "\n", ended=True), body)
+    if context == 20 or isinstance(found, Patched):
+        assert found == Patched(joined(new, "\n", ended=True), 0)
+    else:
+        assert "several places" in found.message or "only adds lines" in found.message
+
+
+def test_nested_and_touching_scopes_are_looked_through_once() -> None:
+    assert _united([(0, 9), (2, 9), (3, 4), (9, 12), (14, 15)]) == [(0, 12), (14, 15)]
+
+
+def test_a_header_that_leads_everywhere_leaves_a_hunk_as_ambiguous_as_it_is() -> None:
+    found = _scopes(_File(")\nx\n" * 3), [")", ")"])
+
+    assert found == [(0, 6), (2, 6), (4, 6)]
+
+
+def test_the_lines_are_joined_once_for_all_hunks() -> None:
+    file = _File("a\n b\n")
+
+    assert file.joined(str.strip) is file.joined(str.strip)
+    assert file.joined(str.strip) == ("\na\nb\n", [0, 2, 4])

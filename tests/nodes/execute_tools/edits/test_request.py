@@ -1,0 +1,233 @@
+import pytest
+from hypothesis import given, strategies as st
+
+from mendgraph.nodes.execute_tools.edits.request import Expectation, Request, read_request
+
+NAMES = frozenset(
+    {"word_count", "load", "save", "Foo", "Cart", "Cart.total", "Cart.size", "ROLES", "admin", "items", "json", "main"}
+)
+TOTALS = frozenset({"total", "Cart", "Cart.total", "A.size", "B.size"})
+
+
+@pytest.mark.parametrize(
+    ("task", "path", "names"),
+    [
+        ("Remove the unused function word_count from report.py", "src/report.py", {"word_count"}),
+        ("Remove the unused function word_count from report.py", "other.py", set()),
+        ("In report.py, remove the dead function `word_count`.", "report.py", {"word_count"}),
+        ("In report.py, remove the dead function `word_count`.", "other.py", set()),
+        ("delete `Foo`", "a.py", {"Foo"}),
+        ("Please delete load() and save().", "", {"load", "save"}),
+        ("Get rid of word_count, load and save.", "", {"word_count", "load", "save"}),
+        ("Delete the dead function word_count in report.py and nothing else.", "report.py", {"word_count"}),
+        ("Delete the word_count function (it is unused).", "", {"word_count"}),
+        ("Delete load - it is unused", "", {"load"}),
+        ("Drop ROLES: nothing uses it.", "", {"ROLES"}),
+        ("Remove io.load", "io.py", {"load"}),
+        ("Remove the method total from Cart.", "", {"Cart.total"}),
+        ("Remove Cart.total", "", {"Cart.total"}),
+        ("Clean up: removing load is enough.", "", {"load"}),
+        ("Remove the unused import json from a.py", "a.py", {"json"}),
+        ("The function word_count is never used. Delete it.", "", {"word_count"}),
+        ("word_count in report.py is dead code, so remove it.", "report.py", {"word_count"}),
+        ("There is a dead function in report.py, word_count. Remove it and nothing else.", "report.py", {"word_count"}),
+        ("The class Foo is unused: remove it", "", {"Foo"}),
+        ("word_count should be removed.", "", {"word_count"}),
+        ("The method Cart.total can now be deleted", "", {"Cart.total"}),
+        ("remove load and save the result", "", {"load"}),
+        ("Fix main.\nRemove load.", "", {"load"}),
+        ("", "", set()),
+        ("Fix the bug in word_count.", "", set()),
+        ("Drop support for load", "", set()),
+        ("Remove word_count's docstring", "", set()),
+        ("Remove the docstring of word_count", "", set()),
+        ("The docstring of word_count should be removed", "", set()),
+        ("The docstring of word_count is obsolete. Remove it.", "", set()),
+        ("The function load is slow. Remove it from the hot path", "", set()),
+        ("Don't remove load.", "", set()),
+        ("Do not delete load", "", set()),
+        ("Fix main without removing load", "", set()),
+        ("Load should not be removed; load must never be deleted", "", set()),
+        ("Should I remove load?", "", set()),
+        ("If load is slow, remove it", "", set()),
+        ("remove admin from ROLES", "", set()),
+        ("Remove duplicates from items", "", set()),
+        ("Remove the last element of items", "", set()),
+        ("Remove load calls from main", "", set()),
+        ("Remove the print statement in main", "", set()),
+        ("Remove trailing whitespace in items.", "", set()),
+        ("Remove the argument admin of load", "", set()),
+        ("Remove something_else", "", set()),
+    ],
+)
+def test_deletions(task: str, path: str, names: set[str]) -> None:
+    assert read_request(task).deletions(NAMES, path) == names
+
+
+@pytest.mark.parametrize(
+    ("task", "names"),
+    [
+        ("Delete total", {"total"}),
+        ("Delete the function total", {"total"}),
+        ("Delete the method total", {"Cart.total"}),
+        ("Delete total from Cart", {"Cart.total"}),
+        ("Delete the method total of Cart.", {"Cart.total"}),
+        ("Delete size", set()),
+        ("Delete the method size", set()),
+        ("Delete size from B and total", {"B.size"}),
+    ],
+)
+def test_a_method_and_a_function_of_one_name_are_told_apart(task: str, names: set[str]) -> None:
+    assert read_request(task).deletions(TOTALS) == names
+
+
+@pytest.mark.parametrize(
+    ("task", "renames"),
+    [
+        ("Rename the function load to load_config in settings.py and update app.py.", {"load": "load_config"}),
+        ("rename `load` -> `load_config`", {"load": "load_config"}),
+        ("Rename load() in settings.py to load_config everywhere", {"load": "load_config"}),
+        ("Please rename function `calc` in `calc.py` to `compute`, and update callers", {"calc": "compute"}),
+        ("Rename load to load_config and save to save_config.", {"load": "load_config", "save": "save_config"}),
+        ("load should be called load_config", {"load": "load_config"}),
+        ("The constant MAX must be renamed to LIMIT", {"MAX": "LIMIT"}),
+        ("The method total of Cart should be named sum_up.", {"total": "sum_up"}),
+        ("Rename Cart.total to Cart.sum_up.", {"total": "sum_up"}),
+        ("change the name of the class Foo in shapes.py to Bar", {"Foo": "Bar"}),
+        ("Give the function load the name fetch.", {"load": "fetch"}),
+        ("Rename x to y; rename z to w", {"x": "y", "z": "w"}),
+        ("", {}),
+        ("Rename a.py to b.py", {}),
+        ("Rename the file load to x", {}),
+        ("Do not rename load to y", {}),
+        ("Rename it to x", {}),
+        ("Rename load to class", {}),
+        ("Rename load to load", {}),
+        ("Change load to return 3", {}),
+        ("load should be fast", {}),
+        ("Move load to io.py", {}),
+    ],
+)
+def test_renames(task: str, renames: dict[str, str]) -> None:
+    assert read_request(task).renames == renames
+
+
+@pytest.mark.parametrize(
+    "piece", ["remove ", "the ", "remove load, ", "load,", "rename x in ", "rename a to b and ", "`", ". "]
+)
+def test_long_texts_are_read_in_linear_time(piece: str) -> None:
+    text = piece * (100_000 // len(piece))
+    assert read_request(text).deletions({"y"}, "x.py") == set()
+    assert len(read_request(text).renames) <= 1
+
+
+@given(st.text(max_size=60), st.sets(st.sampled_from(["load", "Cart.total", "x"])))
+def test_only_names_that_are_there_are_deleted(task: str, names: set[str]) -> None:
+    assert read_request(f"Remove {task}").deletions(names) <= names
+    assert read_request(task.replace("remove", "")).deletions(set()) == set()
+
+
+RENAMES = [
+    "Rename the function load to read_config in app.py and main.py.",
+    "rename `load` to `read_config`",
+    "Please rename load() to read_config().",
+    "rename load into read_config everywhere",
+    "Rename the constant load to read_config",
+    "rename the load function to read_config",
+]
+DELETIONS = [
+    "Remove the unused function load from report.py",
+    "delete the dead helper `load`",
+    "Drop the load function.",
+    "Delete the function load() and everything that only it uses.",
+    "remove the old, unused class load",
+]
+NOTHING = [
+    "Do not remove the function load",
+    "Don't rename load to read_config",
+    "Remove the parameter load from f",
+    "Remove load from the list",
+    "Rename the parameter a to b in f",
+    "Rename the variable x in the function g to y",
+    "rename x to y in g",
+    "rename x to y inside the function g",
+    "rename the file a.py to b.py",
+    "rename the column name to title",
+    "Rename Order.total to amount",
+    "Remove the unused import os",
+    "Rename load to read_config, and keep load as an alias",
+    "Rename load to load",
+    "How to rename load to read_config",
+    "Add a function load",
+    "remove the function call load",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", RENAMES)
+def test_a_rename(text: str) -> None:
+    assert read_request(text).expectations == (Expectation("load", "read_config"),)
+
+
+@pytest.mark.parametrize("text", DELETIONS)
+def test_a_deletion(text: str) -> None:
+    assert read_request(text).expectations == (Expectation("load"),)
+
+
+@pytest.mark.parametrize("text", NOTHING)
+def test_in_doubt_nothing(text: str) -> None:
+    assert read_request(text).expectations == ()
+
+
+def test_several() -> None:
+    text = "Delete the function old. Rename load to read and rename save to write."
+    assert read_request(text).expectations == (
+        Expectation("old"),
+        Expectation("load", "read"),
+        Expectation("save", "write"),
+    )
+
+
+HELD = {"renames", "expectations", "sentences"}
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("Fix the bug in median", {"repairs"}),
+        ("median is wrong for even lists", {"repairs"}),
+        ("The tests fail because totals are rounded wrong", {"repairs"}),
+        ("parse crashes on empty input", {"repairs"}),
+        ("flatten never ends for cycles", {"repairs"}),
+        ("merge does not handle touching intervals", {"repairs", "changes"}),
+        ("f(1) returns 3 instead of 2", {"complains"}),
+        ("median([1, 2]) gives 1, expected 1.5", {"complains"}),
+        ("Rename load to read_config", {"keeps"}),
+        ("Put type hints on all functions", {"keeps"}),
+        ("Delete the dead function f", {"keeps"}),
+        ("Refactor parse", {"keeps"}),
+        ("Change the date format", {"changes"}),
+        ("Set the timeout to 10", {"changes"}),
+        ("Write a docstring for f", {"keeps", "creates", "documents"}),
+        ("Add a function slugify", {"changes", "creates"}),
+        ("I need slug.py with a class", {"creates", "files"}),
+        ("I want a small function", {"creates"}),
+        ("I need slug.py to be faster", {"files"}),
+        ("Create slug.py with a new class", {"changes", "creates", "files"}),
+        ("The example is out of date", {"documents"}),
+        ("slugify makes a slug, for example this one", set()),
+        ("`fix` and 'bug' and \"wrong\" are names here", set()),
+        ("", set()),
+    ],
+)
+def test_what_a_request_asks_for(text: str, what: set[str]) -> None:
+    found = read_request(text)
+    assert {name for name, value in vars(found).items() if value and name not in HELD} == what
+
+
+def test_the_files_that_it_names() -> None:
+    request = read_request("Rename load in `src/app.py` and main.py, not in notes.txt")
+    assert request.files == {"src/app.py", "main.py"}
+    assert request.speaks_of_others("src/app.py")
+    assert not read_request("Fix app.py").speaks_of_others("src/app.py")
+    assert not Request().speaks_of_others("app.py")

@@ -1,0 +1,414 @@
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
+from mendgraph.nodes.execute_tools.registry import ToolContext
+from mendgraph.nodes.execute_tools.evidence.evidence_gate import (
+    LARGEST_TEXT,
+    GatePlan,
+    gate_verdict,
+    is_damage,
+    plan_gate,
+    unmet,
+)
+from mendgraph.nodes.execute_tools.evidence.examples import ModuleRun, Result, Status
+from mendgraph.nodes.execute_tools.tools.saving import judged_evidence
+from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
+from tests.nodes.execute_tools.conftest import Bench
+
+BEFORE = '''"""Statistics."""
+
+RATE = 2
+
+
+def half(x):
+    """
+    >>> half(4)
+    2.0
+    """
+    return x / RATE
+
+
+def median(values):
+    """
+    >>> median([1, 2, 3])
+    2
+    >>> median([1, 2, 3, 4])
+    2.5
+    """
+    return sorted(values)[len(values) // 2]
+
+
+def untouched():
+    """
+    >>> untouched()
+    1
+    """
+    return 0
+'''
+
+
+MEDIAN = BEFORE.replace("// 2]", "// 3]")
+
+
+FIX, HINTS, CHANGE = "Fix median", "Add type hints to median", "Change median to use the lower of both"
+
+
+PASSED, DIFFERENT = Result(Status.PASSED), Result(Status.DIFFERENT, "9")
+
+
+RAISED, ENDLESS, UNKNOWN = Result(Status.RAISED, "ValueError: x"), Result(Status.ENDLESS), Result()
+
+
+DAMAGED = Result(Status.RAISED, "NameError: name 'x' is not defined")
+
+
+def planned(before: str | None, after: str, task: str, path: str = "stats.py") -> GatePlan:
+    plan = plan_gate(path, before, after, task)
+    assert plan is not None
+    return plan
+
+
+def sources(plan: GatePlan) -> list[str]:
+    return [example.source.strip() for example in plan.examples]
+
+
+def run(*results: Result) -> ModuleRun:
+    return ModuleRun(results, loaded=True, own=True)
+
+
+def gone(error: str, *, own: bool = True) -> ModuleRun:
+    return ModuleRun((), loaded=False, own=own, error=error)
+
+
+def verdict(task: str, now: Sequence[Result], then: Sequence[Result], after: str = MEDIAN) -> str | None:
+    plan = planned(BEFORE, after, task)
+    return gate_verdict(plan, run(*now), run(*then) if plan.compare else run(), 5.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "chosen"),
+    [
+        ("// 2]", "// 3]", ["median([1, 2, 3])", "median([1, 2, 3, 4])"]),
+        ("RATE = 2", "RATE = 3", ["half(4)"]),
+        ("x / RATE", "x * RATE", ["half(4)"]),
+        ("return 0", "return 2", ["untouched()"]),
+        (
+            "    return 0\n",
+            "    return 0\n\n\ndef new():\n    '''\n    >>> new()\n    3\n    '''\n    return 3\n",
+            ["new()"],
+        ),
+        ("def half", "def halve", []),
+        ("2.0", "7.0", None),
+        ("Statistics", "Numbers", None),
+        ("return 0", "return  0  # nothing", None),
+        ("return 0", "return (", None),
+    ],
+)
+def test_the_examples_that_an_edit_concerns(old: str, new: str, chosen: list[str] | None) -> None:
+    plan = plan_gate("stats.py", BEFORE, BEFORE.replace(old, new), "Do it")
+    assert (None if plan is None else sources(plan)) == chosen
+
+
+@pytest.mark.parametrize("path", ["notes.md", "a.pyi", "a.json"])
+def test_only_python_is_judged(path: str) -> None:
+    assert plan_gate(path, BEFORE, MEDIAN, FIX) is None
+
+
+def test_large_files_are_not_judged() -> None:
+    long = "# " + "x" * LARGEST_TEXT + "\n"
+    assert plan_gate("a.py", BEFORE, MEDIAN + long, FIX) is None
+    assert plan_gate("a.py", long, MEDIAN, FIX) is None
+
+
+def test_a_docstring_that_is_changed_as_well_hides_nothing() -> None:
+    after = MEDIAN.replace("    2.5\n", "    3\n")
+    wants = [each.want for each in planned(BEFORE, after, FIX).examples]
+    assert wants == ["2\n", "2.5\n"]
+    spoken = planned(BEFORE, after, "Correct median and its docstring")
+    assert [each.want for each in spoken.examples] == ["2\n", "3\n"]
+    assert [each.want for each in spoken.fresh] == ["3\n"]
+
+
+def test_the_examples_of_the_task_come_first_and_stand_before_a_docstrings() -> None:
+    plan = planned(BEFORE, MEDIAN, "median([1, 2, 3, 4]) gives 2, expected 2.5. median([5]) should be 5.")
+    assert sources(plan) == ["median([1, 2, 3, 4])", "median([5])", "median([1, 2, 3])"]
+    assert sources(planned(BEFORE, BEFORE.replace("return 0", "return 1"), "median([5]) should be 5")) == [
+        "untouched()"
+    ]
+
+
+def test_a_new_file_has_the_tasks_examples_and_its_own() -> None:
+    text = "def slug(t):\n    '''\n    >>> slug('A')\n    'a'\n    '''\n    return t\n"
+    plan = planned(None, text, "Create slug.py with a function slug: slug('A b') gives 'a-b'", "slug.py")
+    assert (sources(plan), plan.compare) == (["slug('A b')", "slug('A')"], False)
+    failing = gate_verdict(plan, run(PASSED, DIFFERENT), None, 5.0)
+    assert failing == "slug('A') gives 9, but must give 'a'."
+
+
+@pytest.mark.parametrize(
+    ("task", "now", "told"),
+    [
+        ("Case does not matter: slug('A') == 'a'", DAMAGED, True),
+        ("slug('A') gives 'a'. It is called by app.py.", DAMAGED, True),
+        ("slug('A') gives 'a'. It is called by app.py.", DIFFERENT, False),
+        ("slug('A') gives 'a'. It is called by app.py.", PASSED, False),
+    ],
+)
+def test_the_tasks_examples_of_a_new_file(task: str, now: Result, told: bool) -> None:
+    plan = planned(None, "def slug(t):\n    return x\n", f"Put slug into slug.py. {task}", "slug.py")
+    assert (sources(plan), plan.creates) == (["slug('A')"], True)
+    words = "slug('A') raises NameError: name 'x' is not defined, but must give 'a'."
+    assert gate_verdict(plan, run(now), None, 5.0) == (words if told else None)
+
+
+def test_a_file_that_exists_is_not_new() -> None:
+    text = "def slug(t):\n    return t\n"
+    plan = planned(text, text.replace("t\n", "x\n"), "slug('A') == 'a', says app.py", "slug.py")
+    assert (plan.creates, gate_verdict(plan, run(DAMAGED), run(DIFFERENT), 5.0)) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("task", "now", "then", "refused"),
+    [
+        (FIX, [PASSED, PASSED], [], False),
+        (FIX, [PASSED, DIFFERENT], [], True),
+        (FIX, [PASSED, UNKNOWN], [], False),
+        (FIX, [ENDLESS, UNKNOWN], [], True),
+        (HINTS, [PASSED, DIFFERENT], [PASSED, DIFFERENT], False),
+        (HINTS, [DIFFERENT, PASSED], [PASSED, PASSED], True),
+        (HINTS, [RAISED, PASSED], [PASSED, PASSED], True),
+        (HINTS, [DIFFERENT, PASSED], [UNKNOWN, PASSED], False),
+        (CHANGE, [DIFFERENT, DIFFERENT], [PASSED, DIFFERENT], False),
+        (CHANGE, [RAISED, DIFFERENT], [PASSED, DIFFERENT], False),
+        (CHANGE, [DAMAGED, UNKNOWN], [PASSED, DIFFERENT], True),
+        (CHANGE, [ENDLESS, UNKNOWN], [PASSED, DIFFERENT], True),
+        ("median should do as it says", [PASSED, DIFFERENT], [PASSED, DIFFERENT], True),
+        ("median should do as it says", [PASSED, DIFFERENT], [PASSED, UNKNOWN], False),
+        ("Do it", [DIFFERENT, PASSED], [PASSED, PASSED], True),
+        ("Fix median in stats.py and report.py", [PASSED, DIFFERENT], [PASSED, DIFFERENT], False),
+        ("Fix median in stats.py and report.py", [DIFFERENT, PASSED], [PASSED, PASSED], True),
+        ("Write examples for median", [PASSED, DIFFERENT], [PASSED, DIFFERENT], False),
+    ],
+)
+def test_what_is_refused(task: str, now: list[Result], then: list[Result], refused: bool) -> None:
+    assert (verdict(task, now, then) is not None) is refused
+
+
+@pytest.mark.parametrize(
+    ("task", "refused"),
+    [
+        ("median([5]) should be 5", True),
+        ("Change median so that median([5]) returns 5", True),
+        ("Change stats.py and app.py so that median([5]) returns 5", False),
+    ],
+)
+def test_an_example_of_the_task(task: str, refused: bool) -> None:
+    plan = planned(BEFORE, MEDIAN, task)
+    told = gate_verdict(plan, run(DIFFERENT, PASSED, PASSED), run(DIFFERENT, PASSED, PASSED), 5.0)
+    assert told == ("median([5]) gives 9, but must give 5." if refused else None)
+
+
+def test_no_more_than_three_failures_are_told() -> None:
+    plan = planned(BEFORE, MEDIAN, " ".join(f"median([{n}]) should be {n}." for n in range(5)))
+    told = gate_verdict(plan, run(*[DIFFERENT] * 7), run(*[DIFFERENT] * 7), 5.0)
+    assert told == " ".join(f"median([{n}]) gives 9, but must give {n}." for n in range(3))
+
+
+@pytest.mark.parametrize(
+    ("after", "before", "told"),
+    [
+        (gone("NameError: name 'List' is not defined"), run(), True),
+        (gone("ZeroDivisionError: x"), run(), True),
+        (gone("NameError: x"), gone("NameError: x"), False),
+        (gone("ImportError: x", own=False), run(), False),
+        (gone("NameError: name 're' is not defined"), None, True),
+        (gone("IndexError: no argument"), None, False),
+    ],
+)
+def test_a_file_that_cannot_be_imported_any_more(after: ModuleRun, before: ModuleRun | None, told: bool) -> None:
+    found = gate_verdict(planned(BEFORE, MEDIAN, FIX), after, before, 5.0)
+    assert found == (f"the file cannot be imported: {after.error}." if told else None)
+
+
+def test_what_a_careless_edit_leaves_behind() -> None:
+    assert is_damage("NameError: name 'x' is not defined")
+    assert not is_damage("MyNameError: x")
+
+
+APP = '''import json
+from store import load
+
+
+def use(path):
+    """load is only a word here."""
+    return load(path) + json.load(path) + other(load=1)
+
+
+def own(load):
+    return load()
+
+
+class Box:
+    def get(self):
+        return self.load
+'''
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (
+            {"app.py": APP, "store.py": "def load(x): ...\n"},
+            [
+                "load is still in app.py, line 2, 7, 16.",
+                "load is still in store.py, line 1.",
+                "read is not defined in app.py or store.py.",
+            ],
+        ),
+        ({"store.py": "def read(x): ...\n", "app.py": "import store\nstore.read(1)\n"}, []),
+        (
+            {"store.py": "def read(x): ...\n", "app.py": "import store\nstore.load(1)\n"},
+            ["load is still in app.py, line 2."],
+        ),
+        ({"store.py": "x = 1\n"}, ["read is not defined in store.py."]),
+        ({"store.py": "read = 1\n"}, []),
+        ({"store.py": "from json import dump\nread = 1\n"}, []),
+        ({"store.py": "def f():\n    load = 1\n    return load\nread = 1\n"}, []),
+        ({"store.py": "def f():\n    global load\n    load = 1\nread = 1\n"}, ["load is still in store.py, line 3."]),
+        ({"store.py": "f = lambda load: load\nread = 1\n"}, []),
+        ({"store.py": "def load(:\n"}, []),
+        ({}, []),
+    ],
+)
+def test_what_is_not_as_asked(texts: dict[str, str], told: list[str]) -> None:
+    assert unmet("Rename load to read", texts) == told
+
+
+def test_no_more_lines_than_the_bound() -> None:
+    assert unmet("Delete the function load.", {"a.py": "load()\n" * 20}) == [
+        "load is still in a.py, line 1, 2, 3, 4, 5."
+    ]
+
+
+BARE = "def add(a, b):\n    return a - b\n"
+
+
+WRONG, RIGHT = BARE.replace("a - b", "b - a"), BARE.replace("-", "+")
+
+
+TASK = "add(2, 3) should return 5"
+
+
+UNAVAILABLE = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no Python")
+
+
+class Asked(Checks):
+    """Stands for the checks: remembers what it was asked, and answers what it was told to."""
+
+    def __init__(self, answer: list[JsonMap] | ToolError) -> None:
+        self.answer, self.rules = answer, CheckRules()
+        self.asked: list[tuple[Any, ...]] = []
+        self.scopes: list[CancellationScope | None] = []
+
+    def in_scope(self, scope: CancellationScope | None) -> "Asked":
+        self.scopes.append(scope)
+        return self
+
+    def run_examples(self, modules: Any, seconds: float = 0.0, *, first_decides: bool = False) -> Any:
+        self.asked.append((modules, seconds, first_decides))
+        return self.answer
+
+
+def entry(status: str, told: str = "") -> JsonMap:
+    return {"loaded": True, "own": True, "error": "", "results": [[status, told]]}
+
+
+def context(bench: Bench, checks: Checks | ToolError | None, **fields: Any) -> ToolContext:
+    given = {"task": TASK, "gated": True, "timeout_s": 30.0, **fields}
+    return ToolContext(bench.workspace, checks=checks, **given)
+
+
+def test_a_wrong_edit_is_refused_in_words(bench: Bench) -> None:
+    checks, scope = Asked([entry("different", "1"), entry("different", "-1")]), CancellationScope()
+    error = judged_evidence(context(bench, checks, scope=scope), "calc.py", BARE, WRONG)
+    message = "With this edit add(2, 3) gives 1, but must give 5. So nothing was changed."
+    assert error == ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
+    ((modules, seconds, first_decides),) = checks.asked
+    assert [(each["path"], each["text"], len(each["groups"])) for each in modules] == [
+        ("calc.py", WRONG, 1),
+        ("calc.py", BARE, 1),
+    ]
+    assert (seconds, first_decides, checks.scopes) == (10.0, True, [scope])
+
+
+def test_of_a_repair_the_old_text_is_only_loaded(bench: Bench) -> None:
+    checks = Asked([entry("passed"), entry("passed")])
+    assert judged_evidence(context(bench, checks, task=f"Fix it: {TASK}"), "calc.py", BARE, RIGHT) is None
+    assert [len(each["groups"]) for each in checks.asked[0][0]] == [1, 0]
+
+
+def test_a_new_file_has_no_old_text(bench: Bench) -> None:
+    checks = Asked([entry("passed")])
+    path = f"{bench.workspace.root}/lib/../calc.py"
+    assert judged_evidence(context(bench, checks), path, None, RIGHT) is None
+    assert [each["path"] for each in checks.asked[0][0]] == ["calc.py"]
+
+
+@pytest.mark.parametrize("path", ["../calc.py", "/elsewhere/calc.py"])
+def test_a_path_that_leads_out_is_left_to_others(bench: Bench, path: str) -> None:
+    checks = Asked([])
+    assert judged_evidence(context(bench, checks), path, None, WRONG) is None
+    assert checks.asked == []
+
+
+@pytest.mark.parametrize("fields", [{"gated": False}, {"checks": None}, {"checks": UNAVAILABLE}])
+def test_without_gate_or_checks_nothing_is_run(bench: Bench, fields: dict[str, Any]) -> None:
+    checks = Asked([entry("different", "1")] * 2)
+    given = context(bench, **{"checks": checks, **fields})
+    assert judged_evidence(given, "calc.py", BARE, WRONG) is None
+    assert checks.asked == []
+
+
+def test_where_evidence_is_off_no_code_is_run_for_an_edit(bench: Bench) -> None:
+    checks = Asked([entry("different", "1")] * 2)
+    checks.rules = CheckRules(("make test",), evidence=False)
+    assert judged_evidence(context(bench, checks), "calc.py", BARE, WRONG) is None
+    assert checks.asked == []
+
+
+def test_where_nothing_speaks_or_nothing_can_be_run_the_edit_stays(bench: Bench) -> None:
+    assert judged_evidence(context(bench, Asked(UNAVAILABLE)), "calc.py", BARE, WRONG) is None
+    nothing = Asked([])
+    assert judged_evidence(context(bench, nothing), "calc.py", BARE, BARE + "# end\n") is None
+    assert nothing.asked == []
+
+
+@pytest.mark.parametrize(("after", "refused"), [(WRONG, True), (RIGHT, False), ("from lib import add\n", False)])
+def test_in_the_sandbox(bench: Bench, after: str, refused: bool) -> None:
+    bench.put({"calc.py": BARE})
+    checks = open_checks(str(bench.root.resolve()), CheckRules(), lambda _: False)
+    if isinstance(checks, ToolError):
+        pytest.skip(checks.message)
+    error = judged_evidence(context(bench, checks), "calc.py", BARE, after)
+    assert (error is not None) is refused
+    assert [path.name for path in bench.root.rglob("*")] == ["calc.py"]
+
+
+def test_the_examples_of_a_new_file_are_run(bench: Bench) -> None:
+    checks = open_checks(str(bench.root.resolve()), CheckRules(), lambda _: False)
+    if isinstance(checks, ToolError):
+        pytest.skip(checks.message)
+    task = 'Write words.py with count(text). Case does not matter: count("The the") == {"the": 2}'
+    body = "    found = re.findall('[a-z]+', text.lower())\n    return {w: found.count(w) for w in found}\n"
+    text = f"def count(text):\n{body}"
+    told = judged_evidence(context(bench, checks, task=task), "words.py", None, text)
+    message = (
+        'With this edit count("The the") raises NameError: name \'re\' is not defined, but must give {"the": 2}.'
+        " So nothing was changed."
+    )
+    assert told == ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
+    assert judged_evidence(context(bench, checks, task=task), "words.py", None, f"import re\n\n\n{text}") is None

@@ -1,0 +1,419 @@
+"""The program as it is started, but without a sandbox: what it needs of it is shown in test_checks."""
+
+import io
+import json
+import os
+import select
+import subprocess
+import sys
+from functools import partial
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mendgraph.nodes.execute_tools.evidence import example_runner
+from mendgraph.nodes.execute_tools.evidence.example_runner import LONGEST, answer, load, packages, run, run_group, same
+
+Results = list[list[str]]
+
+
+def example(source: str, want: str = "", kind: str = "value", raises: str | None = None, *flags: int) -> dict[str, Any]:
+    return {"source": source, "want": want, "kind": kind, "raises": raises, "options": [[each, True] for each in flags]}
+
+
+def doc(source: str, want: str = "", raises: str | None = None, *flags: int) -> dict[str, Any]:
+    return example(f"{source}\n", f"{want}\n" if want else "", "output", raises, *flags)
+
+
+def module(path: str, *groups: list[dict[str, Any]], text: str | None = None) -> dict[str, Any]:
+    return {"path": path, "text": text, "groups": list(groups)}
+
+
+class Bench:
+    """A folder with modules."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def put(self, **files: str) -> None:
+        for name, text in files.items():
+            path = self.root / f"{name.replace('__', '/', 1)}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+
+    def run(self, *modules: dict[str, Any], seconds: float = 20.0, first: bool = False) -> list[dict[str, Any]]:
+        request = self.root.parent / "request.json"
+        asked = {"root": str(self.root), "seconds": seconds, "first_decides": first, "modules": modules}
+        request.write_text(json.dumps(asked))
+        program = [sys.executable, "-I", "-B", example_runner.__file__, str(request)]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True, cwd=self.root)
+        assert done.stderr == ""
+        found: list[dict[str, Any]] = json.loads(done.stdout)
+        return found
+
+    def results(self, code: str, *groups: list[dict[str, Any]], seconds: float = 20.0) -> Results:
+        self.put(mod=code)
+        (found,) = self.run(module("mod.py", *groups), seconds=seconds)
+        assert found["loaded"], found
+        results: Results = found["results"]
+        return results
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    (tmp_path / "ws").mkdir()
+    return Bench((tmp_path / "ws").resolve())
+
+
+CODE = """
+import os, sys, collections
+class Box(Exception): pass
+def add(a, b): return a - b
+def pair(): return (1, 2.0)
+def names(): return {"b": 2, "a": 1}
+def words(): return {"x", "y", "z"}
+def third(): return 0.1 + 0.2
+def fail(): raise ValueError("no")
+def box(): raise Box("shut")
+def unknown(): return nothing_here
+def asks(): return input()
+def writes(): return open("/nowhere/at/all", "w")
+def needs(): import no_such_module_at_all
+def ends(): sys.exit(3)
+def loud(): print("out"); print("err", file=sys.stderr); os.write(1, b"raw"); return 1
+def flood():
+    for _ in range(300_000): print("x" * 10)
+"""
+
+
+EXAMPLES: list[tuple[dict[str, Any], list[str]]] = [
+    (example("add(2, 3)", "5"), ["different", "-1"]),
+    (example("add(2, 3)", "-1"), ["passed", ""]),
+    (example("add(2, 3)", "-1.0"), ["passed", ""]),
+    (example("add(2, 1)", "True"), ["different", "1"]),
+    (example("pair()", "(1, 2)"), ["passed", ""]),
+    (example("pair()", "[1, 2]"), ["different", "(1, 2.0)"]),
+    (example("third()", "0.3"), ["passed", ""]),
+    (example("fail()", "1"), ["raised", "ValueError: no"]),
+    (example("unknown()", "1"), ["raised", "NameError: name 'nothing_here' is not defined"]),
+    (example("not_there()", "1"), ["unknown", "NameError: name 'not_there' is not defined"]),
+    (example("add(1, 1)", "not_there"), ["unknown", "NameError: name 'not_there' is not defined"]),
+    (example("asks()", "1"), ["unknown", "EOFError: EOF when reading a line"]),
+    (
+        example("writes()", "1"),
+        ["unknown", "FileNotFoundError: [Errno 2] No such file or directory: '/nowhere/at/all'"],
+    ),
+    (example("needs()", "1"), ["unknown", "ModuleNotFoundError: No module named 'no_such_module_at_all'"]),
+    (example("ends()", "1"), ["raised", "SystemExit: 3"]),
+    (example("fail()", "ValueError", "raises"), ["passed", ""]),
+    (example("fail()", "Exception", "raises"), ["passed", ""]),
+    (example("box()", "ValueError", "raises"), ["raised", "mod.Box: shut"]),
+    (example("add(1, 1)", "ValueError", "raises"), ["different", "0"]),
+    (example("needs()", "ImportError", "raises"), ["passed", ""]),
+    (example("add(1, 1) == 0", "", "holds"), ["passed", ""]),
+    (example("add(1, 1)", "", "holds"), ["different", ""]),
+    (example("loud()", "1"), ["passed", ""]),
+    (example("'x' * 1000", "1"), ["different", "'" + "x" * (LONGEST - 1) + "..."]),
+    (doc("add(2, 3)", "5"), ["different", "-1"]),
+    (doc("add(2, 3)", "-1"), ["passed", ""]),
+    (doc("add(2, 3)", "-1.0"), ["different", "-1"]),
+    (doc("third()", "0.3"), ["passed", ""]),
+    (doc("names()", "{'a': 1, 'b': 2}"), ["passed", ""]),
+    (doc("words()", "{'z', 'y', 'x'}"), ["passed", ""]),
+    (doc("print('a  b')", "a b", None, 4), ["passed", ""]),
+    (doc("print('a 1 b')", "a ... b", None, 8), ["passed", ""]),
+    (doc("print('a 1 b')", "a ... b"), ["different", "a 1 b"]),
+    (doc("fail()", "Traceback (most recent call last):\nValueError: no", "ValueError: no\n"), ["passed", ""]),
+    (
+        doc("fail()", "Traceback (most recent call last):\nValueError: yes", "ValueError: yes\n"),
+        ["raised", "ValueError: no"],
+    ),
+    (doc("fail()", "1"), ["raised", "ValueError: no"]),
+    (doc("not_there", "1"), ["unknown", "NameError: name 'not_there' is not defined"]),
+    (doc("add.no", "1"), ["raised", "AttributeError: 'function' object has no attribute 'no'"]),
+    (doc("print('seen')", "seen"), ["passed", ""]),
+    (doc("x = 1"), ["passed", ""]),
+    (doc("flood()", "1"), ["different", ("x" * 10 + "\n") * 27 + "xxx..."]),
+]
+
+
+@pytest.mark.parametrize(("given", "result"), EXAMPLES)
+def test_the_result_of_an_example(bench: Bench, given: dict[str, Any], result: list[str]) -> None:
+    assert bench.results(CODE, [given]) == [result]
+
+
+@pytest.fixture
+def restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What loading and running examples changes in a process is undone."""
+    for name, kept in (("path", list(sys.path)), ("meta_path", list(sys.meta_path)), ("modules", dict(sys.modules))):
+        monkeypatch.setattr(sys, name, kept)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+
+@pytest.mark.usefixtures("restored")
+def test_the_results_are_the_same_in_one_process(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    told: list[tuple[str, str]] = []
+    loaded = load(str(bench.root), "mod.py", CODE)
+    for asked, _ in EXAMPLES:
+        run_group([asked], loaded, lambda *each: told.append(each), str(bench.root / "mod.py"))
+    assert told[::2] == [("began", "")] * len(EXAMPLES)
+    assert told[1::2] == [tuple(result) for _, result in EXAMPLES]
+
+
+@pytest.mark.usefixtures("restored")
+def test_what_is_loaded_in_one_process(bench: Bench) -> None:
+    bench.put(pkg____init__="from pkg.a import V\n", pkg__a="V = 1\n", calendar="V = 'ours'\n")
+    root = str(bench.root)
+    changed = load(root, "pkg/a.py", "V = 2\n")
+    assert (changed.__name__, changed.V, sys.modules["pkg"].V) == ("pkg.a", 2, 2)
+    ours = load(root, "calendar.py", None)
+    assert (ours.__name__, ours.V) == ("checked_module", "ours")
+    again = load(root, "pkg/__init__.py", "V = 3\n")
+    assert (again.__name__, again.V, again.__path__) == ("checked_module", 3, [f"{root}/pkg"])
+    assert [sys.path[0], sys.path[-1]] == [root, f"{root}/pkg"]
+
+
+@pytest.mark.parametrize(("first_decides", "looks"), [(True, 1), (False, 4)])
+def test_how_long_the_processes_are_read(monkeypatch: pytest.MonkeyPatch, first_decides: bool, looks: int) -> None:
+    good = b'["loaded", ""]\n["began", ""]\n["passed", ""]\n["ended", ""]\n'
+    said, handles, killed, looked = iter([good, good[:29]]), list[int](), list[int](), list[float]()
+
+    def start(root: str, module: dict[str, Any]) -> tuple[int, int]:
+        assert (root, module["path"]) == ("/ws", "a.py")
+        handles.extend(os.pipe())
+        os.write(handles[-1], next(said))
+        if len(handles) == 2:
+            os.close(handles.pop())
+        return 1_000 + len(handles), handles[-1 if len(handles) == 1 else -2]
+
+    def look(*waiting: Any) -> Any:
+        looked.append(waiting[-1])
+        readable: Any = select.select
+        return readable(*waiting[:-1], 0)
+
+    monkeypatch.setattr(example_runner, "start", start)
+    monkeypatch.setattr(example_runner, "time", SimpleNamespace(monotonic=partial(next, count(1))))
+    monkeypatch.setattr(example_runner, "select", SimpleNamespace(select=look))
+    monkeypatch.setattr(os, "kill", lambda number, _: killed.append(number))
+    monkeypatch.setattr(os, "waitpid", lambda number, _: (number, 0))
+    asked = module("a.py", [example("f()", "1")])
+    found = run({"root": "/ws", "seconds": 8, "first_decides": first_decides, "modules": [asked, asked]})
+    os.close(handles[-1])  # the others are closed with their processes
+    entry = {"loaded": True, "own": True, "error": ""}
+    assert found == [{**entry, "results": [["passed", ""]]}, {**entry, "results": [["endless", ""]]}]
+    assert (killed, looked) == ([1_001, 1_003], [6.0, 4.0, 2.0, 0.0][:looks])
+
+
+class Played:
+    """Processes that are none: each has told something, and keeps its pipe open. Each look takes a second."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *told: bytes) -> None:
+        self.told = told
+        self.now = 0.0
+        self.began: list[float] = []
+        self.ended: list[tuple[int, float]] = []
+        self.writers: list[int] = []
+        monkeypatch.setattr(example_runner, "start", self.start)
+        monkeypatch.setattr(example_runner, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(example_runner, "select", SimpleNamespace(select=self.select))
+        monkeypatch.setattr(example_runner, "end", self.end)
+
+    def start(self, _root: str, _module: Any) -> tuple[int, int]:
+        reader, writer = os.pipe()
+        os.write(writer, self.told[len(self.writers)])
+        self.writers.append(writer)
+        self.began.append(self.now)
+        return len(self.writers) - 1, reader
+
+    def select(self, readers: list[int], *_: Any) -> Any:
+        self.now += 1
+        return select.select(readers, [], [], 0)
+
+    def end(self, number: int, reader: int) -> None:
+        os.close(reader)
+        self.ended.append((number, self.now))
+
+    def run(self, seconds: float, *, first: bool = False) -> list[Any]:
+        modules = [module("a.py", [example("f()", "1")])] * len(self.told)
+        found = run({"root": "/ws", "seconds": seconds, "first_decides": first, "modules": modules})
+        for writer in self.writers:
+            os.close(writer)
+        return [each["results"] for each in found]
+
+
+GOOD = b'["loaded", ""]\n["began", ""]\n["passed", ""]\n["ended", ""]\n'
+BUSY = GOOD[:29]
+
+
+def test_the_oldest_makes_room_after_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five modules and two places: three turns of four seconds."""
+    monkeypatch.setattr(example_runner, "MOST_AT_ONCE", 2)
+    played = Played(monkeypatch, BUSY, b"", BUSY, b"", GOOD)
+    assert played.run(12) == [[["endless", ""]], [], [["endless", ""]], [], [["passed", ""]]]
+    assert played.began == [0, 0, 4, 6, 8]
+    assert played.ended == [(0, 4), (1, 6), (2, 8), (4, 9), (3, 12)]
+
+
+def test_one_that_had_to_make_room_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(example_runner, "MOST_AT_ONCE", 1)
+    played = Played(monkeypatch, GOOD[: -len('["ended", ""]\n')], BUSY)
+    assert played.run(8, first=True) == [[["passed", ""]], [["endless", ""]]]
+
+
+@pytest.mark.parametrize("told", [GOOD, b'["own", "x"]\n', b'["foreign", "x"]\n'])
+def test_who_has_told_all_makes_room_though_its_pipe_is_open(monkeypatch: pytest.MonkeyPatch, told: bytes) -> None:
+    monkeypatch.setattr(example_runner, "MOST_AT_ONCE", 1)
+    played = Played(monkeypatch, told, GOOD)
+    assert played.run(100)[1] == [["passed", ""]]
+    assert played.ended == [(0, 1), (1, 2)]
+
+
+def test_modules_that_hang_do_not_keep_a_later_one_from_being_run(bench: Bench) -> None:
+    bench.put(hangs="import time\ntime.sleep(1000)\n", mod="def f(): return 2\n")
+    given = [example("f()", "1")]
+    found = bench.run(*[module("hangs.py", given)] * 16, module("mod.py", given), seconds=5.0)
+    assert found[-1]["results"] == [["different", "2"]]
+    assert not any(each["loaded"] for each in found[:-1])
+
+
+def test_a_copy_that_the_code_makes_of_its_process_tells_nothing(bench: Bench) -> None:
+    code = "import os\nV = os.fork()\nif V: os.waitpid(V, 0)\n"
+    assert bench.results(code, [example("V > 0", kind="holds")]) == [["passed", ""]]
+
+
+def test_examples_of_a_group_share_their_names_and_others_do_not(bench: Bench) -> None:
+    group = [doc("x = 1"), doc("x", "1")]
+    assert bench.results("", group, [doc("x", "1")]) == [
+        ["passed", ""],
+        ["passed", ""],
+        ["unknown", "NameError: name 'x' is not defined"],
+    ]
+
+
+def test_what_does_not_end_is_told_and_the_rest_is_unknown(bench: Bench) -> None:
+    code = "def f():\n    while True: pass\n"
+    found = bench.results(code, [example("1", "1")], [example("f()", "1")], [example("1", "1")], seconds=0.7)
+    assert found == [["passed", ""], ["endless", ""], ["unknown", ""]]
+
+
+def test_a_process_that_goes_away_is_unknown(bench: Bench) -> None:
+    assert bench.results("import os\ndef f(): os._exit(0)\n", [example("f()", "1")]) == [["unknown", ""]]
+
+
+def test_the_text_takes_the_place_of_the_file_for_all_who_import_it(bench: Bench) -> None:
+    bench.put(pkg____init__="", pkg__a="V = 1\n", pkg__b="from pkg.a import V\ndef f(): return V\n")
+    groups = [[example("b.f()", "2")]]
+    new = module("pkg/a.py", *groups, text="V = 2\nfrom pkg import b\n")
+    old = module("pkg/a.py", [example("V", "1")])
+    assert [each["results"] for each in bench.run(new, old)] == [[["passed", ""]], [["passed", ""]]]
+    assert sorted(path.name for path in bench.root.rglob("*")) == ["__init__.py", "a.py", "b.py", "pkg"]
+
+
+def test_a_file_that_is_not_there_yet(bench: Bench) -> None:
+    bench.put(pkg____init__="", pkg__a="V = 1\n", top="V = 3\n")
+    found = bench.run(
+        module("pkg/new.py", [example("V", "1")], text="from .a import V\n"),
+        module("scripts/new.py", [example("V", "3")], text="from top import V\n"),
+    )
+    assert [each["results"] for each in found] == [[["passed", ""]], [["passed", ""]]]
+
+
+def test_siblings_of_a_script_are_found_and_a_package_itself_is_loaded(bench: Bench) -> None:
+    bench.put(
+        scripts__a="from b import V\n", scripts__b="V = 1\n", pkg____init__="from .c import V\n", pkg__c="V = 2\n"
+    )
+    found = bench.run(
+        module("scripts/a.py", [example("V", "1")]),
+        module("pkg/__init__.py", [example("V", "2")]),
+    )
+    assert [each["results"] for each in found] == [[["passed", ""]], [["passed", ""]]]
+
+
+@pytest.mark.parametrize("name", ["types", "calendar", "not-a-name"])
+def test_a_file_with_the_name_of_a_module_of_pythons(bench: Bench, name: str) -> None:
+    (bench.root / f"{name}.py").write_text("V = 'ours'\n")
+    (found,) = bench.run(module(f"{name}.py", [example("V", "'ours'")]))
+    assert found["results"] == [["passed", ""]]
+
+
+@pytest.mark.parametrize(
+    ("code", "own", "error"),
+    [
+        ("x: List[int] = []\n", True, "NameError: name 'List' is not defined"),
+        ("1 / 0\n", True, "ZeroDivisionError: division by zero"),
+        ("import no_such_module\n", False, "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("import sys; sys.exit(1)\n", False, "SystemExit: 1"),
+        ("import other\n", False, "NameError: name 'missing' is not defined"),
+        ("import os; os.no_such_thing\n", False, "AttributeError: module 'os' has no attribute 'no_such_thing'"),
+        ("input()\n", False, "EOFError: EOF when reading a line"),
+        ("def f(:\n", False, "SyntaxError: invalid syntax"),
+    ],
+)
+def test_a_module_that_cannot_be_loaded(bench: Bench, code: str, own: bool, error: str) -> None:
+    bench.put(mod=code, other="missing\n")
+    assert bench.run(module("mod.py", [example("1", "1")])) == [
+        {"loaded": False, "own": own, "error": error, "results": []}
+    ]
+
+
+def test_where_the_first_decides_and_is_clean_the_others_are_not_waited_for(bench: Bench) -> None:
+    bench.put(mod="def f():\n    while True: pass\n")
+    given = [example("f()", "1")]
+    new, old = bench.run(module("mod.py", given, text="def f(): return 1\n"), module("mod.py", given), first=True)
+    assert new["results"] == [["passed", ""]]
+    assert old["results"] in ([["endless", ""]], [["unknown", ""]], [])  # what it was doing when it was ended
+
+
+def test_a_text_with_a_byte_order_mark_and_windows_lines(bench: Bench) -> None:
+    (bench.root / "mod.py").write_bytes(b"\xef\xbb\xbfV = 1\r\nW = 'a'\r\n")
+    (found,) = bench.run(module("mod.py", [example("V", "1")]))
+    assert found["results"] == [["passed", ""]]
+
+
+@pytest.mark.parametrize(
+    ("lines", "ended", "entry"),
+    [
+        (b"", True, (False, False, "", [])),
+        (b'["own", "x"]\n', True, (False, True, "x", [])),
+        (
+            b'["loaded", ""]\n["began", ""]\n["passed", ""]\n["beg',
+            True,
+            (True, True, "", [["passed", ""], ["unknown", ""]]),
+        ),
+        (b'["loaded", ""]\n["began", ""]\n', False, (True, True, "", [["endless", ""], ["unknown", ""]])),
+    ],
+)
+def test_what_was_told_in_part(lines: bytes, ended: bool, entry: tuple[object, ...]) -> None:
+    found = answer(lines, 2, ended=ended)
+    assert (found["loaded"], found["own"], found["error"], found["results"]) == entry
+
+
+def test_packages(tmp_path: Path) -> None:
+    (tmp_path / "src/a/b").mkdir(parents=True)
+    for name in ("src/a/__init__.py", "src/a/b/__init__.py"):
+        (tmp_path / name).touch()
+    root = str(tmp_path)
+    assert packages(root, "src/a/b/c.py") == (f"{root}/src", ["a", "b", "c"])
+    assert packages(root, "src/a/__init__.py") == (f"{root}/src", ["a"])
+    assert packages(root, "x.py") == (root, ["x"])
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(VALUES, VALUES)
+def test_same_is_fair(one: Any, other: Any) -> None:
+    assert same(one, one)
+    assert same(one, other) == same(other, one)
+    if same(one, other):
+        assert same(one, other, strict=False)

@@ -1,0 +1,277 @@
+import pytest
+from hypothesis import given, strategies as st
+
+from mendgraph.nodes.execute_tools.evidence.examples import (
+    LONGEST_VALUE,
+    MOST_EXAMPLES,
+    Example,
+    Kind,
+    ModuleRun,
+    Origin,
+    Result,
+    Status,
+    as_request,
+    both,
+    changed_names,
+    concerned,
+    concerning,
+    docstring_examples,
+    failures,
+    pieces,
+    read_run,
+    sentence,
+)
+from mendgraph.nodes.records import JsonMap
+
+CODE = '''"""Of the module.
+
+>>> RATE
+2
+"""
+
+import math
+from os import path as p
+
+RATE = 2
+
+
+def plain():
+    """No examples."""
+
+
+def price(x):
+    """
+    >>> price(1)
+    2
+    >>> price(0)
+    Traceback (most recent call last):
+    ValueError: nothing
+    """
+    return x * RATE
+
+
+class Box:
+    """
+    >>> b = Box()  # doctest: +SKIP
+    >>> Box().size()  # doctest: +ELLIPSIS
+    1...
+    """
+
+    width = 1
+
+    def size(self):
+        """
+        >>> Box().size()
+        10
+        """
+        return self.width + price(4)
+
+    def other(self):
+        return 0
+
+
+for each in range(3):
+    last = each
+print("x")
+'''
+
+
+def doc(name: str, source: str, want: str = "", raises: str | None = None, *flags: int) -> Example:
+    options = tuple((flag, True) for flag in flags)
+    return Example(name, f"{source}\n", f"{want}\n" if want else "", Origin.DOCSTRING, Kind.OUTPUT, raises, options)
+
+
+ERROR = "Traceback (most recent call last):\nValueError: nothing"
+
+
+ALL = (
+    doc("", "RATE", "2"),
+    doc("price", "price(1)", "2"),
+    doc("price", "price(0)", ERROR, "ValueError: nothing\n"),
+    doc("Box", "Box().size()  # doctest: +ELLIPSIS", "1...", None, 8),
+    doc("Box.size", "Box().size()", "10"),
+)
+
+
+TASK = (Example("f", "f(1)", "2", Origin.TASK, Kind.VALUE), Example("f", "f(2)", "3", Origin.TASK, Kind.VALUE))
+
+
+def test_the_examples_of_all_docstrings() -> None:
+    assert docstring_examples(CODE) == ALL
+
+
+@pytest.mark.parametrize("text", ["def f(:\n", "", 'def f():\n    """\n    >>> 1\n   2\n    """\n', "x = 1\n"])
+def test_a_text_without_examples(text: str) -> None:
+    assert docstring_examples(text) == ()
+
+
+def test_no_more_than_the_bound() -> None:
+    text = f'"""\n{">>> 1" + chr(10) + "1" + chr(10)}' + ">>> 1\n1\n" * 500 + '"""\n'
+    assert len(docstring_examples(text)) == MOST_EXAMPLES
+
+
+def test_the_request_for_the_program() -> None:
+    value: JsonMap = {"source": "f(1)", "want": "2", "kind": "value", "raises": None, "options": []}
+    output = {"source": "Box().size()  # doctest: +ELLIPSIS\n", "want": "1...\n", "kind": "output", "raises": None}
+    assert as_request("a.py", None, (TASK[0], ALL[3])) == {
+        "path": "a.py",
+        "text": None,
+        "groups": [[value], [{**output, "options": [[8, True]]}]],
+    }
+
+
+def test_the_names_of_a_module() -> None:
+    assert set(pieces(CODE)) == {
+        *("math", "p", "RATE", "plain", "price", "Box", "Box.size", "Box.other", "each", "last", "")
+    }
+    assert pieces("def f(:\n") == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "names"),
+    [
+        ("x * RATE", "x + RATE", {"price"}),
+        ("RATE = 2", "RATE = 3", {"RATE"}),
+        ("    width = 1", "    width = 5", {"Box"}),
+        ("return 0", "return 1", {"Box.other"}),
+        ("def other", "def another", {"Box.other", "Box.another"}),
+        ("No examples.", "None at all.", set()),
+        ("x * RATE", "x  *  RATE  # why", set()),
+        ('print("x")', 'print("y")', {""}),
+        ("import math", "import math as m", {"math", "m"}),
+        ("range(3)", "range(4)", {"each", "last"}),
+    ],
+)
+def test_what_an_edit_touches(old: str, new: str, names: set[str]) -> None:
+    assert old in CODE
+    assert changed_names(pieces(CODE), pieces(CODE.replace(old, new))) == names
+
+
+def test_docstrings_count_where_they_are_asked_for() -> None:
+    after = CODE.replace("No examples.", "None at all.")
+    before, now = (pieces(text, with_docstrings=True) for text in (CODE, after))
+    assert changed_names(before, now) == {"plain"}
+
+
+@pytest.mark.parametrize(
+    ("touched", "names"),
+    [
+        ({"RATE"}, {"RATE", "price", "Box.size", "Box"}),
+        ({"price"}, {"price", "Box.size", "Box"}),
+        ({"plain"}, {"plain"}),
+        ({"Box.other"}, {"Box.other", "Box"}),
+    ],
+)
+def test_who_uses_what_was_touched(touched: set[str], names: set[str]) -> None:
+    assert concerned(CODE, frozenset(touched)) == names
+    assert concerned("def f(:\n", frozenset(touched)) == touched
+
+
+def test_examples_that_concern_a_name() -> None:
+    assert concerning(ALL, frozenset({"price"})) == ALL[1:3]
+    assert concerning(ALL, frozenset({"Box.size"})) == ALL[3:]
+    assert concerning(ALL, frozenset({"RATE"})) == ALL[:1]
+    assert concerning(ALL, frozenset({""})) == ALL
+    assert concerning(ALL, frozenset()) == ()
+
+
+def test_what_the_task_says_stands_before_what_a_docstring_says() -> None:
+    said = Example("price", "price( 1 )", "5", Origin.TASK, Kind.VALUE)
+    assert both((said,), ALL[:3]) == (said, ALL[0], ALL[2])
+
+
+@given(st.text(alphabet="def f(x):\n \"'>=1.class", max_size=80))
+def test_any_text_can_be_looked_at(text: str) -> None:
+    names = frozenset(pieces(text))
+    assert changed_names(pieces(text), pieces(text)) == set()
+    assert concerned(text, names) >= names
+    assert concerning(docstring_examples(text), names | {""}) == docstring_examples(text)
+
+
+def task(source: str, want: str, kind: Kind = Kind.VALUE) -> Example:
+    return Example("f", source, want, Origin.TASK, kind)
+
+
+def printed(source: str, want: str = "", raises: str | None = None, name: str = "f") -> Example:
+    return Example(name, source, want, Origin.DOCSTRING, Kind.OUTPUT, raises)
+
+
+DIFFERENT, RAISED, ENDLESS = Status.DIFFERENT, Status.RAISED, Status.ENDLESS
+
+
+@pytest.mark.parametrize(
+    ("example", "result", "words"),
+    [
+        (task("add(2, 3)", "5"), Result(DIFFERENT, "-1"), "add(2, 3) gives -1, but must give 5."),
+        (
+            task("total([])", "0"),
+            Result(RAISED, "ZeroDivisionError: division by zero"),
+            "total([]) raises ZeroDivisionError: division by zero, but must give 0.",
+        ),
+        (
+            task("f('')", "ValueError", Kind.RAISES),
+            Result(DIFFERENT, "None"),
+            "f('') gives None, but must raise ValueError.",
+        ),
+        (
+            task("f('')", "ValueError", Kind.RAISES),
+            Result(RAISED, "TypeError: no"),
+            "f('') raises TypeError: no, but must raise ValueError.",
+        ),
+        (task("f(1) > 2", "", Kind.HOLDS), Result(DIFFERENT), "f(1) > 2 does not hold."),
+        (task("f(1) > 2", "", Kind.HOLDS), Result(RAISED, "KeyError: 1"), "f(1) > 2 raises KeyError: 1."),
+        (task("f(1)", "2"), Result(ENDLESS), "f(1) does not end within 5 s."),
+        (printed("f(1)\n", "2\n"), Result(DIFFERENT, "3"), "f(1) gives 3, but must give 2."),
+        (printed("f(1)\n", "a\nb\n"), Result(DIFFERENT, ""), "f(1) gives nothing, but must give a / b."),
+        (printed("f(1)\n"), Result(DIFFERENT, "3"), "f(1) gives 3, but must give nothing."),
+        (
+            printed("f(1)\n", "Traceback (most recent call last):\nValueError: x\n", "ValueError: x\n"),
+            Result(DIFFERENT, "3"),
+            "f(1) gives 3, but must raise ValueError: x.",
+        ),
+        (printed("for x in y:\n    f(x)\n", "1"), Result(DIFFERENT, "2"), "for x in y: f(x) gives 2, but must give 1."),
+    ],
+)
+def test_a_failure_in_words(example: Example, result: Result, words: str) -> None:
+    assert sentence(example, result, 5.0) == words
+
+
+def test_long_values_are_cut() -> None:
+    words = sentence(task("f(1)", "2"), Result(DIFFERENT, "x" * 500), 5.0)
+    assert words == f"f(1) gives {'x' * LONGEST_VALUE}..., but must give 2."
+
+
+def test_the_first_failure_of_each_group_with_what_goes_before_it() -> None:
+    examples = [
+        printed("s = S()\n"),
+        printed("s.a()\n", "1\n"),
+        printed("s.b()\n", "2\n"),
+        printed("s.c()\n", "3\n"),
+        task("f(1)", "2"),
+    ]
+    results = [
+        Result(Status.PASSED),
+        Result(Status.PASSED),
+        Result(DIFFERENT, "0"),
+        Result(DIFFERENT, "0"),
+        Result(ENDLESS),
+    ]
+    assert failures(examples, results, 5.0) == [
+        (2, "s = S(); s.b() gives 0, but must give 2."),
+        (4, "f(1) does not end within 5 s."),
+    ]
+    assert failures(examples, [Result()] * 5, 5.0) == []
+
+
+def test_a_long_setup_is_left_out() -> None:
+    examples = [printed("s = " + "1 + " * 100 + "1\n"), printed("s\n", "1\n")]
+    assert failures(examples, [Result(Status.PASSED), Result(DIFFERENT, "2")], 5.0) == [
+        (1, "s gives 2, but must give 1.")
+    ]
+
+
+def test_an_answer_is_read() -> None:
+    answer = {"loaded": True, "own": True, "error": "", "results": [["passed", ""], ["different", "x"]]}
+    assert read_run(answer, 3) == ModuleRun((Result(Status.PASSED), Result(DIFFERENT, "x"), Result()), True, True, "")
+    gone = {"loaded": False, "own": True, "error": "NameError: x", "results": []}
+    assert read_run(gone, 1) == ModuleRun((Result(),), False, True, "NameError: x")

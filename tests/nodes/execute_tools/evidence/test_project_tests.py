@@ -1,0 +1,179 @@
+"""The program as it is started, but without a sandbox."""
+
+import ast
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from mendgraph.nodes.execute_tools.evidence import checks
+from mendgraph.nodes.execute_tools.evidence import project_tests
+from mendgraph.nodes.execute_tools.evidence.project_tests import (
+    NOTHING_RAN,
+    by_hand,
+    imports,
+    main,
+    with_pytest,
+    with_unittest,
+)
+
+PLAIN = """from app import add
+
+def test_add():
+    assert add(2, 3) == 5
+
+def test_needs(tmp_path):
+    assert False
+"""
+UNIT = """import unittest
+from app import add
+
+class Adding(unittest.TestCase):
+    def test_add(self):
+        self.assertEqual(add(2, 3), 5)
+"""
+FIXTURE = """import pytest
+from app import add
+
+@pytest.mark.parametrize('n', [5])
+def test_add(n):
+    assert add(2, 3) == n
+"""
+WITHOUT_PYTEST = """sys.modules['pytest'] = None
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name: None if name == 'pytest' else find(name)
+"""
+RIGHT, WRONG = "def add(a, b):\n    return a + b\n", "def add(a, b):\n    return a - b\n"
+
+
+def run(root: Path, app: str, tests: str, *, pytest_is_there: bool = False, folder: str = "tests") -> tuple[int, str]:
+    (root / folder).mkdir(exist_ok=True)
+    (root / "app.py").write_text(app)
+    (root / folder / "test_app.py").write_text(tests)
+    start = f"sys.argv[1:] = sys.argv[2:]\nrunpy.run_path({project_tests.__file__!r}, run_name='__main__')"
+    program = f"import sys, runpy\n{'' if pytest_is_there else WITHOUT_PYTEST}{start}"
+    name = f"{folder}/test_app.py"
+    env = {"PATH": os.environ["PATH"], "PYTEST_ADDOPTS": "-p no:cacheprovider", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", program, "", name],
+        cwd=root,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("tests", [PLAIN, UNIT])
+def test_without_pytest(tmp_path: Path, tests: str) -> None:
+    assert run(tmp_path, RIGHT, tests)[0] == 0
+    code, said = run(tmp_path, WRONG, tests)
+    assert (code, "test_add" in said) == (1, True)
+
+
+def test_a_failing_assertion_is_told_with_its_line(tmp_path: Path) -> None:
+    said = run(tmp_path, WRONG, PLAIN)[1]
+    assert said == "test_add failed at line 4: assert add(2, 3) == 5\nAssertionError\n"
+
+
+@pytest.mark.parametrize(
+    "tests", [FIXTURE, "import unittest\n", "def test_needs(tmp_path):\n    assert False\n", "X = 1\n"]
+)
+def test_what_cannot_be_run_without_pytest(tmp_path: Path, tests: str) -> None:
+    assert run(tmp_path, WRONG, tests)[0] == NOTHING_RAN
+
+
+@pytest.mark.parametrize(("app", "code"), [(RIGHT, 0), (WRONG, 1), ("def add(:\n", 1)])
+def test_with_pytest(tmp_path: Path, app: str, code: int) -> None:
+    found, said = run(tmp_path, app, FIXTURE, pytest_is_there=True)
+    assert found == code, said
+
+
+def test_a_file_without_tests_is_nothing_to_run_with_pytest_too(tmp_path: Path) -> None:
+    assert run(tmp_path, RIGHT, "X = 1\n", pytest_is_there=True)[0] == NOTHING_RAN
+
+
+def test_the_exit_code_is_the_one_that_checks_know() -> None:
+    assert checks.NOTHING_RAN == NOTHING_RAN
+
+
+# --- Its parts, in this process
+
+
+def loaded(code: str) -> ModuleType:
+    module = ModuleType("checked_tests")
+    exec(compile(code, "tests.py", "exec"), vars(module))  # noqa: S102 - our own code
+    return module
+
+
+def test_what_a_file_imports_at_any_depth() -> None:
+    code = "import a.b, c\nfrom d.e import f\nfrom . import g\ndef h():\n    import i as j\n"
+    assert sorted(imports(ast.parse(code))) == ["", "a", "c", "d", "i"]
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "said"),
+    [
+        ("def test_a(): pass\nX = test_b = 1\n", 0, ""),
+        ("def test_a():\n    raise ValueError('no')\n", 1, "test_a failed at line 2: \nValueError: no\n"),
+        ("def test_a(tmp_path): raise ValueError\n", NOTHING_RAN, ""),
+        ("def helper(): raise ValueError\n", NOTHING_RAN, ""),
+    ],
+)
+def test_functions_are_called_by_hand(capsys: pytest.CaptureFixture[str], code: str, status: int, said: str) -> None:
+    assert (by_hand(loaded(code)), capsys.readouterr().out) == (status, said)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"), [("def test_a(self): pass", 0), ("def test_a(self): self.fail()", 1), ("x = 1", NOTHING_RAN)]
+)
+def test_cases_are_run_with_unittest(body: str, status: int) -> None:
+    assert with_unittest(loaded(f"import unittest\nclass A(unittest.TestCase):\n    {body}\n")) == status
+
+
+@pytest.mark.parametrize(("code", "status"), [(0, 0), (1, 1), (2, 1), (4, 1), (5, NOTHING_RAN)])
+def test_the_exit_codes_of_pytest_in_ours(monkeypatch: pytest.MonkeyPatch, code: int, status: int) -> None:
+    def started(options: list[str]) -> int:
+        assert options[-1] == "test_a.py"
+        return code
+
+    monkeypatch.setattr(pytest, "main", started)
+    assert with_pytest("test_a.py") == status
+
+
+@pytest.mark.parametrize(
+    ("file", "tests", "there", "status"),
+    [
+        ("test_a.py", "def test_a(): pass\n", False, 0),
+        ("test_a.py", "def test_a(): assert False\n", False, 1),
+        ("test_a.py", "import unittest\nclass A(unittest.TestCase):\n    def test_a(self): self.fail()\n", False, 1),
+        ("test_a.py", "import pytest\n", False, NOTHING_RAN),
+        ("test_a.txt", "def test_a(): pass\n", False, NOTHING_RAN),
+        ("test_a.py", "def test_a(): pass\n", True, 1),
+    ],
+)
+def test_which_way_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, tests: str, there: bool, status: int
+) -> None:
+    def found(name: str) -> Any:
+        assert name == "pytest"
+        return object() if there else None
+
+    (tmp_path / file).write_text(tests)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(importlib.util, "find_spec", found)
+    monkeypatch.setattr(project_tests, "with_pytest", lambda _: 1)
+    path = list(sys.path)
+    assert main(file) == status
+    assert sys.path == [str(tmp_path), str(tmp_path / "src"), str(tmp_path), *path]

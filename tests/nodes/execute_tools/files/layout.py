@@ -1,0 +1,54 @@
+"""A workspace with links of each kind and a folder outside it, and short words for what tests expect."""
+
+import hashlib
+from pathlib import Path
+
+from mendgraph.nodes.execute_tools.files.workspace import FileContent
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+DENIAL = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="a rule says no")
+SECRET = b"secret"
+
+
+def build(base: Path) -> Path:
+    """`root` in `base`, with `outside` beside it; `.env` and `.git` are what `no_env` denies."""
+    outside, root = base / "outside", base / "root"
+    outside.mkdir()
+    (outside / "secret.txt").write_bytes(SECRET)
+    (root / "src").mkdir(parents=True)
+    (root / ".git").mkdir()
+    (root / ".git" / "config").write_bytes(SECRET)
+    (root / ".env").write_bytes(SECRET)
+    (root / "a.py").write_bytes(b"a = 1\r\n")
+    (root / "src" / "b.py").write_bytes(b"b = 2\n")
+    (root / "link.py").symlink_to("src/b.py")
+    (root / "innocent.txt").symlink_to(".env")
+    (root / "out.txt").symlink_to(outside / "secret.txt")
+    (root / "out").symlink_to(outside)
+    return root
+
+
+def allow(_path: str, _for_write: bool) -> ToolError | None:
+    return None
+
+
+def no_env(path: str, _for_write: bool) -> ToolError | None:
+    return DENIAL if any(part in {".env", ".git"} for part in path.split("/")) else None
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def content(path: str, data: bytes) -> FileContent:
+    return FileContent(path, data, sha(data))
+
+
+def code_of(value: object) -> ToolErrorCode:
+    assert isinstance(value, ToolError)
+    return value.code
+
+
+def tree_of(root: Path) -> dict[str, bytes]:
+    """Every regular file and its bytes."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}

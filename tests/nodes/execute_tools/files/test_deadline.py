@@ -1,0 +1,466 @@
+import asyncio
+import contextvars
+import errno
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import suppress
+
+import pytest
+
+from mendgraph.nodes.execute_tools.files.deadline import (
+    LONGEST_S,
+    CancellationScope,
+    GivenUp,
+    ScopeOverError,
+    _answer,
+    _raised,
+    await_call,
+    call_here,
+    call_isolated,
+    call_within,
+    calls_in_loop,
+    monotonic_ms,
+    monotonic_s,
+    pause,
+)
+
+Bounded = Callable[[float, Callable[[], object]], object]
+
+
+def in_a_thread(seconds: float, function: Callable[[], object]) -> object:
+    return call_within(seconds, function)
+
+
+def in_a_loop(seconds: float, function: Callable[[], object]) -> object:
+    return asyncio.run(await_call(function, seconds))
+
+
+def here(seconds: float, function: Callable[[], object]) -> object:
+    return call_here(seconds, function, CancellationScope())
+
+
+@pytest.fixture(params=[in_a_thread, in_a_loop, here])
+def bounded(request: pytest.FixtureRequest) -> Bounded:
+    way: Bounded = request.param
+    return way
+
+
+def fail(error: BaseException) -> int:
+    raise error
+
+
+def no_thread_is_left() -> bool:
+    for thread in threading.enumerate():
+        if thread.name == "tool":
+            thread.join(5)
+    return all(thread.name != "tool" for thread in threading.enumerate())
+
+
+def test_the_clocks_never_go_back() -> None:
+    assert monotonic_ms() <= monotonic_ms()
+    before = monotonic_s()
+    pause(0.001)
+    assert monotonic_s() > before
+
+
+def test_a_call_returns_its_result(bounded: Bounded) -> None:
+    assert bounded(5, lambda: 1) == 1
+    assert no_thread_is_left()
+
+
+def test_without_a_limit_it_is_waited_for() -> None:
+    assert asyncio.run(await_call(lambda: 1)) == 1
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), KeyboardInterrupt(), TimeoutError("its own")])
+def test_a_call_raises_what_it_raised(error: BaseException) -> None:
+    for way in (in_a_thread, here):
+        with pytest.raises(type(error)):
+            way(5, lambda: fail(error))
+
+
+@pytest.mark.parametrize(
+    "error", [StopIteration(), StopAsyncIteration(), asyncio.CancelledError(), CancelledError(), GeneratorExit()]
+)
+def test_what_would_mean_something_else_elsewhere_becomes_a_runtime_error(error: BaseException) -> None:
+    expected = f"{type(error).__name__} was raised"
+    for way in (in_a_thread, in_a_loop, here):
+        with pytest.raises(RuntimeError, match=expected):
+            way(5, lambda: fail(error))
+
+
+def test_a_timeout_does_not_wait_for_the_worker() -> None:
+    release = threading.Event()
+    for way in (in_a_thread, in_a_loop):
+        with pytest.raises(TimeoutError):
+            way(0.01, release.wait)
+    workers = [thread for thread in threading.enumerate() if thread.name == "tool"]
+    assert [worker.daemon for worker in workers] == [True, True]
+    release.set()
+    assert no_thread_is_left()
+
+
+def test_a_computing_call_ends_with_its_time_in_the_main_thread() -> None:
+    def compute() -> None:
+        while True:
+            pass
+
+    with pytest.raises(TimeoutError):
+        here(0.05, compute)
+    assert no_thread_is_left()
+
+
+def test_a_sleeping_call_leaves_no_thread_in_the_main_thread() -> None:
+    started = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"given up after 0\.2 s"):
+        here(0.2, lambda: time.sleep(30))
+    assert time.monotonic() - started < 2
+    assert [thread for thread in threading.enumerate() if thread.name == "tool"] == []
+
+
+def test_a_call_that_swallows_the_interrupt_is_interrupted_again() -> None:
+    def stubborn() -> None:
+        for _ in range(2):
+            with suppress(BaseException):  # what no tool should do
+                time.sleep(30)
+        time.sleep(30)
+
+    with pytest.raises(TimeoutError):
+        here(0.05, stubborn)
+
+
+def test_a_deadline_that_no_timer_takes_is_the_longest_that_one_does() -> None:
+    left = here(1e300, lambda: signal.getitimer(signal.ITIMER_REAL)[0])
+    assert isinstance(left, float)
+    assert LONGEST_S - 60 < left <= LONGEST_S
+
+
+def test_without_a_deadline_the_timer_stays_free_and_the_thread_is_the_callers() -> None:
+    def function() -> tuple[float, int]:
+        return signal.getitimer(signal.ITIMER_REAL)[0], threading.get_ident()
+
+    assert here(float("inf"), function) == (0.0, threading.get_ident())
+    assert in_a_thread(5, lambda: here(float("inf"), lambda: 1)) == 1
+
+
+def test_the_timer_is_given_back() -> None:
+    here(5, lambda: 1)
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """SIGALRM and its timer are as before afterwards."""
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+@pytest.mark.usefixtures("alarm")
+@pytest.mark.parametrize("interval", [0.0, 1.0, 50.0])
+def test_a_handler_and_a_timer_that_the_call_leaves_stay(interval: float) -> None:
+    def install() -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        signal.setitimer(signal.ITIMER_REAL, 50, interval)
+
+    here(5, install)
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
+    left, again = signal.getitimer(signal.ITIMER_REAL)
+    assert (left > 5, again) == (True, interval)
+
+
+@pytest.mark.usefixtures("alarm")
+def test_a_timer_alone_that_the_call_leaves_stays() -> None:
+    here(5, lambda: signal.setitimer(signal.ITIMER_REAL, 50))
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+    assert signal.getitimer(signal.ITIMER_REAL)[0] > 5
+
+
+@pytest.mark.usefixtures("alarm")
+def test_our_timer_does_not_ring_for_a_handler_that_the_call_leaves() -> None:
+    here(5, lambda: signal.signal(signal.SIGALRM, signal.SIG_IGN))
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_timer_that_is_in_use_is_left_alone() -> None:
+    before = signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    try:
+        assert here(5, lambda: threading.current_thread().name) == "tool"
+        assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_in_the_main_thread_the_call_stays_there() -> None:
+    assert here(5, threading.current_thread) is threading.main_thread()
+    assert in_a_thread(5, lambda: here(5, lambda: threading.current_thread().name)) == "tool"
+
+
+def test_after_a_timeout_nothing_changes_any_more(bounded: Bounded) -> None:
+    del bounded
+    for way in (call_here, call_within):
+        scope, entered = CancellationScope(), threading.Event()
+
+        def wait(scope: CancellationScope = scope, entered: threading.Event = entered) -> None:
+            try:
+                entered.set()
+                deadline = time.monotonic() + 5
+                while not scope.over and time.monotonic() < deadline:
+                    pass
+            finally:
+                with scope.effect():
+                    pytest.fail("an effect after the timeout")
+
+        with pytest.raises((TimeoutError, ScopeOverError)):
+            way(0.05, wait, scope)
+        assert entered.is_set()
+        assert no_thread_is_left()
+
+
+def test_an_effect_that_has_begun_is_finished_first() -> None:
+    scope, done = CancellationScope(), []
+
+    def write() -> str:
+        with scope.effect():
+            time.sleep(0.2)
+            done.append(True)
+        time.sleep(30)
+        return "never"
+
+    with pytest.raises(TimeoutError):
+        call_here(0.05, write, scope)
+    assert done == [True]
+
+
+def test_context_variables_are_seen_in_the_worker(bounded: Bounded) -> None:
+    variable = contextvars.ContextVar("variable", default="no")
+    variable.set("yes")
+    assert bounded(5, variable.get) == "yes"
+
+
+def test_the_event_loop_stays_free() -> None:
+    async def both() -> bool:
+        event = threading.Event()
+        waiting = asyncio.ensure_future(await_call(lambda: event.wait(5)))
+        await asyncio.sleep(0)
+        event.set()
+        return await waiting
+
+    assert asyncio.run(both()) is True
+
+
+def test_what_still_runs_in_the_loop_is_cancelled_when_its_thread_is_left() -> None:
+    async def wait(begun: asyncio.Event, over: asyncio.Event) -> None:
+        begun.set()
+        await over.wait()
+
+    async def left() -> bool:
+        begun, over = asyncio.Event(), asyncio.Event()
+        with calls_in_loop() as in_loop:
+            waiting = asyncio.ensure_future(asyncio.to_thread(in_loop, wait(begun, over)))
+            await begun.wait()
+        await asyncio.wait({waiting}, timeout=5)
+        over.set()
+        await asyncio.wait({waiting})
+        return waiting.cancelled()
+
+    assert asyncio.run(left())
+
+
+def test_an_effect_is_done_while_the_scope_holds() -> None:
+    scope = CancellationScope()
+    with scope.effect():
+        assert scope.busy
+    assert not scope.busy
+
+
+def test_after_its_end_nothing_begins() -> None:
+    scope = CancellationScope()
+    scope.revoke()
+    with pytest.raises(ScopeOverError, match="the time of this call is over"), scope.effect():
+        pytest.fail("the effect began")
+    assert not scope.busy
+
+
+def test_what_has_begun_is_finished_before_the_scope_ends() -> None:
+    scope, begun, finish = CancellationScope(), threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def work() -> None:
+        with scope.effect():
+            begun.set()
+            finish.wait(5)
+            order.append("effect")
+
+    def end() -> None:
+        scope.revoke()
+        order.append("over")
+
+    threads = [threading.Thread(target=work), threading.Thread(target=end)]
+    threads[0].start()
+    begun.wait(5)
+    threads[1].start()
+    finish.set()
+    for thread in threads:
+        thread.join(5)
+    assert order == ["effect", "over"]
+
+
+def test_what_runs_is_finished_under_a_closed_scope_and_nothing_else_begins() -> None:
+    step = CancellationScope()
+    call = CancellationScope(step)
+    step.close()
+    with call.effect():
+        assert call.busy
+    assert (step.closed, call.closed) == (True, True)
+    assert (step.over, call.over) == (False, False)
+
+
+@pytest.mark.parametrize("end", [CancellationScope.close, CancellationScope.revoke])
+def test_a_pause_ends_with_the_scope(end: Callable[[CancellationScope], None]) -> None:
+    scope = CancellationScope()
+    ended: list[bool] = []
+    thread = threading.Thread(target=lambda: ended.append(scope.pause(60)))
+    thread.start()
+    end(scope)
+    thread.join(10)
+    assert ended == [False]
+    assert not scope.pause(60)
+
+
+def test_no_pause_begins_under_a_closed_step() -> None:
+    step = CancellationScope()
+    step.close()
+    assert not CancellationScope(step).pause(60)
+
+
+def test_a_signal_handler_may_close_a_scope_whose_thread_is_at_work() -> None:
+    scope = CancellationScope()
+    before = signal.signal(signal.SIGUSR1, lambda *_: scope.close())
+    try:
+        with scope.effect():
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert scope.closed
+        assert not scope.pause(60)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_an_interrupt_is_no_error() -> None:
+    assert not issubclass(GivenUp, Exception)
+
+
+def fail_isolated(error: BaseException) -> None:
+    raise error
+
+
+def children() -> str:
+    found = subprocess.run(
+        ["ps", "-o", "pid=,stat=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=False
+    )
+    return "\n".join(line for line in found.stdout.splitlines() if "ps -o" not in line)
+
+
+def test_it_gives_what_the_function_gives() -> None:
+    before = children()
+    assert call_isolated(5, lambda: {"pid": os.getpid() != 0, "text": "x" * 300_000}) == {
+        "pid": True,
+        "text": "x" * 300_000,
+    }
+    assert call_isolated(5, os.getpid) != os.getpid()
+    assert children() == before
+
+
+def test_what_it_changes_in_memory_is_lost() -> None:
+    seen: list[int] = []
+    call_isolated(5, lambda: seen.append(1))
+    assert seen == []
+
+
+def test_it_raises_what_the_function_raises() -> None:
+    with pytest.raises(ValueError, match="bad"):
+        call_isolated(5, lambda: fail_isolated(ValueError("bad")))
+
+
+def test_an_exception_that_cannot_travel_is_told_in_words() -> None:
+    class OddError(Exception):
+        def __init__(self, a: int, b: int) -> None:
+            super().__init__(f"{a} and {b}")
+
+    with pytest.raises(RuntimeError, match="OddError: 1 and 2"):
+        call_isolated(5, lambda: fail_isolated(OddError(1, 2)))
+    for error, told in ((OddError(1, 2), "RuntimeError('OddError: 1 and 2')"), (ValueError("x"), "ValueError('x')")):
+        good, travelled = pickle.loads(_raised(error))  # noqa: S301 - our own words
+        assert (good, repr(travelled)) == (False, told)
+
+
+@pytest.mark.parametrize(("error", "told"), [(None, "(True, 7)"), (ValueError("bad"), "(False, ValueError('bad'))")])
+def test_a_copy_answers_and_leaves(monkeypatch: pytest.MonkeyPatch, error: Exception | None, told: str) -> None:
+    class LeftError(BaseException):
+        """Stands for the end of the process."""
+
+    def leave(status: int) -> None:
+        assert status == 0
+        raise LeftError
+
+    monkeypatch.setattr(os, "setsid", lambda: None)
+    monkeypatch.setattr(os, "_exit", leave)
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb") as answer:
+        with os.fdopen(write_end, "wb"), pytest.raises(LeftError):
+            _answer(write_end, lambda: 7 if error is None else fail_isolated(error))
+        assert repr(pickle.load(answer)) == told  # noqa: S301 - our own words
+
+
+def test_where_no_process_can_be_made_no_handle_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> int:
+        raise OSError(errno.EAGAIN, "no more processes")
+
+    monkeypatch.setattr(os, "fork", refused)
+    handles = os.listdir("/dev/fd")
+    with pytest.raises(OSError, match="no more processes"):
+        call_isolated(5, lambda: 1)
+    assert len(os.listdir("/dev/fd")) == len(handles)
+
+
+@pytest.mark.parametrize("end", [lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: os._exit(3)])
+def test_a_process_that_ends_without_an_answer_is_an_error(end: object) -> None:
+    with pytest.raises(ChildProcessError, match=r"its process (was ended by signal 9|left without an answer)"):
+        call_isolated(5, end)  # type: ignore[arg-type] # callables of no type
+
+
+def test_a_timeout_returns_at_once_and_leaves_no_process() -> None:
+    mark = f"mendgraph-{os.getpid()}-{time.monotonic_ns()}"
+
+    def slow() -> None:
+        subprocess.run([sys.executable, "-c", "import time; time.sleep(30)", mark], check=False)
+
+    before, handles = children(), len(os.listdir("/dev/fd"))
+    started = time.monotonic()
+    with pytest.raises(TimeoutError):
+        call_isolated(0.2, slow)
+    assert time.monotonic() - started < 2
+    assert children() == before
+    assert len(os.listdir("/dev/fd")) == handles
+    deadline = time.monotonic() + 5
+    while mark in subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True, check=True).stdout:
+        assert time.monotonic() < deadline, "the child's own child still runs"
+
+
+def test_it_works_beside_other_threads() -> None:
+    results: list[int] = []
+    threads = [threading.Thread(target=lambda: results.append(call_isolated(20, lambda: 1))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert results == [1] * 4

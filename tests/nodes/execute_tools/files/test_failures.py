@@ -1,0 +1,49 @@
+import errno
+
+import pytest
+
+from mendgraph.nodes.execute_tools.files.failures import is_disk_full, os_failure, quoted
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+CASES = [
+    (errno.ENOSPC, ToolErrorCode.IO_ERROR, "Cannot write 'a.py': the disk is full."),
+    (errno.EDQUOT, ToolErrorCode.IO_ERROR, "Cannot write 'a.py': the disk quota is used up."),
+    (errno.EIO, ToolErrorCode.IO_ERROR, "Cannot write 'a.py': the disk reports an error."),
+    (errno.EROFS, ToolErrorCode.PERMISSION_DENIED, "Cannot write 'a.py': the file system is read-only."),
+    (errno.EACCES, ToolErrorCode.PERMISSION_DENIED, "Cannot write 'a.py': the file permissions do not allow it."),
+    (errno.EISDIR, ToolErrorCode.INVALID_ARGUMENT, "Cannot write 'a.py': it is a directory, and a file is needed."),
+    (errno.ESTALE, ToolErrorCode.CONFLICT, "Cannot write 'a.py': it changed while it was being opened; try again."),
+    (errno.EMLINK, ToolErrorCode.IO_ERROR, "Cannot write 'a.py': Too many links."),
+]
+
+
+@pytest.mark.parametrize(("number", "code", "message"), CASES)
+def test_each_reason_names_the_path_and_what_is_wrong(number: int, code: ToolErrorCode, message: str) -> None:
+    fatal = number in {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+    error = OSError(number, "Too many links")
+    assert os_failure(error, "write", "a.py") == ToolError(code=code, message=message, fatal=fatal)
+    assert not os_failure(error, "read", "a.py").fatal
+
+
+@pytest.mark.parametrize(("number", "full"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EIO, False)])
+def test_a_full_disk_is_known(number: int, full: bool) -> None:
+    assert is_disk_full(os_failure(OSError(number, "x"), "copy", "the disk is full.")) is full
+
+
+def test_an_error_without_a_number_is_named_by_its_type() -> None:
+    assert os_failure(OSError(), "read", "a").message == "Cannot read 'a': OSError."
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("a.py", "'a.py'"),
+        ("a\nb", r"'a\nb'"),
+        ("a\u202eb", r"'a\u202eb'"),
+        ("\x1b[31m", r"'\x1b[31m'"),
+        ("\udc80", r"'\udc80'"),
+        ("x" * 300, f"'{'x' * 200}...'"),
+    ],
+)
+def test_a_path_is_quoted_on_one_safe_line(path: str, shown: str) -> None:
+    assert quoted(path) == shown

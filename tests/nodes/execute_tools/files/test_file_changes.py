@@ -1,0 +1,595 @@
+import errno
+import os
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from mendgraph.nodes.execute_tools.files.atomic_write import TEMPORARY_SUFFIX
+from mendgraph.nodes.execute_tools.files.change_records import ChangeState
+from mendgraph.nodes.execute_tools.files.file_reads import FileContent
+from mendgraph.nodes.execute_tools.files.handles import handle_name
+from mendgraph.nodes.execute_tools.journal.recovery import recover
+from mendgraph.nodes.execute_tools.files.workspace import (
+    Change,
+    ChangedFile,
+    DeleteFile,
+    MoveFile,
+    Workspace,
+    WriteFile,
+)
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.nodes.execute_tools.files.file_trees import A, B, all_kinds, everything, failing, modes
+from tests.nodes.execute_tools.files.layout import (
+    SECRET,
+    allow,
+    build,
+    code_of,
+    content,
+    no_env,
+    sha,
+    tree_of,
+)
+from tests.nodes.execute_tools.files.recorder_doubles import BrokenJournal, MemoryJournal, WatchingJournal
+
+
+def test_the_recorder_is_given_the_bytes_before_and_after(root: Path, workspace: Workspace) -> None:
+    (root / "c.py").write_bytes(b"c")
+    journal = MemoryJournal()
+    changes: list[Change] = [
+        WriteFile("new.py", b"new"),
+        WriteFile("a.py", b"a = 2\n", A),
+        MoveFile("c.py", "d.py", sha(b"c"), b"d"),
+    ]
+    assert isinstance(workspace.recorded(journal).change_files(changes), tuple)
+    assert journal.backups == {sha(data): data for data in (b"new", b"a = 1\r\n", b"a = 2\n", b"c", b"d")}
+
+
+def test_files_are_made_changed_moved_and_deleted_together(root: Path, workspace: Workspace) -> None:
+    (root / "c.py").write_bytes(b"c")
+    (root / "d.py").write_bytes(b"d")
+    (root / "d.py").chmod(0o640)
+    (root / "a.py").chmod(0o755)
+    done = workspace.change_files(
+        [
+            WriteFile("x/y/new.py", b"new"),
+            WriteFile("a.py", b"a = 2\n", A),
+            DeleteFile("src/b.py", B),
+            MoveFile("c.py", "x/c.py", sha(b"c")),
+            MoveFile("d.py", "src/b2.py", sha(b"d"), b"dd"),
+        ]
+    )
+    assert done == (
+        ChangedFile("x/y/new.py", sha256=sha(b"new")),
+        ChangedFile("a.py", sha256=sha(b"a = 2\n")),
+        ChangedFile("src/b.py"),
+        ChangedFile("c.py", "x/c.py", sha(b"c")),
+        ChangedFile("d.py", "src/b2.py", sha(b"dd")),
+    )
+    assert tree_of(root) == {
+        ".env": SECRET,
+        ".git/config": SECRET,
+        "a.py": b"a = 2\n",
+        "innocent.txt": SECRET,
+        "out.txt": SECRET,
+        "src/b2.py": b"dd",
+        "x/c.py": b"c",
+        "x/y/new.py": b"new",
+    }
+    assert (modes(root)["a.py"], modes(root)["src/b2.py"]) == (0o755, 0o640)
+
+
+# --- Each call to the disk that fails
+
+CALLS = ("rename", "link", "fsync", "mkdir", "write", "open", "fchmod", "stat", "fstat")
+
+
+@pytest.mark.parametrize("function", CALLS)
+def test_whichever_call_fails_everything_is_as_it_was_or_that_is_said(
+    root: Path, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    failed = 0
+    for nth in count(1):
+        (root.parent / str(nth)).mkdir()
+        tree = build(root.parent / str(nth))
+        changes, journal = all_kinds(tree), MemoryJournal()
+        workspace, before = Workspace(str(tree), no_env).recorded(journal), everything(tree)
+        call, calls = failing(getattr(os, function), nth)
+        monkeypatch.setattr(os, function, call)
+        done = workspace.change_files(changes)
+        monkeypatch.undo()
+        if isinstance(done, ToolError):
+            assert done.code is ToolErrorCode.IO_ERROR
+            failed += 1
+        if isinstance(done, tuple) or "does not confirm" in done.message:
+            assert (tree_of(tree)["last.py"], journal.told) == (b"last", ["intended", "done"])
+        else:
+            assert everything(tree) == before, f"{function} number {nth} failed"
+            assert journal.told in ([], ["intended", "undone"])
+        assert [name for name in everything(tree) if name.endswith(TEMPORARY_SUFFIX)] == []
+        if len(calls) < nth:
+            break
+    assert failed >= 2, "nothing was shown"
+
+
+def test_names_that_the_disk_does_not_confirm_are_changed_and_said(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = MemoryJournal()
+    monkeypatch.setattr(os, "fsync", failing(os.fsync, 2)[0])
+    done = workspace.recorded(journal).change_files([WriteFile("a.py", b"a = 2\n", A)])
+    assert done == ToolError(
+        code=ToolErrorCode.IO_ERROR,
+        message="'a.py' changed, but the disk does not confirm that this lasts: Input/output error. Have it checked.",
+        fatal=True,
+    )
+    assert ((root / "a.py").read_bytes(), journal.told) == (b"a = 2\n", ["intended", "done"])
+
+
+@pytest.mark.parametrize("function", ["rename", "link", "fsync", "write"])
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_leaves_everything_as_it_was(
+    root: Path,
+    workspace: Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+    function: str,
+    interrupt: type[BaseException],
+) -> None:
+    changes, real, journal = all_kinds(root), getattr(os, function), MemoryJournal()
+    before, calls = everything(root), 0
+
+    def stop(*args: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise interrupt
+        return real(*args, **named)
+
+    monkeypatch.setattr(os, function, stop)
+    with pytest.raises(interrupt):
+        workspace.recorded(journal).change_files(changes)
+    monkeypatch.undo()
+    assert (everything(root), journal.told) == (before, ["intended", "undone"])
+
+
+def test_an_interrupt_after_a_rename_takes_that_back_too(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes, rename = all_kinds(root), os.rename
+    before = everything(root)
+
+    def stop(*args: Any, **named: Any) -> None:
+        monkeypatch.undo()
+        rename(*args, **named)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "rename", stop)
+    with pytest.raises(KeyboardInterrupt):
+        workspace.change_files(changes)
+    assert everything(root) == before
+
+
+def test_what_cannot_even_be_taken_back_is_kept_and_said(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "c.py").write_bytes(b"c")
+    before, journal = tree_of(root), MemoryJournal()
+    call, _ = failing(os.rename, 2, ever_after=True)
+    monkeypatch.setattr(os, "rename", call)
+    done = workspace.recorded(journal).change_files(
+        [WriteFile("new.py", b""), WriteFile("a.py", b"x", A), WriteFile("c.py", b"y", sha(b"c"))]
+    )
+    monkeypatch.undo()
+    [kept] = root.glob(f".*{TEMPORARY_SUFFIX}")
+    assert kept.read_bytes() == b"a = 1\r\n"
+    assert done == ToolError(
+        code=ToolErrorCode.IO_ERROR,
+        message="Cannot write 'c.py': the disk reports an error. Undoing the rest failed as well:"
+        f" 'a.py' is kept as '{kept.name}' beside it.",
+        fatal=True,
+    )
+    assert ((root / "c.py").read_bytes(), (root / "new.py").exists()) == (b"c", False)
+    assert journal.told == ["intended"]
+    assert [each.state for each in recover(journal, str(root))] == [ChangeState.UNDONE]
+    assert (tree_of(root), kept.exists()) == (before, False)
+
+
+def test_a_new_file_that_cannot_be_taken_back_is_said(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink = os.unlink
+
+    def fail(name: str, **named: Any) -> None:
+        if name == "new.py":
+            raise OSError(errno.EIO, "")
+        unlink(name, **named)
+
+    monkeypatch.setattr(os, "unlink", fail)
+    monkeypatch.setattr(os, "rename", failing(os.rename, 1)[0])
+    done = workspace.change_files([WriteFile("new.py", b"n"), WriteFile("a.py", b"x", A)])
+    monkeypatch.undo()
+    assert isinstance(done, ToolError)
+    assert done.message.endswith("Undoing the rest failed as well: 'new.py' is left behind.")
+    assert (root / "a.py").read_bytes() == b"a = 1\r\n"
+
+
+# --- The record
+
+
+def test_a_change_is_recorded_before_it_begins_and_settled_when_all_of_it_is_on_the_disk(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[str] = set()
+    journal, fsync = WatchingJournal(lambda: (everything(root), set(synced))), os.fsync
+    changes = all_kinds(root)
+    before = everything(root)
+
+    def sync(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.add(os.path.relpath(handle_name(descriptor) or "", root))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    assert isinstance(workspace.recorded(journal).change_files(changes), tuple)
+    assert journal.told == ["intended", "done"]
+    assert journal.seen == [(before, set()), (everything(root), synced)]
+    assert {".", "x", "x/y", "src", "z"} <= synced
+    assert len([name for name in synced if name.endswith(TEMPORARY_SUFFIX)]) == 4
+
+
+def test_what_was_kept_goes_only_when_the_new_names_are_on_the_disk(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda _: seen.append(len(list(root.rglob(f".*{TEMPORARY_SUFFIX}")))))
+    workspace.change_files([DeleteFile("a.py", A)])
+    assert seen == [1, 0]
+
+
+def test_without_a_record_nothing_is_changed(root: Path, workspace: Workspace) -> None:
+    changes, journal = all_kinds(root), BrokenJournal("intend")
+    before = everything(root)
+    assert workspace.recorded(journal).change_files(changes) == ToolError(
+        code=ToolErrorCode.IO_ERROR,
+        message="Nothing was changed, because the record of it could not be written: The disk is full.",
+        fatal=True,
+    )
+    assert (everything(root), journal.told) == (before, [])
+
+
+def test_a_change_that_cannot_be_settled_stands_and_stays_open(root: Path, workspace: Workspace) -> None:
+    journal = BrokenJournal("settle")
+    done = workspace.recorded(journal).change_files([WriteFile("a.py", b"new", A)])
+    assert done == (ChangedFile("a.py", sha256=sha(b"new")),)
+    assert ((root / "a.py").read_bytes(), journal.change.state) == (b"new", ChangeState.INTENDED)
+    journal.method = ""
+    assert [each.state for each in recover(journal, str(root))] == [ChangeState.DONE]
+
+
+@pytest.mark.parametrize("function", ["unlink", "fsync"])
+def test_what_cannot_be_cleaned_up_stays_open_for_the_next_start(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    before, journal = tree_of(root), MemoryJournal()
+    monkeypatch.setattr(os, "write", failing(os.write, 1)[0])
+    monkeypatch.setattr(os, function, failing(getattr(os, function), 1, ever_after=True)[0])
+    done = workspace.recorded(journal).change_files([WriteFile("a.py", b"new", A)])
+    monkeypatch.undo()
+    assert isinstance(done, ToolError)
+    assert (done.code, journal.told) == (ToolErrorCode.IO_ERROR, ["intended"])
+    assert [each.state for each in recover(journal, str(root))] == [ChangeState.UNDONE]
+    assert tree_of(root) == before
+
+
+# --- Another program at the same time
+
+
+def test_a_file_that_appears_at_the_target_is_not_overwritten(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, before = os.link, tree_of(root)
+
+    def late(source: str, name: str, **named: Any) -> None:
+        if name == "new.py":
+            (root / "new.py").write_bytes(b"theirs")
+        link(source, name, **named)
+
+    monkeypatch.setattr(os, "link", late)
+    done = workspace.change_files([WriteFile("src/b.py", b"x", B), MoveFile("a.py", "new.py", A)])
+    assert done == ToolError(code=ToolErrorCode.CONFLICT, message="Cannot move to 'new.py': it exists already.")
+    assert tree_of(root) == {**before, "new.py": b"theirs"}
+
+
+def test_a_file_that_is_changed_at_the_last_moment_is_not_overwritten(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, before = os.fsync, tree_of(root)
+
+    def late(descriptor: int) -> None:
+        fsync(descriptor)
+        (root / "theirs").write_bytes(b"theirs")
+        os.rename(root / "theirs", root / "a.py")
+
+    monkeypatch.setattr(os, "fsync", late)
+    done = workspace.change_files([WriteFile("a.py", b"x", A), WriteFile("new.py", b"n")])
+    assert isinstance(done, ToolError)
+    assert done.code is ToolErrorCode.CONFLICT
+    assert tree_of(root) == {**before, "a.py": b"theirs"}
+
+
+# --- A model
+
+NAMES = ("a", "b", "d", "d/a", "d/b", "d/e", "d/e/a", "n/a")
+TREES = st.dictionaries(st.sampled_from(("a", "b", "d/a", "d/b", "d/e/a")), st.sampled_from((b"1", b"2")), max_size=5)
+
+
+def change_of(tree: Mapping[str, bytes]) -> st.SearchStrategy[Change]:
+    names = st.sampled_from(NAMES)
+    honest = names.flatmap(
+        lambda name: st.tuples(st.just(name), st.sampled_from((sha(tree.get(name, b"?")), sha(b"old"))))
+    )
+    data = st.sampled_from((b"1", b"3"))
+    return st.one_of(
+        st.builds(WriteFile, names, data),
+        st.builds(lambda at, new: WriteFile(at[0], new, at[1]), honest, data),
+        st.builds(lambda at: DeleteFile(*at), honest),
+        st.builds(lambda at, to, new: MoveFile(at[0], to, at[1], new), honest, names, st.none() | data),
+    )
+
+
+def folders_of(names: Sequence[str]) -> set[str]:
+    return {name.rsplit("/", depth)[0] for name in names for depth in range(1, name.count("/") + 1)}
+
+
+def model(tree: dict[str, bytes], changes: Sequence[Change]) -> dict[str, bytes] | None:
+    """The tree after the changes, or None where one of them cannot be made."""
+    after, touched = dict(tree), []
+    for change in changes:
+        free = change.target if isinstance(change, MoveFile) else None
+        if isinstance(change, WriteFile) and not change.expected_sha256:
+            free = change.path
+        elif change.path not in tree or sha(tree[change.path]) != change.expected_sha256:
+            return None
+        if free is not None and (free in tree or free in folders_of(list(tree)) or folders_of([free]) & set(tree)):
+            return None
+        old = after.pop(change.path, b"")
+        touched.append(change.path)
+        if isinstance(change, MoveFile):
+            touched.append(change.target)
+            after[change.target] = old if change.data is None else change.data
+        elif isinstance(change, WriteFile):
+            after[change.path] = change.data
+    overlap = len(set(touched)) < len(touched) or folders_of(touched) & set(touched)
+    return None if overlap else after
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_any_changes_are_made_altogether_or_not_at_all(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    tree = data.draw(TREES)
+    changes = data.draw(st.lists(change_of(tree), max_size=4))
+    root = tmp_path_factory.mktemp("tree")
+    for name, data_of in tree.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data_of)
+    before, expected = everything(root), model(tree, changes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)  # the disk is slow
+        done = Workspace(str(root), allow).change_files(changes)
+    if expected is None:
+        assert isinstance(done, ToolError)
+        assert everything(root) == before
+    else:
+        assert isinstance(done, tuple), done
+        assert (tree_of(root), len(done)) == (expected, len(changes))
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o755, 0o200 | 0o444])
+def test_an_existing_file_is_replaced_and_keeps_its_mode(root: Path, workspace: Workspace, mode: int) -> None:
+    (root / "a.py").chmod(mode)
+    data = b"\xef\xbb\xbfnew\r\n\xff\x00"
+    assert workspace.write_file("a.py", data, expected_sha256=sha(b"a = 1\r\n")) == content("a.py", data)
+    assert ((root / "a.py").read_bytes(), stat.S_IMODE((root / "a.py").stat().st_mode)) == (data, mode)
+
+
+CALLS_FILE_WRITES = ("mkdir", "write", "link", "rename", "unlink", "fsync")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected", "calls"),
+    [
+        ("a.py", sha(b"a = 1\r\n"), ["write", "fsync", "rename", "fsync"]),
+        ("new.py", "", ["write", "fsync", "link", "unlink", "fsync", "unlink"]),
+    ],
+    ids=["replaced", "made"],
+)
+def test_few_calls_change_the_disk(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, path: str, expected: str, calls: list[str]
+) -> None:
+    seen: list[str] = []
+
+    def noted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            seen.append(name)
+            return real(*args, **named)
+
+        return call
+
+    for name in CALLS_FILE_WRITES:
+        monkeypatch.setattr(os, name, noted(name, getattr(os, name)))
+    assert isinstance(workspace.write_file(path, b"new", expected_sha256=expected), FileContent)
+    monkeypatch.undo()
+    assert seen == calls
+
+
+REFUSED_WRITES: list[tuple[str, str, ToolErrorCode]] = [
+    ("a.py", "", ToolErrorCode.CONFLICT),
+    ("link.py", "", ToolErrorCode.CONFLICT),
+    ("a.py", sha(b"something else"), ToolErrorCode.CONFLICT),
+    ("nope.py", sha(b""), ToolErrorCode.CONFLICT),
+    ("new/nope.py", sha(b""), ToolErrorCode.CONFLICT),
+    ("src", "", ToolErrorCode.INVALID_ARGUMENT),
+    ("src", sha(b""), ToolErrorCode.INVALID_ARGUMENT),
+    (".", "", ToolErrorCode.INVALID_ARGUMENT),
+    ("new/", "", ToolErrorCode.INVALID_ARGUMENT),
+    ("a.py/b", "", ToolErrorCode.INVALID_ARGUMENT),
+    ("x" * 256, "", ToolErrorCode.INVALID_ARGUMENT),
+    (".env", "", ToolErrorCode.PERMISSION_DENIED),
+    (".env", sha(SECRET), ToolErrorCode.PERMISSION_DENIED),
+    ("new/.env", "", ToolErrorCode.PERMISSION_DENIED),
+    ("innocent.txt", sha(SECRET), ToolErrorCode.PERMISSION_DENIED),
+    (".git/hooks/pre-commit", "", ToolErrorCode.PERMISSION_DENIED),
+    ("../new.txt", "", ToolErrorCode.PERMISSION_DENIED),
+    ("out/new.txt", "", ToolErrorCode.PERMISSION_DENIED),
+    ("out/new/new.txt", "", ToolErrorCode.PERMISSION_DENIED),
+    ("out.txt", sha(SECRET), ToolErrorCode.PERMISSION_DENIED),
+]
+
+
+@pytest.mark.parametrize(("path", "expected", "code"), REFUSED_WRITES)
+def test_what_may_not_be_written_changes_nothing(
+    root: Path, workspace: Workspace, path: str, expected: str, code: ToolErrorCode
+) -> None:
+    before = tree_of(root)
+    assert code_of(workspace.write_file(path, b"x", expected_sha256=expected)) is code
+    assert (tree_of(root), sorted(os.listdir(root))) == (before, sorted(os.listdir(root)))
+    assert not (root / "new").exists()
+
+
+def test_a_moved_file_is_the_same_file_with_its_mode_and_its_other_names(root: Path, workspace: Workspace) -> None:
+    (root / "a.py").chmod(0o444)
+    os.link(root / "a.py", root / "second.py")
+    before = (root / "a.py").stat()
+    assert workspace.change_files([MoveFile("a.py", "b.py", A)]) == (ChangedFile("a.py", "b.py", A),)
+    after = (root / "b.py").stat()
+    assert (after.st_ino, after.st_mode, after.st_mtime_ns) == (before.st_ino, before.st_mode, before.st_mtime_ns)
+    assert (after.st_nlink, (root / "second.py").read_bytes(), (root / "a.py").exists()) == (2, b"a = 1\r\n", False)
+
+
+INVALID, CONFLICT, PERMISSION = (
+    ToolErrorCode.INVALID_ARGUMENT,
+    ToolErrorCode.CONFLICT,
+    ToolErrorCode.PERMISSION_DENIED,
+)
+OLD = sha(b"something else")
+
+REFUSED: list[tuple[Change, ToolErrorCode, str]] = [
+    (WriteFile("a.py", b"", OLD), CONFLICT, "Cannot write 'a.py': it has changed since it was read; read it again."),
+    (DeleteFile("a.py", OLD), CONFLICT, "Cannot delete 'a.py': it has changed since it was read; read it again."),
+    (MoveFile("a.py", "n", OLD), CONFLICT, "Cannot move 'a.py': it has changed since it was read; read it again."),
+    (DeleteFile("src", A), INVALID, "Cannot delete 'src': it is a directory, and a file is needed."),
+    (DeleteFile(".", A), INVALID, "Cannot delete '.': it is a directory, and a file is needed."),
+    (MoveFile("src", "n", A), INVALID, "Cannot move 'src': it is a directory, and a file is needed."),
+    (DeleteFile("pipe", A), INVALID, "Cannot delete 'pipe': it is not a regular file (a pipe, socket or device)."),
+    (MoveFile("pipe", "n", A), INVALID, "Cannot move 'pipe': it is not a regular file (a pipe, socket or device)."),
+    (WriteFile("locked.py", b"", A), PERMISSION, "Cannot write 'locked.py': the file permissions do not allow it."),
+    (DeleteFile("locked.py", A), PERMISSION, "Cannot delete 'locked.py': the file permissions do not allow it."),
+    (
+        MoveFile("locked.py", "n", A, b"x"),
+        PERMISSION,
+        "Cannot move 'locked.py': the file permissions do not allow it.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "code", "message"), REFUSED)
+def test_one_change_that_cannot_be_made_leaves_all_as_it_was(
+    root: Path, workspace: Workspace, change: Change, code: ToolErrorCode, message: str
+) -> None:
+    os.mkfifo(root / "pipe")
+    (root / "locked.py").write_bytes(b"a = 1\r\n")
+    (root / "locked.py").chmod(0o444)
+    before = everything(root)
+    others: list[Change] = [WriteFile("x/y/new.py", b"new"), MoveFile("src/b.py", "x/b.py", B)]
+    for order in ([change, *others], [*others, change]):
+        assert workspace.change_files(order) == ToolError(code=code, message=message)
+        assert everything(root) == before
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EXDEV, errno.EMLINK])
+def test_where_a_file_cannot_have_two_names_it_is_copied(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    link = os.link
+
+    def one_name(source: str, name: str, **named: Any) -> None:
+        if source.endswith(TEMPORARY_SUFFIX) and number == errno.EXDEV:
+            link(source, name, **named)  # inside one disk it works
+            return
+        raise OSError(number, os.strerror(number))
+
+    changes = all_kinds(root)
+    contents, old_modes = tree_of(root), modes(root)
+    for nth in (3, None):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "link", one_name)
+            if nth:
+                patch.setattr(os, "rename", failing(os.rename, nth)[0])
+            done = workspace.change_files(changes)
+        assert isinstance(done, ToolError if nth else tuple)
+        if nth:
+            assert (tree_of(root), modes(root)) == (contents, old_modes)
+    assert (tree_of(root)["x/c.py"], tree_of(root)["z/d.py"], modes(root)["z/d.py"]) == (b"c", b"dd", 0o751)
+    assert [name for name in everything(root) if name.endswith(TEMPORARY_SUFFIX)] == []
+
+
+def test_a_directory_that_is_moved_to_where_nothing_may_be_written_gets_no_new_file(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mkdir = os.mkdir
+
+    def late(name: str, **named: Any) -> None:
+        mkdir(name, **named)
+        if name == "hooks":
+            os.rename(root / "hooks", root / ".git" / "hooks")
+            (root / "hooks").symlink_to(".git/hooks")
+
+    monkeypatch.setattr(os, "mkdir", late)
+    done = workspace.change_files([WriteFile("hooks/pre-commit", b"x")])
+    assert isinstance(done, ToolError)
+    assert not (root / ".git" / "hooks" / "pre-commit").exists()
+
+
+def test_a_directory_that_is_moved_after_the_plan_gets_no_new_file(root: Path, workspace: Workspace) -> None:
+    def move() -> None:
+        if (root / "src").exists():
+            os.rename(root / "src", root / ".git" / "hooks")
+
+    journal = WatchingJournal(move)
+    changes: list[Change] = [WriteFile("src/pre-commit", b"x"), WriteFile("a.py", b"x", A)]
+    done = workspace.recorded(journal).change_files(changes)
+    assert done == ToolError(
+        code=ToolErrorCode.CONFLICT,
+        message="Cannot write 'src/pre-commit': it changed while it was being opened; try again.",
+    )
+    assert os.listdir(root / ".git" / "hooks") == ["b.py"]
+    assert ((root / "a.py").read_bytes(), journal.told) == (b"a = 1\r\n", ["intended", "undone"])
+
+
+@pytest.mark.parametrize("linkable", [True, False])
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_file_that_is_changed_after_the_plan_is_not_moved(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, linkable: bool, in_place: bool
+) -> None:
+    def change() -> None:
+        (root / "theirs").write_bytes(b"theirs")
+        if in_place:
+            (root / "a.py").write_bytes(b"theirs")
+        else:
+            os.rename(root / "theirs", root / "a.py")
+
+    def no_link(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    journal = WatchingJournal(change)
+    if not linkable:
+        monkeypatch.setattr(os, "link", no_link)
+    done = workspace.recorded(journal).change_files([MoveFile("a.py", "x/a.py", A)])
+    assert isinstance(done, ToolError)
+    assert (done.code, journal.told) == (CONFLICT, ["intended", "undone"])
+    assert ((root / "a.py").read_bytes(), (root / "x").exists()) == (b"theirs", False)

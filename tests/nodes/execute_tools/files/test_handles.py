@@ -1,0 +1,263 @@
+import errno
+import fcntl
+import os
+import socket
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.nodes.execute_tools.files import openat2
+from mendgraph.nodes.execute_tools.files.handles import (
+    closing,
+    handle_name,
+    open_beneath,
+    open_directory,
+    open_regular,
+    status_beneath,
+)
+from tests.nodes.execute_tools.files.back_ends import BACK_ENDS, use
+
+
+@pytest.fixture(autouse=True, params=BACK_ENDS)
+def back_end(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Everything here holds with and without openat2."""
+    use(request.param, monkeypatch)
+    return str(request.param)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.txt").write_text("secret")
+    root = tmp_path / "root"
+    (root / "d" / "e").mkdir(parents=True)
+    (root / "d" / "e" / "f.txt").write_text("inside")
+    (root / "file_out").symlink_to(outside / "secret.txt")
+    (root / "dir_out").symlink_to(outside)
+    (root / "dir_in").symlink_to("d")
+    return root
+
+
+@pytest.fixture
+def root_fd(tree: Path) -> Iterator[int]:
+    with closing(os.open(tree, os.O_RDONLY | os.O_DIRECTORY)) as descriptor:
+        before = len(os.listdir("/dev/fd"))
+        yield descriptor
+        assert len(os.listdir("/dev/fd")) == before, "a handle was left open"
+
+
+def test_the_parts_are_walked(root_fd: int) -> None:
+    with closing(open_beneath(root_fd, ("d", "e", "f.txt"), os.O_RDONLY)) as descriptor:
+        assert os.read(descriptor, 100) == b"inside"
+
+
+def test_without_parts_the_root_itself_is_opened(root_fd: int) -> None:
+    with closing(open_beneath(root_fd, (), os.O_RDONLY)) as descriptor:
+        assert os.fstat(descriptor).st_ino == os.fstat(root_fd).st_ino
+
+
+@pytest.mark.parametrize(
+    "parts", [("file_out",), ("dir_out", "secret.txt"), ("dir_out",), ("dir_in", "e", "f.txt"), ("dir_in",)]
+)
+def test_no_link_is_followed_wherever_it_stands_and_wherever_it_leads(root_fd: int, parts: tuple[str, ...]) -> None:
+    with pytest.raises(OSError, match=os.strerror(errno.ESTALE)) as caught:
+        open_beneath(root_fd, parts, os.O_RDONLY)
+    assert caught.value.errno == errno.ESTALE
+
+
+@pytest.mark.parametrize("part", ["", ".", "..", "d/e", "dir_out/", "/etc"])
+def test_what_is_not_one_part_is_never_passed_on(root_fd: int, part: str) -> None:
+    with pytest.raises(ValueError, match="not one part"):
+        open_beneath(root_fd, (part,), os.O_RDONLY)
+    with pytest.raises(ValueError, match="not one part"):
+        open_beneath(root_fd, (part, "x"), os.O_RDONLY)
+    with pytest.raises(ValueError, match="not one part"):
+        open_regular(root_fd, ("d", part), os.O_RDONLY)
+    with pytest.raises(ValueError, match="not one part"):
+        open_directory(root_fd, (part, "new"), made=[])
+    with pytest.raises(ValueError, match="not one part"):
+        status_beneath(root_fd, ("d", part))
+
+
+def test_the_losing_control_a_slash_at_the_end_defeats_o_nofollow(root_fd: int) -> None:
+    with closing(os.open("dir_out/", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=root_fd)) as descriptor:
+        assert os.listdir(descriptor) == ["secret.txt"]
+
+
+def test_openat2_opens_a_whole_path_in_one_call_where_it_may(
+    root_fd: int, back_end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    real = openat2.open_beneath_by_kernel
+
+    def watched(directory_fd: int, path: str, flags: int, mode: int = 0) -> int:
+        descriptor = real(directory_fd, path, flags, mode)
+        asked.append(path)
+        return descriptor
+
+    monkeypatch.setattr(openat2, "open_beneath_by_kernel", watched)
+    os.close(open_beneath(root_fd, ("d", "e", "f.txt"), os.O_RDONLY))
+    os.close(open_directory(root_fd, ("d", "e")))
+    os.close(open_regular(root_fd, ("d", "e", "f.txt"), os.O_RDONLY)[0])
+    assert asked == (["d/e/f.txt", "d/e", "d/e"] if back_end == "openat2" else [])
+
+
+@pytest.mark.parametrize(
+    ("parts", "number"),
+    [
+        (("nope",), errno.ENOENT),
+        (("nope", "x"), errno.ENOENT),
+        (("d", "e", "f.txt", "x"), errno.ENOTDIR),
+        (("d", "x" * 256), errno.ENAMETOOLONG),
+        (("loop",), errno.ESTALE),
+        (("loop", "x"), errno.ESTALE),
+        (("magic", "d"), errno.ESTALE),
+        (("dangling",), errno.ESTALE),
+    ],
+)
+@pytest.mark.parametrize("function", [open_beneath, open_directory, open_regular, status_beneath])
+def test_errors_are_the_same_with_and_without_openat2(
+    tree: Path, root_fd: int, function: Callable[..., Any], parts: tuple[str, ...], number: int
+) -> None:
+    for name, target in (("loop", "loop"), ("magic", "/proc/self/cwd"), ("dangling", "nowhere")):
+        (tree / name).symlink_to(target)
+    arguments = (root_fd, parts, os.O_RDONLY) if function in {open_beneath, open_regular} else (root_fd, parts)
+    if function is status_beneath and number == errno.ESTALE and len(parts) == 1:
+        assert stat.S_ISLNK(status_beneath(root_fd, parts).st_mode)
+        return
+    with pytest.raises(OSError, match=os.strerror(number)) as caught:
+        function(*arguments)
+    assert caught.value.errno == number
+
+
+def test_a_new_file_is_made_and_never_through_a_link(tree: Path, root_fd: int) -> None:
+    (tree / "dangling").symlink_to(tree.parent / "outside" / "new.txt")
+    flags = os.O_WRONLY | os.O_CREAT
+    for extra in (0, os.O_EXCL):
+        with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+            open_beneath(root_fd, ("dangling",), flags | extra, 0o600)
+    assert os.listdir(tree.parent / "outside") == ["secret.txt"]
+    os.close(open_beneath(root_fd, ("d", "new.txt"), flags | os.O_EXCL, 0o600))
+    assert stat.S_IMODE((tree / "d" / "new.txt").stat().st_mode) == 0o600
+
+
+def test_the_status_of_what_is_there_is_told_without_opening_it(tree: Path, root_fd: int) -> None:
+    os.mkfifo(tree / "d" / "pipe")
+    assert stat.S_ISFIFO(status_beneath(root_fd, ("d", "pipe")).st_mode)
+    assert status_beneath(root_fd, ("d", "e", "f.txt")).st_size == 6
+    assert status_beneath(root_fd, ()).st_ino == tree.stat().st_ino
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels have no O_PATH")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every directory")
+def test_a_directory_on_the_way_need_not_be_readable(tree: Path, root_fd: int) -> None:
+    (tree / "d").chmod(0o111)
+    os.close(open_beneath(root_fd, ("d", "e", "f.txt"), os.O_RDONLY))
+    os.close(open_regular(root_fd, ("d", "e", "f.txt"), os.O_RDONLY)[0])
+    (tree / "d").chmod(0o755)
+
+
+def test_directories_are_made_on_the_way_when_asked_for(tree: Path, root_fd: int) -> None:
+    made: list[str] = []
+    os.close(open_directory(root_fd, ("d", "new", "newer"), made=made))
+    assert made == ["d/new", "d/new/newer"]
+    assert (tree / "d" / "new" / "newer").is_dir()
+
+
+def test_directories_are_not_made_through_a_link(tree: Path, root_fd: int) -> None:
+    made: list[str] = []
+    with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+        open_directory(root_fd, ("dir_out", "new"), made=made)
+    assert made == []
+    assert os.listdir(tree / "dir_out") == ["secret.txt"]
+
+
+def test_a_regular_file_comes_with_its_status(root_fd: int) -> None:
+    descriptor, status = open_regular(root_fd, ("d", "e", "f.txt"), os.O_RDONLY)
+    with closing(descriptor):
+        assert status.st_size == 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"), [("fifo", errno.ENXIO), ("socket", errno.ENXIO), ("directory", errno.EISDIR)]
+)
+def test_what_is_no_regular_file_is_refused_without_waiting(
+    tree: Path, root_fd: int, kind: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tree)
+    if kind == "fifo":
+        os.mkfifo("it")
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind("it")
+    else:
+        os.mkdir("it")
+    with pytest.raises(OSError, match=os.strerror(number)) as caught:
+        open_regular(root_fd, ("it",), os.O_RDONLY)
+    assert caught.value.errno == number
+
+
+def test_a_device_is_refused() -> None:
+    with (
+        closing(os.open("/dev", os.O_RDONLY | os.O_DIRECTORY)) as devices,
+        pytest.raises(OSError, match=os.strerror(errno.ENXIO)),
+    ):
+        open_regular(devices, ("zero",), os.O_RDONLY)
+
+
+def test_the_root_is_no_file(root_fd: int) -> None:
+    with pytest.raises(IsADirectoryError):
+        open_regular(root_fd, (), os.O_RDONLY)
+
+
+def test_a_fifo_that_takes_the_place_of_a_file_is_found_out_on_the_handle(
+    tree: Path, root_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file_status = os.stat(tree / "d" / "e" / "f.txt")
+    os.mkfifo(tree / "pipe")
+    monkeypatch.setattr(os, "stat", lambda *_, **__: file_status)
+    with pytest.raises(OSError, match=os.strerror(errno.ENXIO)):
+        open_regular(root_fd, ("pipe",), os.O_RDONLY)
+
+
+def test_a_handle_knows_its_name(tree: Path, root_fd: int) -> None:
+    descriptor, _ = open_regular(root_fd, ("d", "e", "f.txt"), os.O_RDONLY)
+    with closing(descriptor):
+        assert handle_name(descriptor) == f"{os.path.realpath(tree)}/d/e/f.txt"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels say it in other ways")
+@pytest.mark.parametrize("has_another_name", [False, True])
+def test_a_deleted_file_has_no_name(tree: Path, root_fd: int, has_another_name: bool) -> None:
+    descriptor, _ = open_regular(root_fd, ("d", "e", "f.txt"), os.O_RDONLY)
+    if has_another_name:
+        os.link(tree / "d" / "e" / "f.txt", tree / "other")
+    (tree / "d" / "e" / "f.txt").unlink()
+    with closing(descriptor):
+        assert handle_name(descriptor) is None
+
+
+def test_without_proc_a_handle_has_no_name(root_fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> str:
+        raise FileNotFoundError(errno.ENOENT, "")
+
+    monkeypatch.setattr(os, "readlink", refuse)
+    monkeypatch.setattr("sys.platform", "linux")
+    assert handle_name(root_fd) is None
+
+
+def test_on_macos_the_kernel_is_asked_in_its_own_way(root_fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def answer(descriptor: int, request: int, _: bytes) -> bytes:
+        asked.append((descriptor, request))
+        return b"/Users/me/x".ljust(1024, b"\0")
+
+    monkeypatch.setattr("sys.platform", "darwin")
+    monkeypatch.setattr(fcntl, "fcntl", answer)
+    assert (handle_name(root_fd), asked) == ("/Users/me/x", [(root_fd, 50)])

@@ -1,0 +1,480 @@
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.nodes.execute_tools.files import judged_paths
+from mendgraph.nodes.execute_tools.files.change_plan import WriteFile
+from mendgraph.nodes.execute_tools.files.file_changes import change_files
+from mendgraph.nodes.execute_tools.files.file_reads import FileContent, OpenedFile, open_file
+from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
+from mendgraph.nodes.execute_tools.files.judged_paths import HardLinks, JudgedPaths
+from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, Place
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.nodes.execute_tools.files.back_ends import BACK_ENDS, use
+from tests.nodes.execute_tools.files.layout import DENIAL, SECRET, allow, code_of, content, no_env, sha
+
+
+def test_the_judge_is_asked_about_both_names(root: Path) -> None:
+    asked: list[tuple[str, bool]] = []
+
+    def judge(path: str, for_write: bool) -> ToolError | None:
+        asked.append((path, for_write))
+        return None
+
+    workspace = Workspace(str(root), judge)
+    workspace.read_file("./src/../link.py")
+    assert dict.fromkeys(asked) == dict.fromkeys([("link.py", False), ("src/b.py", False)])
+    asked.clear()
+    workspace.write_file("new/file.py", b"", expected_sha256="")
+    assert dict.fromkeys(asked) == dict.fromkeys([("new/file.py", True)])
+    asked.clear()
+    workspace.list_directory(".")
+    assert dict.fromkeys(asked) == dict.fromkeys([(".", False)])
+
+
+def test_the_name_as_asked_for_is_judged_when_it_is_absolute_through_a_link(tmp_path: Path, root: Path) -> None:
+    (tmp_path / "alias").symlink_to(root)
+    (root / "sub").mkdir()
+    (root / "sub" / ".env").symlink_to("../a.py")
+    workspace = Workspace(str(root), no_env)
+    assert workspace.read_file(f"{tmp_path}/alias/a.py") == content("a.py", b"a = 1\r\n")
+    assert workspace.read_file(f"{tmp_path}/alias/sub/.env") == DENIAL
+
+
+def test_a_link_with_a_denied_name_is_denied_even_if_it_leads_to_a_harmless_file(root: Path) -> None:
+    (root / "sub").mkdir()
+    (root / "sub" / ".env").symlink_to("../a.py")
+    assert Workspace(str(root), no_env).read_file("sub/.env") == DENIAL
+
+
+def test_a_denied_name_says_nothing_about_what_is_there(root: Path) -> None:
+    (root / ".env").unlink()
+    assert Workspace(str(root), no_env).read_file(".env") == DENIAL
+    assert Workspace(str(root), no_env).exists(".env") is False
+
+
+def test_the_name_of_the_handle_has_the_last_word(
+    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def call_files(name: str | None) -> None:
+        def answer(descriptor: int) -> str | None:
+            return str(root) if os.path.samestat(os.fstat(descriptor), os.stat(root)) else name
+
+        monkeypatch.setattr("mendgraph.nodes.execute_tools.files.judged_paths.handle_name", answer)
+
+    call_files(f"{root}/.env")
+    assert workspace.read_file("a.py") == DENIAL
+    assert workspace.write_file("a.py", b"", expected_sha256=sha(b"a = 1\r\n")) == DENIAL
+    call_files("/moved/away")
+    assert code_of(workspace.read_file("a.py")) is ToolErrorCode.CONFLICT
+    call_files(None)
+    assert workspace.read_file("a.py") == content("a.py", b"a = 1\r\n")
+
+
+def test_a_judge_that_breaks_denies(root: Path) -> None:
+    def broken(_path: str, _for_write: bool) -> ToolError | None:
+        raise ZeroDivisionError
+
+    workspace = Workspace(str(root), broken)
+    assert workspace.read_file("a.py") == ToolError(
+        code=ToolErrorCode.PERMISSION_DENIED,
+        message="'a.py' could not be judged (ZeroDivisionError), so it is denied.",
+    )
+    assert list(workspace.walk()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "for_write", "denied"),
+    [
+        ("a.py", False, False),
+        ("nope.py", True, False),
+        (".env", False, True),
+        ("new/.env", True, True),
+        ("innocent.txt", False, True),
+        ("out.txt", False, True),
+        ("../x", True, True),
+    ],
+)
+def test_a_path_can_be_judged_without_being_used(
+    workspace: Workspace, path: str, for_write: bool, denied: bool
+) -> None:
+    assert (workspace.denied(path, for_write=for_write) is not None) is denied
+
+
+@pytest.mark.parametrize(
+    ("path", "for_write", "expected"),
+    [
+        ("a.py", False, None),
+        ("link.py", True, None),
+        ("nope/new.py", True, None),
+        (".env", False, DENIAL),
+        ("innocent.txt", False, DENIAL),
+        ("out.txt", False, ToolErrorCode.PERMISSION_DENIED),
+        ("notes.txt", False, ToolErrorCode.PERMISSION_DENIED),
+        ("notes.txt", True, ToolErrorCode.PERMISSION_DENIED),
+        ("link_to_notes", False, ToolErrorCode.PERMISSION_DENIED),
+        ("twin.py", False, None),
+        ("a.py/", False, ToolErrorCode.INVALID_ARGUMENT),
+    ],
+)
+def test_a_file_can_be_judged_by_all_its_names_without_being_opened(
+    root: Path, path: str, for_write: bool, expected: ToolError | ToolErrorCode | None
+) -> None:
+    os.link(root / ".env", root / "notes.txt")
+    os.link(root / "a.py", root / "twin.py")
+    (root / "link_to_notes").symlink_to("notes.txt")
+    found = JudgedPaths(str(root), no_env).denied_file(path, for_write=for_write)
+    assert (code_of(found) if isinstance(expected, ToolErrorCode) else found) == expected
+
+
+def test_a_file_that_vanishes_while_it_is_judged_is_not_free(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def vanish(*_: object) -> None:
+        raise FileNotFoundError(2, "")
+
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.files.judged_paths.status_beneath", vanish)
+    assert code_of(JudgedPaths(str(root), no_env).denied_file("a.py")) is ToolErrorCode.NOT_FOUND
+
+
+# --- Extensions ------------------------------------------------------------------------------------------------
+
+TEXT = frozenset({".md", ".txt"})
+
+
+def not_allowed(extension: str) -> ToolError:
+    message = f"Extension {extension!r} not allowed. Allowed: .md, .txt."
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+
+
+@pytest.fixture
+def text_only(root: Path) -> JudgedPaths:
+    (root / "notes.md").write_bytes(b"notes")
+    (root / "LOUD.MD").write_bytes(b"loud")
+    (root / "Makefile").touch()
+    (root / "shows.md").symlink_to("a.py")
+    (root / "shows.py").symlink_to("notes.md")
+    return JudgedPaths(str(root), no_env, None, TEXT)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("notes.md", None),
+        ("LOUD.MD", None),
+        ("src/new.txt", None),
+        ("a.py", not_allowed(".py")),
+        ("nope.exe", not_allowed(".exe")),
+        ("notes.md.EXE", not_allowed(".EXE")),
+        ("notes.md.", not_allowed(".")),
+        ("Makefile", not_allowed("")),
+        (".md", not_allowed("")),
+        ("shows.md", not_allowed(".py")),  # its real name
+        ("shows.py", not_allowed(".py")),  # the name asked for
+        ("x.\n", not_allowed(".\n")),
+        (".env", DENIAL),
+    ],
+)
+@pytest.mark.parametrize("access", [PathAccess.READ_FILE, PathAccess.WRITE_FILE])
+def test_only_files_of_the_allowed_extensions_have_a_place(
+    text_only: JudgedPaths, path: str, access: PathAccess, expected: ToolError | None
+) -> None:
+    found = text_only.place(path, access)
+    assert (None if isinstance(found, Place) else found) == expected
+    assert text_only.denied_file(path, for_write=access is PathAccess.WRITE_FILE) == expected
+
+
+def test_extensions_are_for_reading_and_writing_and_not_for_directories(root: Path, text_only: JudgedPaths) -> None:
+    assert open_file(text_only, "a.py") == not_allowed(".py")
+    assert change_files(text_only, [WriteFile("new.py", b"")]) == not_allowed(".py")
+    assert not (root / "new.py").exists()
+    assert text_only.place("src", PathAccess.LIST_DIR) == Place("src", "src")
+    assert text_only.place("a.py", PathAccess.LIST_DIR) == Place("a.py", "a.py")
+    assert isinstance(change_files(text_only, [WriteFile("new/note.txt", b"")]), tuple)
+
+
+def test_the_extension_of_what_was_opened_counts_as_well(
+    root: Path, text_only: JudgedPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {os.stat(root).st_ino: str(root), os.stat(root / "notes.md").st_ino: f"{root}/notes.exe"}
+    monkeypatch.setattr(
+        "mendgraph.nodes.execute_tools.files.judged_paths.handle_name", lambda fd: names[os.fstat(fd).st_ino]
+    )
+    assert open_file(text_only, "notes.md") == not_allowed(".exe")
+
+
+def test_our_own_reading_is_free_of_extensions_but_not_of_the_judge(text_only: JudgedPaths) -> None:
+    opened = open_file(text_only.of_any_extension(), "a.py")
+    assert isinstance(opened, OpenedFile)
+    with opened:
+        assert opened.stream.read() == b"a = 1\r\n"
+    assert open_file(text_only.of_any_extension(), ".env") == DENIAL
+    assert open_file(text_only, "a.py") == not_allowed(".py")
+
+
+def test_only_names_that_may_be_read_are_suggested(root: Path, text_only: JudgedPaths) -> None:
+    (root / "notes.exe").touch()
+    (root / "notes.d").mkdir()
+    assert text_only.suggest("notes") == ("notes.d", "notes.md")
+    assert text_only.of_any_extension().suggest("a.pyx") == text_only.suggest("a.pyx") == ()
+
+
+# --- Names of what is open ---------------------------------------------------------------------------------------
+
+
+def opened_as(paths: JudgedPaths, root: Path, name: str, place: Place) -> str | ToolError:
+    with closing(open_root(str(root))) as top, closing(os.open(root / name, os.O_RDONLY)) as descriptor:
+        return paths.opened_name(descriptor, top, place, for_write=False)
+
+
+def test_a_directory_is_judged_by_its_real_name_and_has_no_extension(root: Path) -> None:
+    paths = JudgedPaths(str(root), no_env, None, TEXT)
+    place = Place("src", "src")
+    assert opened_as(paths, root, "src", place) == "src"
+    assert opened_as(paths, root, ".", place) == "."
+    assert opened_as(paths, root, ".git", place) == DENIAL
+    assert code_of(opened_as(paths, root, "../outside", place)) is ToolErrorCode.CONFLICT
+
+
+def test_a_refused_file_is_closed_again(root: Path) -> None:
+    os.link(root / ".env", root / "notes.txt")  # the fixture `root` counts the handles
+    for paths in (JudgedPaths(str(root), no_env), JudgedPaths(str(root), allow)):
+        opened = open_file(paths, "notes.txt")
+        if isinstance(opened, OpenedFile):
+            with opened:
+                assert opened.stream.read() == SECRET
+        else:
+            assert opened.code is ToolErrorCode.PERMISSION_DENIED
+
+
+@pytest.fixture(autouse=True, params=BACK_ENDS)
+def back_end(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(request.param, monkeypatch)
+
+
+def denied(message: str) -> ToolError:
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+
+
+def unknown(name: str, reason: str) -> ToolError:
+    return denied(
+        f"{name!r} has other names (hard links), and whether one of them is denied cannot be told, because {reason}. "
+        "Go on without it."
+    )
+
+
+def ask(links: HardLinks, root: Path, name: str, *, for_write: bool = False) -> ToolError | None:
+    return links.denial(name, lambda: os.stat(root / name, follow_symlinks=False), for_write=for_write)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """One entry for each time that a workspace is gone through."""
+    made: list[str] = []
+    real: Any = judged_paths._linked_files
+
+    def watched(root: str) -> Any:
+        made.append(root)
+        return real(root)
+
+    monkeypatch.setattr(judged_paths, "_linked_files", watched)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("of", "name"), [(".env", "notes.txt"), (".git/config", "src/deep/er/notes.txt"), (".env", "src/.hidden")]
+)
+def test_a_hard_link_to_a_denied_file_can_neither_be_read_nor_written(root: Path, of: str, name: str) -> None:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    os.link(root / of, root / name)
+    workspace = Workspace(str(root), no_env)
+    refusal = denied(f"{name!r} is the same file as {of!r}, which is denied. Go on without it.")
+    assert workspace.read_file(name) == refusal
+    assert workspace.open_file(name) == refusal
+    assert workspace.write_file(name, b"x", expected_sha256=sha(SECRET)) == refusal
+    assert ((root / of).read_bytes(), (root / name).read_bytes()) == (SECRET, SECRET)
+
+
+def test_the_losing_control_without_the_rule_the_content_is_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.link(root / ".env", root / "notes.txt")
+    monkeypatch.setattr(HardLinks, "denial", lambda *_, **__: None)
+    assert Workspace(str(root), no_env).read_file("notes.txt") == content("notes.txt", SECRET)
+
+
+def test_a_hard_link_to_an_allowed_file_is_a_file_like_any_other(root: Path) -> None:
+    os.link(root / "a.py", root / "b.py")
+    workspace = Workspace(str(root), no_env)
+    assert workspace.read_file("b.py") == content("b.py", b"a = 1\r\n")
+    assert workspace.write_file("b.py", b"new", expected_sha256=sha(b"a = 1\r\n")) == content("b.py", b"new")
+    assert (root / "a.py").read_bytes() == b"a = 1\r\n"
+
+
+def test_a_hard_link_to_a_file_outside_is_readable_and_that_file_is_never_changed(root: Path) -> None:
+    os.link(root.parent / "outside" / "secret.txt", root / "from_cache.py")
+    workspace = Workspace(str(root), no_env)
+    assert workspace.read_file("from_cache.py") == content("from_cache.py", SECRET)
+    written = workspace.write_file("from_cache.py", b"new", expected_sha256=sha(SECRET))
+    assert written == content("from_cache.py", b"new")
+    assert (root.parent / "outside" / "secret.txt").read_bytes() == SECRET
+
+
+def test_reading_and_writing_are_judged_each_by_itself(root: Path) -> None:
+    os.link(root / "a.py", root / "b.py")
+    links = HardLinks(str(root), lambda name, for_write: DENIAL if (name, for_write) == ("a.py", True) else None)
+    assert ask(links, root, "b.py") is None
+    assert ask(links, root, "b.py", for_write=True) == denied(
+        "'b.py' is the same file as 'a.py', which is denied. Go on without it."
+    )
+
+
+def test_nothing_is_gone_through_for_files_with_one_name_and_for_what_is_no_file(root: Path, looks: list[str]) -> None:
+    links = HardLinks(str(root), no_env)
+    assert (root / "src").stat().st_nlink >= 1
+    assert [ask(links, root, name) for name in ("a.py", "src", ".", "link.py")] == [None] * 4
+    assert looks == []
+
+
+def test_the_workspace_is_gone_through_once(root: Path, looks: list[str]) -> None:
+    os.link(root / ".env", root / "notes.txt")
+    os.link(root / "a.py", root / "b.py")
+    workspace = Workspace(str(root), no_env)
+    for _ in range(3):
+        assert code_of(workspace.read_file("notes.txt")) is ToolErrorCode.PERMISSION_DENIED
+        assert workspace.read_file("b.py") == content("b.py", b"a = 1\r\n")
+    assert looks == [str(root)]
+
+
+@pytest.mark.parametrize("first_denied", [False, True])
+def test_a_link_that_is_made_later_is_found_as_well(root: Path, looks: list[str], first_denied: bool) -> None:
+    os.link(root / "a.py", root / "b.py")
+    if first_denied:
+        os.link(root / ".env", root.parent / "elsewhere")  # so it has several names from the beginning
+    workspace = Workspace(str(root), no_env)
+    assert isinstance(workspace.read_file("b.py"), FileContent)
+    os.link(root / ".env", root / "notes.txt")
+    assert code_of(workspace.read_file("notes.txt")) is ToolErrorCode.PERMISSION_DENIED
+    os.rename(root / "notes.txt", root / "moved.txt")
+    assert code_of(workspace.read_file("moved.txt")) is ToolErrorCode.PERMISSION_DENIED
+    os.link(root / "a.py", root / ".git" / "a")
+    assert code_of(workspace.read_file("b.py")) is ToolErrorCode.PERMISSION_DENIED
+    assert len(looks) == 4
+
+
+def too_many(_root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(judged_paths, "MOST_ENTRIES", 3)
+    return "the workspace is too large to look for them"
+
+
+def too_deep(root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(judged_paths, "DEEPEST", 2)
+    (root / "1" / "2" / "3" / "4").mkdir(parents=True)
+    return "the workspace is too large to look for them"
+
+
+def unreadable(root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    def refuse(top: int, parts: tuple[str, ...]) -> int:
+        if parts == ("src",):
+            raise PermissionError(13, "")
+        return open_directory(top, parts)
+
+    monkeypatch.setattr(judged_paths, "open_directory", refuse)
+    assert (root / "src").is_dir()
+    return "'src' cannot be looked through (Permission denied)"
+
+
+def never_still(_root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    def vanish(*_: object) -> int:
+        raise FileNotFoundError(2, "")
+
+    monkeypatch.setattr(judged_paths, "open_directory", vanish)
+    return "the workspace is changing all the time"
+
+
+@pytest.mark.parametrize("trouble", [too_many, too_deep, unreadable, never_still])
+def test_where_not_every_name_can_be_known_the_file_is_denied(
+    root: Path, monkeypatch: pytest.MonkeyPatch, looks: list[str], trouble: Callable[[Path, pytest.MonkeyPatch], str]
+) -> None:
+    os.link(root / "a.py", root / "b.py")
+    reason = trouble(root, monkeypatch)
+    links = HardLinks(str(root), no_env)
+    assert [ask(links, root, name) for name in ("b.py", "b.py")] == [unknown("b.py", reason)] * 2
+    assert len(looks) == (judged_paths.ATTEMPTS if trouble is never_still else 1)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every directory")
+def test_a_directory_without_permission_denies(root: Path) -> None:
+    os.link(root / "a.py", root / "b.py")
+    (root / "src").chmod(0)
+    found = ask(HardLinks(str(root), no_env), root, "b.py")
+    (root / "src").chmod(0o755)
+    assert found == unknown("b.py", "'src' cannot be looked through (Permission denied)")
+
+
+def test_exactly_as_many_entries_as_allowed_are_gone_through(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.link(root / "a.py", root / "b.py")
+    count = len(list(root.rglob("*")))
+    monkeypatch.setattr(judged_paths, "MOST_ENTRIES", count)
+    assert ask(HardLinks(str(root), no_env), root, "b.py") is None
+    monkeypatch.setattr(judged_paths, "MOST_ENTRIES", count - 1)
+    assert ask(HardLinks(str(root), no_env), root, "b.py") is not None
+
+
+def test_a_directory_that_vanishes_meanwhile_begins_the_look_anew(
+    root: Path, monkeypatch: pytest.MonkeyPatch, looks: list[str]
+) -> None:
+    os.link(root / "a.py", root / "b.py")
+    (root / "build").mkdir()
+
+    def build_ends(top: int, parts: tuple[str, ...]) -> int:
+        if parts == ("build",):
+            (root / "build").rmdir()
+        return open_directory(top, parts)
+
+    monkeypatch.setattr(judged_paths, "open_directory", build_ends)
+    assert ask(HardLinks(str(root), no_env), root, "b.py") is None
+    assert len(looks) == 2
+
+
+def test_a_file_that_is_not_found_again_is_denied(root: Path) -> None:
+    os.link(root / "a.py", root / "b.py")
+    status = os.stat(root / "b.py")
+    os.rename(root / "b.py", root.parent / "b.py")
+    assert HardLinks(str(root), no_env).denial("b.py", lambda: status, for_write=False) == unknown(
+        "b.py", "it is not where it was a moment ago"
+    )
+    os.rename(root.parent / "b.py", root / "b.py")
+
+
+def test_a_second_name_that_a_new_file_has_for_a_moment_is_no_reason(root: Path, looks: list[str]) -> None:
+    answers = [os.stat(root / "a.py")]
+    os.link(root / "a.py", root / ".a.tmp")
+    answers.append(os.stat(root / "a.py"))
+    (root / ".a.tmp").unlink()
+    links = HardLinks(str(root), no_env)
+    assert links.denial("a.py", answers.pop, for_write=False) is None
+    assert (answers, looks) == ([], [str(root)])
+
+
+def test_links_are_not_followed_and_other_kinds_are_passed_over(root: Path) -> None:
+    os.mkfifo(root / "pipe")
+    os.link(root / "pipe", root / "pipe2")
+    (root / "loop").symlink_to(".")
+    os.link(root.parent / "outside" / "secret.txt", root.parent / "outside" / ".env")
+    os.link(root.parent / "outside" / ".env", root / "b.py")
+    assert ask(HardLinks(str(root), no_env), root, "b.py") is None
+    (root.parent / "outside" / ".env").unlink()
+
+
+def test_several_threads_go_through_it_once(root: Path, looks: list[str]) -> None:
+    os.link(root / ".env", root / "notes.txt")
+    links, found = HardLinks(str(root), no_env), []
+    threads = [threading.Thread(target=lambda: found.append(ask(links, root, "notes.txt"))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    refusal = denied("'notes.txt' is the same file as '.env', which is denied. Go on without it.")
+    assert (found, len(looks)) == ([refusal] * 8, 1)

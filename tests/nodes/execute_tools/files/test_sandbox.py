@@ -1,0 +1,531 @@
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
+from mendgraph.nodes.execute_tools.files.sandbox import (
+    LONGEST_NAME,
+    PathAccess,
+    PathSandbox,
+    Place,
+    check_workspace,
+    extension_denial,
+    is_system_directory,
+    malformed,
+)
+from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+READ, WRITE, LIST = PathAccess.READ_FILE, PathAccess.WRITE_FILE, PathAccess.LIST_DIR
+DENIED, INVALID, MISSING = (
+    ToolErrorCode.PERMISSION_DENIED,
+    ToolErrorCode.INVALID_ARGUMENT,
+    ToolErrorCode.NOT_FOUND,
+)
+SECRET = b"secret"
+
+
+def build(base: Path) -> Path:
+    """A workspace with links of each kind, and a folder outside it."""
+    outside, root = base / "outside", base / "root"
+    (outside / "sub").mkdir(parents=True)
+    (outside / "secret.txt").write_bytes(SECRET)
+    (base / "root-evil").mkdir()
+    (base / "root-evil" / "secret.txt").write_bytes(SECRET)
+    (root / "src" / "deep").mkdir(parents=True)
+    (root / "README.md").write_text("readme")
+    (root / "src" / "calc.py").write_text("calc")
+    links = {
+        "file_out": outside / "secret.txt",
+        "dir_out": outside,
+        "new_out": outside / "new.txt",
+        "etc": Path("/etc"),
+        "up": Path(".."),
+        "chain": Path("dir_out"),
+        "src/deep/far": Path("../../../outside"),
+        "file_in": Path("src/calc.py"),
+        "dir_in": Path("src"),
+        "absolute_in": root / "src",
+        "new_in": Path("src/new.py"),
+        "loop": Path("loop"),
+        "ping": Path("pong"),
+        "pong": Path("ping"),
+    }
+    for name, target in links.items():
+        (root / name).symlink_to(target)
+    return root
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return build(tmp_path.resolve())
+
+
+PATHS: list[tuple[str, PathAccess, str | ToolErrorCode]] = [
+    # plain names
+    ("README.md", READ, "README.md"),
+    ("./src//calc.py", READ, "src/calc.py"),
+    (".", LIST, "."),
+    ("src/", LIST, "src"),
+    ("src/new.py", WRITE, "src/new.py"),
+    ("README.md", WRITE, "README.md"),
+    # nothing there
+    ("nope.py", READ, MISSING),
+    ("nope", LIST, MISSING),
+    ("nope/new.py", WRITE, MISSING),
+    # no path at all
+    ("", READ, INVALID),
+    ("  \t", READ, INVALID),
+    ("a\0b", READ, INVALID),
+    ("a\ud800b", READ, INVALID),
+    ("x" * 256, READ, INVALID),
+    ("ä" * 128, WRITE, INVALID),
+    ("a/" * 2_100 + "b", READ, INVALID),
+    ("README.md/", READ, INVALID),
+    ("src/", WRITE, INVALID),
+    ("src/.", READ, INVALID),
+    ("README.md/x", READ, INVALID),
+    ("README.md/x", WRITE, INVALID),
+    # dots
+    ("..", LIST, DENIED),
+    ("../", READ, DENIED),
+    ("../", LIST, DENIED),
+    ("../outside/secret.txt", READ, DENIED),
+    ("../nothing/here", READ, DENIED),
+    ("../root/README.md", READ, "README.md"),
+    ("../root-evil/secret.txt", READ, DENIED),
+    ("src/../README.md", READ, "README.md"),
+    ("src/../../outside/secret.txt", READ, DENIED),
+    ("nope/../README.md", READ, "README.md"),
+    ("dir_out/../README.md", READ, "README.md"),
+    ("/".join([".."] * 40) + "/etc/hosts", READ, DENIED),
+    ("..\\..\\etc", READ, MISSING),
+    ("...", READ, MISSING),
+    ("[...slug].ts", WRITE, "[...slug].ts"),
+    ("..hidden", WRITE, "..hidden"),
+    # absolute names and other people's homes
+    ("{root}/README.md", READ, "README.md"),
+    ("/{root}/README.md", READ, "README.md"),
+    ("{root}", LIST, "."),
+    ("{root}-evil/secret.txt", READ, DENIED),
+    ("{root}/../outside/secret.txt", READ, DENIED),
+    ("/etc/hosts", READ, DENIED),
+    ("/etc/surely/not/there", READ, DENIED),
+    ("/", LIST, DENIED),
+    ("//etc/hosts", READ, DENIED),
+    ("/proc/self/cwd", READ, DENIED),
+    ("/proc/self/root{root}/README.md", READ, DENIED),
+    ("~", LIST, DENIED),
+    ("~/x.txt", WRITE, DENIED),
+    ("~$draft.md", WRITE, "~$draft.md"),
+    # links that lead out
+    ("file_out", READ, DENIED),
+    ("file_out", WRITE, DENIED),
+    ("dir_out", LIST, DENIED),
+    ("dir_out/secret.txt", READ, DENIED),
+    ("dir_out/new.txt", WRITE, DENIED),
+    ("dir_out/sub/new.txt", WRITE, DENIED),
+    ("dir_out/nope/new.txt", WRITE, DENIED),
+    ("dir_out/nope.txt", READ, DENIED),
+    ("new_out", WRITE, DENIED),
+    ("new_out", READ, DENIED),
+    ("chain/secret.txt", READ, DENIED),
+    ("etc/hosts", READ, DENIED),
+    ("up", LIST, DENIED),
+    ("up/outside/secret.txt", READ, DENIED),
+    ("up/root/README.md", READ, "README.md"),
+    ("src/deep/far/secret.txt", READ, DENIED),
+    ("dir_in/deep/far/secret.txt", READ, DENIED),
+    # links that stay
+    ("file_in", READ, "src/calc.py"),
+    ("file_in", WRITE, "src/calc.py"),
+    ("dir_in/calc.py", READ, "src/calc.py"),
+    ("absolute_in/calc.py", READ, "src/calc.py"),
+    ("dir_in/new.py", WRITE, "src/new.py"),
+    ("new_in", WRITE, "src/new.py"),
+    ("new_in", READ, MISSING),
+    # links in a circle
+    ("loop", READ, INVALID),
+    ("loop/x", WRITE, INVALID),
+    ("ping", READ, INVALID),
+]
+
+
+@pytest.mark.parametrize(("path", "access", "expected"), PATHS)
+def test_where_a_path_leads(root: Path, path: str, access: PathAccess, expected: str | ToolErrorCode) -> None:
+    found = PathSandbox(str(root)).resolve(path.replace("{root}", str(root)), access)
+    if isinstance(expected, ToolErrorCode):
+        assert isinstance(found, ToolError)
+        assert found.code is expected
+    else:
+        assert found == os.path.normpath(root / expected)
+
+
+@pytest.mark.parametrize("name", ["C:", "~old", "http:"])
+def test_a_name_that_is_there_is_the_one_that_is_named(tmp_path: Path, name: str) -> None:
+    """Whatever it means elsewhere; a repository may bring a folder of such a name."""
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "f.py").touch()
+    files = Workspace(str(tmp_path), lambda *_: None)
+    assert [entry.path for entry in files.walk() if entry.kind == "file"] == [f"{name}/f.py"]
+    assert isinstance(files.read_file(f"{name}/f.py"), FileContent)
+    denial = files.denied("/home/x/f.py")
+    assert denial is not None
+    assert denial.suggestions == (f"{name}/f.py",)
+    assert isinstance(files.read_file(f"{name}/other.py"), ToolError)
+
+
+def test_the_root_may_be_named_through_a_link(tmp_path: Path, root: Path) -> None:
+    (tmp_path / "alias").symlink_to(root)
+    jail = PathSandbox(str(tmp_path / "alias"))
+    assert jail.root == str(root)
+    assert jail.resolve(str(tmp_path / "alias" / "README.md"), READ) == str(root / "README.md")
+    assert jail.locate(str(tmp_path / "alias" / "README.md"), READ) == Place(
+        f"{tmp_path}/alias/README.md".lstrip("/"), "README.md"
+    )
+
+
+@pytest.mark.parametrize("kind", [FileNotFoundError, NotADirectoryError])
+def test_a_root_that_is_no_directory_is_a_programming_error(root: Path, kind: type[OSError]) -> None:
+    with pytest.raises(kind):
+        PathSandbox(str(root / ("nope" if kind is FileNotFoundError else "README.md")))
+
+
+def test_a_new_file_below_new_directories_has_a_place_but_no_resolution(root: Path) -> None:
+    jail = PathSandbox(str(root))
+    assert jail.locate("a/b/c.py", WRITE) == Place("a/b/c.py", "a/b/c.py", missing=True)
+    assert isinstance(jail.resolve("a/b/c.py", WRITE), ToolError)
+
+
+@pytest.mark.parametrize(
+    ("path", "suggestion"),
+    [
+        ("/etc/hosts", "."),
+        ("/etc/", "."),
+        ("dir_out/", "."),
+        ("/etc/README.md/.", "README.md"),
+        ("../..", "."),
+        ("/README.md", "README.md"),
+        ("/workspace/src/calc.py", "src/calc.py"),
+        ("~/README.md", "README.md"),
+        ("dir_out/secret.txt", "."),
+        ("/dir_out/secret.txt", "."),
+    ],
+)
+def test_an_escape_is_answered_with_a_relative_path(root: Path, path: str, suggestion: str) -> None:
+    meant = "." if suggestion == "." else f"; did you mean {suggestion!r}?"
+    assert PathSandbox(str(root)).resolve(path, READ) == ToolError(
+        code=DENIED,
+        message=f"{path!r} is outside the workspace{meant} Use a relative path under '.'.",
+        suggestions=(suggestion,),
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "suggestion"),
+    [
+        ("/tmp/new.py", "new.py"),
+        ("/workspace/src/new.py", "src/new.py"),
+        ("/workspace/src/calc.py", "src/calc.py"),
+        ("~bob/src/new.py", "src/new.py"),
+        ("D:\\work\\src\\new.py", "src/new.py"),
+        ("file:///work/README.md", "README.md"),
+        ("../a\u202eb", "."),
+    ],
+)
+def test_a_new_file_outside_is_answered_with_where_it_may_be(root: Path, path: str, suggestion: str) -> None:
+    refused = PathSandbox(str(root)).resolve(path, PathAccess.WRITE_FILE)
+    assert isinstance(refused, ToolError)
+    assert refused.suggestions == (suggestion,)
+
+
+@pytest.mark.parametrize(
+    ("path", "suggestions"),
+    [
+        ("READ", ("README.md",)),
+        ("readme.txt", ("README.md",)),
+        ("src/clac.py", ("src/calc.py",)),
+        ("scr/calc.py", ("src/calc.py",)),
+        ("scr/other.py", ("src",)),
+        ("dir_in/clac.py", ("src/calc.py",)),
+        ("src/zzzzzz", ()),
+        ("README.md", ()),
+        ("dir_out/x", ()),
+    ],
+)
+def test_what_may_have_been_meant(root: Path, path: str, suggestions: tuple[str, ...]) -> None:
+    assert PathSandbox(str(root)).suggest(path) == suggestions
+
+
+def test_prefixes_come_before_substrings_before_misspellings_and_three_are_enough(tmp_path: Path) -> None:
+    for name in ("tset.py", "my_test.py", "TEST_b.py", "test_a.py", "contest"):
+        (tmp_path / name).touch()
+    assert PathSandbox(str(tmp_path)).suggest("test") == ("TEST_b.py", "test_a.py", "contest")
+
+
+def test_a_missing_file_is_told_with_what_was_meant(root: Path) -> None:
+    assert PathSandbox(str(root)).resolve("src/clac.py", READ) == ToolError(
+        code=MISSING,
+        message="No such file: 'src/clac.py'. Did you mean 'src/calc.py'?",
+        suggestions=("src/calc.py",),
+    )
+    assert PathSandbox(str(root)).resolve("zzzzzz", LIST) == ToolError(
+        code=MISSING, message="No such directory: 'zzzzzz'. List the directory above it to see what is there."
+    )
+
+
+def test_names_that_may_not_be_named_are_not_suggested(root: Path) -> None:
+    assert PathSandbox(str(root), may_name=lambda name: name != "src/calc.py").suggest("src/clac.py") == ()
+
+
+@pytest.mark.parametrize("path", ["report", "report/secret.txt"])
+def test_a_link_that_leads_outside_is_not_suggested(tmp_path: Path, path: str) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for folder in (outside, root / "reports"):
+        folder.mkdir(parents=True)
+    (outside / "secret.txt").write_bytes(SECRET)
+    (root / "report-1").symlink_to(outside)
+    (root / "report-2").symlink_to(outside / "secret.txt")
+    (root / "report-3").symlink_to("reports")
+    assert PathSandbox(str(root)).suggest(path) == ("report-3", "reports")
+
+
+@pytest.mark.skipif(os.uname().sysname != "Linux", reason="macOS refuses such names")
+def test_names_that_are_no_text_are_neither_suggested_nor_reached(root: Path) -> None:
+    (root / os.fsdecode(b"calc\xff.py")).write_bytes(b"")
+    (root / "link.py").symlink_to(b"calc\xff.py".decode(errors="surrogateescape"))
+    jail = PathSandbox(str(root))
+    assert jail.suggest("calc") == ()
+    found = jail.resolve("link.py", READ)
+    assert isinstance(found, ToolError)
+    assert found.code is INVALID
+
+
+def test_a_workspace_that_is_gone_has_nothing_to_suggest(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    jail = PathSandbox(str(tmp_path / "root"))
+    (tmp_path / "root").rmdir()
+    found = jail.resolve("a.py", READ)
+    assert isinstance(found, ToolError)
+    assert (found.code, found.suggestions) == (MISSING, ())
+
+
+def test_a_link_that_is_swapped_while_it_is_read_is_a_conflict(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def swapped(*_: object, **__: object) -> str:
+        raise OSError(errno.EINVAL, "")
+
+    jail = PathSandbox(str(root))
+    monkeypatch.setattr(os.path, "realpath", swapped)
+    assert jail.resolve("file_in", READ) == ToolError(
+        code=ToolErrorCode.CONFLICT,
+        message="Cannot resolve 'file_in': it changed while it was being opened; try again.",
+    )
+
+
+def test_each_refusal_is_observed_with_root_cleaned_path_and_relation(root: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    jail = PathSandbox(str(root), observe=seen.append)
+    jail.resolve("README.md", READ)
+    jail.resolve("./../outside//secret.txt", READ)
+    jail.resolve("dir_out/secret.txt", READ)
+    jail.resolve("src/nope", READ)
+    place = {"root": str(root)}
+    assert seen == [
+        place
+        | {
+            "path": "./../outside//secret.txt",
+            "clean": "../outside/secret.txt",
+            "relative": "../outside/secret.txt",
+            "code": "permission_denied",
+        },
+        place
+        | {
+            "path": "dir_out/secret.txt",
+            "clean": "dir_out/secret.txt",
+            "relative": "../outside/secret.txt",
+            "code": "permission_denied",
+        },
+        place | {"path": "src/nope", "clean": "src/nope", "relative": "src/nope", "code": "not_found"},
+    ]
+
+
+@pytest.mark.parametrize("path", ["README.md/", "none/", "README.md/x", "x" * 300])
+def test_the_name_of_the_workspace_is_in_no_message(root: Path, path: str) -> None:
+    jail = PathSandbox(str(root))
+    full, short = jail.resolve(f"{root}/{path}", READ), jail.resolve(path, READ)
+    assert isinstance(full, ToolError)
+    assert full == short
+
+
+@pytest.mark.parametrize("value", [0, True, None, b"README.md"])
+def test_what_is_no_string_is_no_path(root: Path, value: Any) -> None:
+    found = PathSandbox(str(root)).resolve(value, READ)
+    assert isinstance(found, ToolError)
+    assert found.code is INVALID
+
+
+def test_a_directory_that_may_not_be_entered_is_a_typed_denial(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(13, "")
+
+    jail = PathSandbox(str(root))
+    monkeypatch.setattr(os.path, "realpath", refuse)
+    assert jail.resolve("src/calc.py", READ) == ToolError(
+        code=DENIED, message="Cannot resolve 'src/calc.py': the file permissions do not allow it."
+    )
+
+
+NAMES = ".. . src deep far calc.py dir_out file_out dir_in up chain loop new_out outside root secret.txt new ~ etc"
+PARTS = st.sampled_from([*NAMES.split(), "", "absolute_in", "a\0", "\ud800", "{root}"])
+
+
+@given(parts=st.lists(PARTS, max_size=7), access=st.sampled_from(PathAccess), absolute=st.booleans())
+def test_whatever_is_resolved_lies_inside_and_opens_without_links(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[str], access: PathAccess, absolute: bool
+) -> None:
+    base = tmp_path_factory.getbasetemp().resolve() / "property"
+    root = base / "root" if base.exists() else build(base)
+    found = PathSandbox(str(root)).resolve("/" * absolute + "/".join(parts).replace("{root}", str(root)), access)
+    if isinstance(found, ToolError):
+        return
+    relative = os.path.relpath(found, root)
+    assert not relative.startswith("..")
+    names = () if relative == "." else tuple(relative.split("/"))
+    with closing(open_root(str(root))) as root_fd:
+        try:
+            opened = open_beneath(root_fd, names, os.O_RDONLY)
+        except FileNotFoundError:
+            assert access is WRITE
+            return
+        with closing(opened):
+            assert os.path.isdir(found) or os.read(opened, 100) != SECRET
+
+
+@pytest.mark.parametrize("target", ["/etc", "../outside", "/nowhere"])
+def test_a_link_that_leads_out_is_not_meant_by_its_own_refusal(tmp_path: Path, target: str) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "link").symlink_to(target)
+    refused = PathSandbox(str(tmp_path / "root")).resolve("link", PathAccess.WRITE_FILE)
+    assert isinstance(refused, ToolError)
+    assert (refused.code, refused.suggestions) == (ToolErrorCode.PERMISSION_DENIED, (".",))
+
+
+def invalid(message: str, *suggestions: str) -> ToolError:
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message, suggestions=suggestions)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", "The path is empty: name a file or directory of the workspace."),
+        (" \t\n", "The path is empty: name a file or directory of the workspace."),
+        ("a\0b", r"The path 'a\x00b' contains a NUL character."),
+        ("a\ud800", r"The path 'a\ud800' is not valid Unicode text."),
+        ("x" * 256, f"The path '{'x' * 200}...' is too long: 255 bytes a name, 4096 in all."),
+        ("ä" * 128, f"The path '{'ä' * 128}' is too long: 255 bytes a name, 4096 in all."),
+        ("a/" * 2_100, f"The path '{'a/' * 100}...' is too long: 255 bytes a name, 4096 in all."),
+    ],
+)
+def test_what_is_no_path(path: str, message: str) -> None:
+    assert malformed(path) == invalid(message)
+
+
+@given(path=st.text(max_size=LONGEST_NAME * 2))
+def test_whatever_is_a_path_can_be_handed_to_the_system(path: str) -> None:
+    if malformed(path) is None:
+        assert b"\0" not in path.encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a.exe", "Extension '.exe' not allowed. Allowed: .md, .txt."),
+        ("a.md.exe", "Extension '.exe' not allowed. Allowed: .md, .txt."),
+        ("dir.md/a", "Extension '' not allowed. Allowed: .md, .txt."),
+        (".md", "Extension '' not allowed. Allowed: .md, .txt."),
+        ("a.md ", "Extension '.md ' not allowed. Allowed: .md, .txt."),
+        ("a.\uff4dd", "Extension '.\uff4dd' not allowed. Allowed: .md, .txt."),
+        ("a.\u202edm", r"Extension '.\u202edm' not allowed. Allowed: .md, .txt."),
+    ],
+)
+def test_another_extension_is_named_with_the_allowed_ones(name: str, message: str) -> None:
+    assert extension_denial(name, {".txt", ".md"}) == ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+
+
+DENIED, INVALID, MISSING = (
+    ToolErrorCode.PERMISSION_DENIED,
+    ToolErrorCode.INVALID_ARGUMENT,
+    ToolErrorCode.NOT_FOUND,
+)
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/etc", "/usr", "/usr/bin", "/bin", "/sbin", "/var", "/dev", "/proc", "/proc/self", "/sys", "/boot"]
+)
+def test_system_directories_are_no_workspace(path: str) -> None:
+    found = check_workspace(path)
+    assert isinstance(found, ToolError)
+    assert found.code in {DENIED, MISSING}
+
+
+@pytest.mark.parametrize(
+    ("real", "refused"),
+    [
+        ("/", True),
+        ("/etc/nginx", True),
+        ("/usr/lib/python3", True),
+        ("/private/etc", True),
+        ("/private/var/log", True),
+        ("/Library/x", True),
+        ("/System", True),
+        ("/var/tmp/x", False),
+        ("/var/folders/ab/T/x", False),
+        ("/private/var/folders/ab/T/x", False),
+        ("/private/tmp/x", False),
+        ("/usr/src/app", False),
+        ("/root", False),
+        ("/root/project", False),
+        ("/home/me", False),
+        ("/tmp", False),
+        ("/usr2", False),
+        ("/etcetera", False),
+        ("/Users/me/Library/x", False),
+    ],
+)
+def test_which_directories_belong_to_the_system(real: str, refused: bool) -> None:
+    assert is_system_directory(real) is refused
+
+
+def test_a_link_to_a_system_directory_is_no_workspace(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc")
+    assert check_workspace(str(tmp_path / "link")) == ToolError(
+        code=DENIED, message=f"The workspace '{tmp_path}/link' is a system directory: choose a project folder."
+    )
+
+
+def test_a_missing_workspace_is_told_with_a_remedy(tmp_path: Path) -> None:
+    assert check_workspace(f"{tmp_path}/no") == ToolError(
+        code=MISSING, message=f"The workspace '{tmp_path}/no' does not exist: make the folder, or name another one."
+    )
+
+
+def test_a_file_is_no_workspace(root: Path) -> None:
+    (root / "a.py").touch()
+    assert check_workspace(str(root / "a.py")) == ToolError(
+        code=INVALID,
+        message=f"Cannot use as workspace '{root}/a.py': a part of it is a file where a directory is needed.",
+    )
+
+
+def test_an_unreadable_folder_is_no_workspace(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> int:
+        raise PermissionError(13, "")
+
+    monkeypatch.setattr(os, "open", refuse)
+    found = check_workspace(str(root))
+    assert isinstance(found, ToolError)
+    assert found.code is DENIED

@@ -1,0 +1,261 @@
+import json
+import warnings
+
+import pytest
+import yaml
+from hypothesis import given, settings, strategies as st
+
+from mendgraph.nodes.execute_tools.edits import syntax_gate
+from mendgraph.nodes.execute_tools.edits.syntax_gate import DEEPEST_YAML, LARGEST_JUDGED, broken_by, syntax_problem
+from mendgraph.nodes.execute_tools.files.text_files import (
+    BOM,
+    TextFile,
+    TextForm,
+    count_lines,
+    decode_text,
+    dominant_newline,
+    encode_text,
+    to_unix,
+    unstorable,
+    why_not_text,
+    with_newline,
+)
+from mendgraph.nodes.language.documents import DEEPEST
+
+
+@pytest.mark.parametrize(
+    ("data", "decoded"),
+    [
+        (b"", TextFile("", TextForm())),
+        (b"a\nb", TextFile("a\nb", TextForm())),
+        (b"a\r\nb\r\n", TextFile("a\r\nb\r\n", TextForm(newline="\r\n"))),
+        (b"\xef\xbb\xbfa\n", TextFile("a\n", TextForm(has_bom=True))),
+        (b"a\x00", None),
+        (b"\xff\xfea", None),
+        (b"a" * 9000 + b"\x00", TextFile("a" * 9000 + "\x00", TextForm())),
+    ],
+)
+def test_decode(data: bytes, decoded: TextFile | None) -> None:
+    assert decode_text(data) == decoded
+
+
+@given(st.text(alphabet="a\r\n\x0b\u2028é" + BOM))
+def test_what_was_decoded_is_encoded_to_the_same_bytes(text: str) -> None:
+    decoded = decode_text(text.encode())
+    assert decoded is not None
+    if not text.startswith(BOM + BOM):
+        assert encode_text(decoded.text, decoded.form) == text.encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\x00", "a binary file of 1 byte"),
+        (b"a\x00\xe9", "a binary file of 3 bytes"),
+        (b"\xff\xfea\x00", "a UTF-16 text of 4 bytes"),
+        (b"\xfe\xff", "a UTF-16 text of 2 bytes"),
+        (b"a\nb\r\n\xe9\n", "a file of 7 bytes that is not UTF-8 (line 3 has the byte 0xE9)"),
+        (b"a" * 9000 + b"\x00\x80", "a file of 9002 bytes that is not UTF-8 (line 1 has the byte 0x80)"),
+    ],
+)
+def test_why_not_text(data: bytes, words: str) -> None:
+    assert decode_text(data) is None
+    assert why_not_text(data) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "newline"), [("", "\n"), ("a\nb\n", "\n"), ("a\r\nb\r\nc\n", "\r\n"), ("a\r\nb\n", "\n"), ("a\rb", "\n")]
+)
+def test_dominant_newline(text: str, newline: str) -> None:
+    assert dominant_newline(text) == newline
+
+
+def test_line_ends_are_rewritten() -> None:
+    assert to_unix("a\r\nb\nc\r") == "a\nb\nc\r"
+    assert with_newline("a\r\nb\n", "\r\n") == "a\r\nb\r\n"
+    assert with_newline("a\r\nb\n", "\n") == "a\nb\n"
+
+
+@pytest.mark.parametrize(("text", "lines"), [("", 0), ("a", 1), ("a\n", 1), ("a\nb", 2), ("\n", 1), ("a\u2028b", 1)])
+def test_count_lines(text: str, lines: int) -> None:
+    assert count_lines(text) == lines
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fine \U0001f600\r\n", ""),
+        ("a\nb\x00", "content holds the character U+0000 in line 2, which no text file can hold; leave it out."),
+        ("\ud83d", "content holds the character U+D83D in line 1, which no text file can hold; leave it out."),
+    ],
+)
+def test_unstorable(text: str, message: str) -> None:
+    assert unstorable(text, "content") == message
+
+
+PURE_YAML = yaml.SafeLoader
+
+
+PARSES = [
+    ("a.py", "def f(a):\n    return a\n"),
+    ("a.py", ""),
+    ("a.pyi", "def f(a: int) -> int: ...\n"),
+    ("A.PY", "x = 1\n"),
+    ("src/a.json", '{"a": [1, 2.5, null, NaN]}'),
+    ("a.json", "1" * 5_000),
+    ("a.toml", "[tool]\na = 1979-05-27\n[[x]]\n"),
+    ("a.toml", ""),
+    ("a.yaml", "a: &x [1, *x]\nb: !Ref c\n---\n- second document\n"),
+    ("a.yml", ""),
+    ("a.yaml", "a: !!python/object/apply:os.system ['false']\n"),
+    ("a.yaml", "a: *nowhere\n"),
+]
+
+
+FAILS = [
+    ("a.py", "def f(a):\nreturn a\n", "line 2: expected an indented block after function definition on line 1"),
+    ("a.pyi", "x = 1\n\nf(\n", "line 3: '(' was never closed"),
+    ("a.json", "", "line 1: Expecting value"),
+    ("a.json", "{\n", "line 1: Expecting property name enclosed in double quotes"),
+    ("a.json", '{\n  "a": 1\n  "b": 2\n}\n', "line 3: Expecting ',' delimiter"),
+    ("a.json", '// no comments\n{"a": 1}\n', "line 1: Expecting value"),
+    ("a.toml", "a = 1\nb = \n", "line 2: Invalid value"),
+    ("a.toml", "a = 1\nb = [1,\n", "line 2: Invalid value at the end of the file"),
+    ("a.toml", "a = 1\na = 2\n", "line 2: Cannot overwrite a value"),
+    ("a.yaml", "a: [1\nb: 2\n", "line 2: did not find expected ',' or ']' while parsing a flow sequence (from line 1)"),
+    ("a.yml", "a: 1\nb: c: d\n", "line 2: mapping values are not allowed in this context"),
+    ("a.yaml", "é: 1\n---\nb\x01: 2\n", "line 3: control characters are not allowed"),
+]
+
+
+UNJUDGED = [
+    ("a.txt", "def f(:"),
+    ("json", "{"),
+    ("a.jsonc", "// x"),
+    ("a.jsonl", "{}\n{}\n"),
+    ("a.py/readme", "("),
+    ("a.py", "#" * LARGEST_JUDGED + "\n("),
+    ("a.py", "-" * 100_000 + "x"),
+    ("a.py", "x = '\ud800'\n("),
+    ("a.json", "[" * 100_000),
+    ("a.toml", "a = " + "[" * 100_000),
+    ("a.toml", "a = " + "1" * 5_000),
+    ("a.toml", "a." * DEEPEST + "a." + "b\n"),
+    ("a.yaml", "[" * (DEEPEST_YAML + 1)),
+    ("a.yaml", "- " * (DEEPEST_YAML + 1)),
+    ("a.yaml", "a: \ud800"),
+]
+
+
+@pytest.mark.parametrize(("path", "text"), [*PARSES, *UNJUDGED])
+def test_nothing_is_said_of_what_parses_or_cannot_be_judged(path: str, text: str) -> None:
+    assert syntax_problem(path, text) is None
+
+
+@pytest.mark.parametrize(("path", "text", "problem"), FAILS)
+def test_the_problem_and_its_line(path: str, text: str, problem: str) -> None:
+    assert syntax_problem(path, text) == problem
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "edge"),
+    [
+        ("a.py", "#" * (LARGEST_JUDGED - 2) + "\n(", "line 2: '(' was never closed"),
+        ("a.toml", "a." * (DEEPEST - 1) + "a", "line 1: Expected"),
+        ("a.yaml", "[" * (DEEPEST_YAML - 1) + "a", "line 1: did not find expected"),
+    ],
+)
+def test_up_to_the_bounds_a_text_is_judged(path: str, text: str, edge: str) -> None:
+    assert (syntax_problem(path, text) or "").startswith(edge)
+
+
+def test_a_hostile_yaml_is_given_up_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither aliases that stand for billions of nodes nor brackets without end cost more than their letters."""
+    bomb = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 60))
+    events = 0
+    parse = yaml.parse
+
+    def counted(*arguments: object, **named: object) -> object:
+        nonlocal events
+        for event in parse(*arguments, **named):  # type: ignore[arg-type]  # whatever the gate gives it
+            events += 1
+            yield event
+
+    monkeypatch.setattr(yaml, "parse", counted)
+    assert syntax_problem("a.yaml", bomb) is None
+    assert events < 1_000
+    assert syntax_problem("a.yaml", "[" * LARGEST_JUDGED) is None
+    assert events < 2_000
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("x = 1\n", "x = (\n", "no longer parses as Python: line 1: '(' was never closed"),
+        ("", "(", "no longer parses as Python: line 1: '(' was never closed"),
+        (None, "(", None),
+        ("[", "(", None),
+        ("-" * 100_000 + "x", "(", None),
+        ("x = 1\n", "x = 2\n", None),
+        ("(", "x = 2\n", None),
+    ],
+)
+def test_only_what_parsed_can_be_broken(before: str | None, after: str, said: str | None) -> None:
+    assert broken_by("a.py", before, after) == said
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after", "said"),
+    [
+        ("tsconfig.json", "{} // x", "{", None),
+        ("a.json", "{}", "{", "no longer parses as JSON: line 1: Expecting property name enclosed in double quotes"),
+        (
+            "a.toml",
+            "",
+            "a",
+            "no longer parses as TOML: line 1: Expected '=' after a key in a key/value pair at the end of the file",
+        ),
+        ("a.yml", "", "a: b: c", "no longer parses as YAML: line 1: mapping values are not allowed in this context"),
+        ("a.txt", "", "(", None),
+    ],
+)
+def test_each_language_has_its_name(path: str, before: str, after: str, said: str | None) -> None:
+    assert broken_by(path, before, after) == said
+
+
+def test_no_warning_of_a_parser_is_heard() -> None:
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        assert syntax_problem("a.py", "x = '\\d'\nassert (x, 'always')\n1 is 1\n") is None
+    assert heard == []
+
+
+def test_yaml_is_judged_without_libyaml_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(syntax_gate, "_LOADER", PURE_YAML)
+    assert syntax_problem("a.yaml", "a: 1\nb: c: d\n") == "line 2: mapping values are not allowed here"
+    assert syntax_problem("a.yaml", "é: 1\n---\nb\x01: 2\n") == "line 3: special characters are not allowed"
+    assert syntax_problem("a.yaml", "[" * 1_000) is None
+    assert syntax_problem("a.yaml", "a: [b, {c: d}]\n") is None
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", max_size=3), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=50)
+@given(VALUES)
+def test_what_a_writer_writes_parses(value: object) -> None:
+    text = json.dumps(value)
+    assert syntax_problem("a.json", text) is None
+    assert broken_by("a.json", text, f"{text}]") is not None
+    assert syntax_problem("a.yaml", yaml.safe_dump(value)) is None
+
+
+@settings(max_examples=200)
+@given(st.sampled_from([".py", ".json", ".toml", ".yaml", ".txt"]), st.text(max_size=40), st.text(max_size=40))
+def test_no_text_makes_it_fail(suffix: str, before: str, after: str) -> None:
+    said = broken_by(f"a{suffix}", before, after)
+    assert said is None or "no longer parses as " in said

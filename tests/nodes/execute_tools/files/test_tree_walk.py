@@ -1,0 +1,303 @@
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mendgraph.nodes.execute_tools.files import tree_walk
+from mendgraph.nodes.execute_tools.files.handles import closing, open_directory
+from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
+from mendgraph.nodes.execute_tools.files.sandbox import Place
+from mendgraph.nodes.execute_tools.files.tree_walk import (
+    DEEPEST,
+    LARGEST_IGNORE_FILE,
+    LONGEST_PATTERN,
+    MOST_WORK,
+    Entry,
+    IgnoreRules,
+    judged_entries,
+    read_entries,
+)
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from tests.nodes.execute_tools.files.layout import DENIAL, allow, no_env
+
+
+def walked(root: Path, start: str, files: dict[str, str]) -> list[str]:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return [entry.path for entry in Workspace(str(root), allow).walk(start)]
+
+
+def test_a_walk_names_everything_in_order_and_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(".")
+    names = walked(tmp_path, ".", {"b/c.py": "", "b/a/x.py": "", "a.py": "", ".git/config": "", "b/.git/config": ""})
+    assert names == ["a.py", "b", "b/a", "b/a/x.py", "b/c.py", "loop"]
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (".", [".gitignore", "keep", "keep/.gitignore", "keep/a.log", "keep/b.py", "src", "src/x.py"]),
+        ("keep", ["keep/.gitignore", "keep/a.log", "keep/b.py"]),
+        ("src", ["src/x.py"]),
+        ("build", ["build/out.log", "build/out.py"]),
+    ],
+)
+def test_a_walk_leaves_out_what_git_ignores(tmp_path: Path, start: str, expected: list[str]) -> None:
+    files = {
+        ".gitignore": "*.log\n/build/\nsecret\n# a comment\n\n!/keep/a.log\n",
+        "build/out.py": "",
+        "build/out.log": "",
+        "keep/.gitignore": "*.tmp\n",
+        "keep/a.log": "",
+        "keep/b.py": "",
+        "keep/c.tmp": "",
+        "keep/d.log": "",
+        "src/x.py": "",
+        "src/x.log": "",
+        "src/secret/y.py": "",
+    }
+    assert walked(tmp_path, start, files) == expected
+
+
+def test_a_walk_does_not_enter_what_is_denied(root: Path) -> None:
+    workspace = Workspace(str(root), lambda path, _: DENIAL if path == "src" else None)
+    assert "src/b.py" not in [entry.path for entry in workspace.walk()]
+
+
+def test_a_walk_ends_at_its_greatest_depth(tmp_path: Path) -> None:
+    deep = "/".join(["d"] * (DEEPEST + 5))
+    assert len(walked(tmp_path, ".", {f"{deep}/f": ""})) == DEEPEST
+
+
+def test_a_walk_may_be_left_early(root: Path) -> None:
+    assert next(Workspace(str(root), allow).walk()) == Entry(".env", "file", 6)
+
+
+def test_a_walk_does_not_enter_what_turns_out_to_be_denied(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_walk, "open_directory", lambda top, parts: open_directory(top, (".git",) if parts else ()))
+    names = [entry.path for entry in Workspace(str(root), no_env).walk()]
+    assert "src" in names
+    assert [name for name in names if "config" in name] == []
+
+
+def listed(folder: Path, prefix: str = "") -> set[Entry]:
+    with closing(os.open(folder, os.O_RDONLY | os.O_DIRECTORY)) as descriptor:
+        return set(read_entries(descriptor, prefix))
+
+
+def test_each_kind_is_told_apart_and_no_link_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("directory")
+    os.mkdir(".GIT")
+    Path("file").write_bytes(b"12345")
+    os.mkfifo("pipe")
+    os.symlink("directory", "link")
+    os.symlink("nowhere", "dangling")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+    assert listed(tmp_path, "p/") == {
+        Entry("p/directory", "directory", 0),
+        Entry("p/file", "file", 5),
+        Entry("p/pipe", "other", 0),
+        Entry("p/socket", "other", 0),
+        Entry("p/link", "link", 0),
+        Entry("p/dangling", "link", 0),
+    }
+
+
+@pytest.mark.skipif(os.uname().sysname != "Linux", reason="macOS refuses such names")
+def test_a_name_that_is_no_text_is_shown_escaped(tmp_path: Path) -> None:
+    (Path(os.fsdecode(bytes(tmp_path) + b"/a\xff.py"))).touch()
+    assert listed(tmp_path) == {Entry("a\\udcff.py", "file", 0)}
+
+
+def test_what_vanishes_meanwhile_is_of_no_kind() -> None:
+    class Gone:
+        name = "gone"
+
+        def is_symlink(self) -> bool:
+            raise FileNotFoundError
+
+    gone: Any = Gone()
+    assert tree_walk._entry(gone, "") == Entry("gone", "other", 0)
+
+
+def test_a_directory_of_the_workspace_is_listed_under_its_path(root: Path) -> None:
+    paths = JudgedPaths(str(root), no_env)
+    assert judged_entries(paths, Place("src", "src")) == [Entry("src/b.py", "file", 6)]
+    with pytest.raises(NotADirectoryError):
+        judged_entries(paths, Place("a.py", "a.py"))
+
+
+def test_a_directory_that_took_the_place_of_another_is_judged_again_and_listed_under_its_name(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = JudgedPaths(str(root), no_env)
+    assert judged_entries(paths, Place("src", "src")) == [Entry("src/b.py", "file", 6)]
+    assert Entry("a.py", "file", 7) in judged_entries(paths, Place(".", "."))
+    with pytest.raises(NotADirectoryError):
+        judged_entries(paths, Place("a.py", "a.py"))
+
+    def swapped(name: str) -> None:
+        monkeypatch.setattr(tree_walk, "open_directory", lambda top, _: open_directory(top, (name,)))
+
+    swapped(".git")
+    assert judged_entries(paths, Place("src", "src")) == DENIAL
+    monkeypatch.undo()
+    (root / "other").mkdir()
+    (root / "other" / "f").touch()
+    swapped("other")
+    assert judged_entries(paths, Place("src", "src")) == [Entry("other/f", "file", 0)]
+
+
+FOLDERS = ("a", "b", "a b", "!a", "]", "\\", "\u00e9")
+FILES = ("ab", "aa", "*", "a*", "[", "-", " b", "#", "b ", "1")
+PIECES = (
+    *"a/*?[]!-\\ #\r",
+    "b",
+    "**",
+    "**/",
+    "/**",
+    "\\/",
+    "\\*",
+    "[ab]",
+    "[!a]",
+    "[^b/]",
+    "[a-c]",
+    "[--0]",
+    "[]a]",
+    "[!]a]",
+)
+CLASSES = ("[[:alpha:]]", "[![:digit:]x]", "[[:foo:]]", "[z-a]", "[a-\\]]", "[a/b]", "[/]", "\u00e9", "a**", "***")
+LINES = st.lists(st.lists(st.sampled_from(PIECES + CLASSES), max_size=6).map("".join), max_size=3)
+NAMES = st.tuples(st.lists(st.sampled_from(FOLDERS), max_size=2), st.sampled_from((*FILES, "")))
+
+
+def rules(**files: str) -> IgnoreRules:
+    """Rules as they hold in `sub`, which itself has files as named."""
+    texts = {name.replace("__", "/"): text for name, text in files.items()}
+
+    def read(path: str) -> bytes:
+        return texts.get(path.replace(".gitignore", "ignore"), "").encode()
+
+    return IgnoreRules.above(("sub", "x"), read)
+
+
+@pytest.mark.parametrize(
+    ("found", "path", "kind", "ignored"),
+    [
+        (rules(), "sub/a.log", "file", False),
+        (rules(ignore="*.log"), "sub/a.log", "file", True),
+        (rules(ignore="*.log"), "sub/a.py", "file", False),
+        (rules(ignore="*.log", sub__ignore="!a.log"), "sub/a.log", "file", False),
+        (rules(sub__ignore="/a.log"), "sub/a.log", "file", True),
+        (rules(sub__ignore="/a.log"), "sub/deep/a.log", "file", False),
+        (rules(ignore="/a.log"), "sub/a.log", "file", False),
+        (rules(ignore="x/"), "sub/y/x", "directory", False),
+        (rules(ignore="y/"), "sub/y", "directory", True),
+        (rules(ignore="y/"), "sub/y", "file", False),
+        (rules(ignore="*.log\n!a.log"), "sub/a.log", "file", False),
+        (rules(ignore="# x\n\n  \n"), "sub/# x", "file", False),
+        (rules(ignore="*.log\n!\n"), "sub/a.log", "file", True),
+        (rules(ignore="\ufeff*.log"), "sub/a.txt", "file", False),
+    ],
+)
+def test_which_names_are_ignored(found: IgnoreRules, path: str, kind: Any, ignored: bool) -> None:
+    assert found.ignores(Entry(path, kind, 0)) is ignored
+
+
+def test_rules_that_hide_the_directory_itself_are_dropped() -> None:
+    assert rules(ignore="sub/") == IgnoreRules()
+
+
+def test_a_directory_without_an_ignore_file_adds_no_rules() -> None:
+    def read(_: str) -> bytes:
+        raise AssertionError("there is nothing to read")
+
+    assert IgnoreRules().within("sub", [Entry("sub/.gitignore", "link", 0)], read) == IgnoreRules()
+
+
+@cache
+def repository() -> Path:
+    """A repository with directories in it, two deep."""
+    top = Path(mkdtemp())
+    subprocess.run(["git", "init", "-q", str(top)], check=True)
+    for outer in FOLDERS:
+        for inner in FOLDERS:
+            (top / outer / inner).mkdir(parents=True)
+    return top
+
+
+def hidden(text: str, parts: Sequence[str], name: str) -> bool:
+    """Whether the rules hide the path or a directory above it."""
+    found = IgnoreRules().within(".", [Entry(".gitignore", "file", 0)], lambda _: text.encode())
+    folders = [Entry("/".join(parts[: depth + 1]), "directory", 0) for depth in range(len(parts))]
+    return any(map(found.ignores, folders)) or (
+        bool(name) and found.ignores(Entry("/".join([*parts, name]), "file", 0))
+    )
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git: install it")
+@given(LINES, st.lists(NAMES, min_size=12, max_size=12))
+def test_the_verdicts_are_those_of_git(lines: list[str], names: list[tuple[list[str], str]]) -> None:
+    text, names = "\n".join(lines), [(parts, name) for parts, name in names if parts or name]
+    (repository() / ".gitignore").write_bytes(text.encode())
+    asked = "\0".join("/".join([*parts, name] if name else parts) for parts, name in names)
+    command = ["git", "-C", str(repository()), "check-ignore", "--no-index", "-z", "-v", "-n", "--stdin"]
+    answer = subprocess.run(command, input=f"{asked}\0".encode(), capture_output=True, check=False).stdout.split(b"\0")
+    said = [bool(pattern) and not pattern.startswith(b"!") for pattern in answer[2::4]]
+    assert [hidden(text, parts, name) for parts, name in names] == said
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("*a" * 20 + "b", ["a" * 255]),
+        ("a*" * 200 + "b", ["a" * 255]),
+        ("?*" * 200 + "b", ["a" * 255]),
+        ("**/a*/" * 40 + "b", ["a" * 60] * 60),
+        ("**/*a*a" * 30 + "/b", ["a" * 60] * 60),
+        ("*[a-z]" * 80 + "1", ["a" * 255]),
+        ("/**/" * 100 + "b", ["a" * 60] * 60),
+        ("!" + "*a" * 20 + "b", ["a" * 255]),
+    ],
+)
+def test_no_pattern_takes_for_ever(line: str, parts: list[str]) -> None:
+    assert not hidden(f"{line}\n" * 5, parts, "a" * 255)
+
+
+def test_what_a_repository_brings_is_bounded_and_the_rest_of_it_hides_nothing() -> None:
+    assert hidden("x\n" * (LARGEST_IGNORE_FILE // 2), [], "x")
+    assert not hidden("x\n" * (LARGEST_IGNORE_FILE // 2 + 1), [], "x")
+    assert hidden("x" * LONGEST_PATTERN, [], "x" * LONGEST_PATTERN)
+    assert not hidden("x" * (LONGEST_PATTERN + 1), [], "x" * (LONGEST_PATTERN + 1))
+    assert [hidden("*x\n" + "*y\n" * MOST_WORK, [], name) for name in ("y", "x")] == [True, False]
+    assert not hidden("z\n" + "x\n!y\n" * MOST_WORK, [], "z")
+
+
+def test_the_last_lines_are_kept_as_they_decide() -> None:
+    assert hidden("x\n!y\n" * MOST_WORK + "z", [], "z")
+    assert not hidden("*x\n" * MOST_WORK + "!x", [], "x")
+
+
+def test_files_inside_files_share_one_bound_of_which_each_gets_a_part() -> None:
+    def read(_: str) -> bytes:
+        return b"*y\n" * (MOST_WORK // 4) + b"*x\n"
+
+    found = IgnoreRules.above(("a", "b", "c", "d"), read)
+    assert len(found.specs) == 4
+    assert MOST_WORK < found.work <= MOST_WORK + 2 * (MOST_WORK // 10)
+    assert found.ignores(Entry("a/b/c/x", "file", 0))
+
+
+def test_an_outer_file_does_not_silence_one_inside_it() -> None:
+    assert rules(ignore="*y\n" * MOST_WORK, sub__ignore="*.log").ignores(Entry("sub/a.log", "file", 0))

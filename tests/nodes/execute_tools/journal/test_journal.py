@@ -1,0 +1,400 @@
+import os
+import pickle
+import re
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from mendgraph.nodes.execute_tools.journal import journal as module
+from mendgraph.nodes.execute_tools.files.change_records import (
+    UNKNOWN_SHA256,
+    ChangeRecorder,
+    ChangeState,
+    FileEffect,
+    FileState,
+    RecordedChange,
+)
+from mendgraph.nodes.execute_tools.store.database import Database, StoreError, open_database, transaction
+from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey, CallRecorder, Journal, RecordedCall
+from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres
+from tests.broken_stores import make_unusable
+from tests.nodes.execute_tools.files.layout import sha
+
+KEY = CallKey("run", "task", 3, 0, "write_file", "write", "hash of arguments")
+NO_FILE = FileState()
+UNIQUE = re.compile("unique", re.IGNORECASE)
+EFFECT = FileEffect("src/a.py", FileState(sha(b"old"), 0o644), FileState(sha(b"new"), 0o600))
+
+
+@pytest.fixture(autouse=True)
+def no_handle_is_left_open() -> Iterator[None]:
+    before = len(os.listdir("/dev/fd"))
+    yield
+    assert len(os.listdir("/dev/fd")) == before
+
+
+@pytest.fixture
+def journal(any_store: str, tmp_path: Path) -> Journal:  # noqa: ARG001 - each test runs with both
+    return Journal(str(tmp_path))
+
+
+def recorded(
+    journal: Journal, token: str, state: ChangeState = ChangeState.DONE, key: CallKey = KEY, *effects: FileEffect
+) -> RecordedChange:
+    """A change of a call of its own, as it should be found again."""
+    call = journal.begin(key)
+    journal.intend(call, token, effects or (EFFECT,), {}, ())
+    journal.settle(token, state)
+    return RecordedChange(token, call, key.step, effects or (EFFECT,), (), state)
+
+
+# --- Calls
+
+
+def test_a_call_that_never_began_is_not_found(journal: Journal) -> None:
+    journal.begin(KEY)
+    others = [("other", "task", 0), ("run", "other", 0), ("run", "task", 1)]
+    assert [journal.find(*other) for other in others] == [None, None, None]
+
+
+def test_a_call_is_found_with_what_came_of_it(journal: Journal) -> None:
+    call = journal.begin(KEY)
+    assert journal.find("run", "task", 0) == RecordedCall(call, KEY, None, ())
+    journal.end(call, '{"ok": true}')
+    assert journal.find("run", "task", 0) == RecordedCall(call, KEY, '{"ok": true}', ())
+
+
+def test_a_call_without_an_effect_is_noted_once_it_has_ended(journal: Journal) -> None:
+    journal.note(KEY, '"read"')
+    found = journal.find("run", "task", 0)
+    assert found is not None
+    assert (found.key, found.outcome, found.changes) == (KEY, '"read"', ())
+
+
+def test_a_call_is_found_with_its_changes_oldest_first_in_every_state(journal: Journal) -> None:
+    call = journal.begin(KEY)
+    expected = []
+    for number, state in enumerate(ChangeState):
+        journal.intend(call, f"t{number}", [EFFECT], {}, ["x", "x/y"])
+        journal.settle(f"t{number}", state)
+        expected.append(RecordedChange(f"t{number}", call, 3, (EFFECT,), ("x", "x/y"), state))
+    recorded(journal, "another", ChangeState.DONE, KEY._replace(place=1))
+    found = journal.find("run", "task", 0)
+    assert found is not None
+    assert found.changes == tuple(expected)
+
+
+def test_a_call_that_begins_again_is_another_one_and_the_changes_of_the_first_stay(journal: Journal) -> None:
+    first = recorded(journal, "first")
+    second = journal.begin(KEY._replace(arguments_sha256="other"))
+    assert second != first.call
+    assert journal.find("run", "task", 0) == RecordedCall(second, KEY._replace(arguments_sha256="other"), None, ())
+    assert journal.changes_of("run") == [first]
+    third = journal.begin(KEY)
+    assert len({first.call, second, third}) == 3
+
+
+def test_the_calls_of_a_step_are_those_of_its_latest_execution(journal: Journal) -> None:
+    for key in (KEY, KEY._replace(place=1), KEY._replace(step=4, execution="next")):
+        journal.begin(key)
+    latest = [KEY._replace(execution="again", place=place) for place in (0, 2)]
+    journal.begin(latest[1])  # an earlier try, which counts no more
+    calls = [journal.begin(key) for key in latest]
+    journal.begin(KEY._replace(execution="undo", effect=UNDO_EFFECT, place=0))
+    expected = {key.place: RecordedCall(call, key, None, ()) for call, key in zip(calls, latest, strict=True)}
+    assert journal.calls_of_step("run", 3) == expected
+    assert journal.calls_of_step("run", 5) == journal.calls_of_step("other", 3) == {}
+
+
+def test_outcomes_of_earlier_steps_are_dropped_and_what_was_cut_off_stays_so(journal: Journal) -> None:
+    ended = [KEY._replace(step=step, execution=f"s{step}") for step in (1, 2, 3)]
+    for key in ended:
+        journal.note(key, "outcome")
+    journal.note(KEY._replace(thread="other", step=1, execution="s1"), "outcome")
+    journal.begin(KEY._replace(step=1, execution="s1", place=1))
+    journal.forget_outcomes("run", before_step=3)
+
+    def outcome(thread: str, execution: str, place: int = 0) -> str | None:
+        found = journal.find(thread, execution, place)
+        assert found is not None
+        return found.outcome
+
+    assert [outcome("run", "s1"), outcome("run", "s2"), outcome("run", "s3")] == ["", "", "outcome"]
+    assert (outcome("other", "s1"), outcome("run", "s1", 1)) == ("outcome", None)
+
+
+def test_commands_that_never_ended_are_named(journal: Journal) -> None:
+    command = KEY._replace(tool="run_command", effect="execute")
+    journal.begin(command)
+    journal.end(journal.begin(command._replace(place=1)), "ended")
+    journal.begin(KEY._replace(place=2))
+    journal.begin(command._replace(thread="other", tool="other"))
+    assert journal.cut_off_commands() == ["run_command", "other"]
+    assert (journal.cut_off_commands("run", 3), journal.cut_off_commands("run", 4)) == (["run_command"], [])
+    journal.note(command, "it was tried again")
+    assert journal.cut_off_commands("run") == []
+
+
+# --- Changes
+
+
+EFFECTS = (
+    FileEffect("new/name", NO_FILE, FileState(sha(b"old"), 0o755)),
+    FileEffect("old", FileState(sha(b"old"), 0o755), NO_FILE),
+    FileEffect("made", NO_FILE, FileState(sha(b""), None)),
+    FileEffect("by a command", FileState(UNKNOWN_SHA256, 0o4755), FileState(UNKNOWN_SHA256, None)),
+)
+
+
+def test_an_intended_change_is_open_until_it_is_settled(journal: Journal) -> None:
+    call = journal.begin(KEY)
+    journal.intend(call, "one", EFFECTS, {}, ("new",))
+    journal.intend(call, "two", [EFFECT], {}, ())
+    one = RecordedChange("one", call, 3, EFFECTS, ("new",), ChangeState.INTENDED)
+    assert journal.open_changes() == [one, RecordedChange("two", call, 3, (EFFECT,), (), ChangeState.INTENDED)]
+    journal.settle("two", ChangeState.UNDONE)
+    assert journal.open_changes() == [one]
+    journal.settle("one", ChangeState.DONE)
+    assert journal.open_changes() == []
+
+
+def test_what_a_run_changed_is_what_is_done_from_a_step_on_newest_first(journal: Journal) -> None:
+    first = recorded(journal, "1", key=KEY._replace(step=1, execution="a"))
+    second = recorded(journal, "2", key=KEY._replace(step=2, execution="b"))
+    again = recorded(journal, "3", key=KEY._replace(step=1, execution="c"))
+    recorded(journal, "other run", key=KEY._replace(thread="other"))
+    recorded(journal, "undo", key=KEY._replace(execution="undo", effect=UNDO_EFFECT))
+    for state in set(ChangeState) - {ChangeState.DONE}:
+        recorded(journal, state, state, KEY._replace(execution=state))
+    assert journal.changes_of("run") == [again, second, first]
+    assert journal.changes_of("run", 2) == [second]
+    assert journal.changes_of("run", 3) == []
+
+
+def test_changes_that_a_person_took_back_are_told_no_more(journal: Journal) -> None:
+    kept, *gone = [recorded(journal, token, key=KEY._replace(execution=token)) for token in "abc"]
+    journal.revert([change.token for change in gone])
+    assert journal.changes_of("run") == [kept]
+    found = journal.find("run", "b", 0)
+    assert found is not None
+    assert [change.state for change in found.changes] == [ChangeState.REVERTED]
+    journal.revert([])
+    assert journal.changes_of("run") == [kept]
+
+
+def test_a_change_that_cannot_be_written_down_whole_is_not_written_down_at_all(
+    journal: Journal, tmp_path: Path
+) -> None:
+    call = journal.begin(KEY)
+    journal.intend(call, "token", [EFFECT], {"a": b"a"}, ())
+    with pytest.raises(StoreError, match=UNIQUE):
+        journal.intend(call, "token", [EFFECT], {"b": b"b"}, ())
+    assert journal.backup("b") is None
+    with closing(open_database(str(tmp_path))) as database:
+        database.execute(f"DROP {'VIEW' if uses_postgres() else 'TABLE'} backups")
+    with pytest.raises(StoreError, match="backups"):
+        journal.intend(call, "next", [EFFECT], {"b": b"b"}, ())
+    assert [change.token for change in journal.open_changes()] == ["token"]
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(
+        st.builds(
+            FileEffect,
+            st.binary(min_size=1).map(os.fsdecode) | st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+            *[st.builds(FileState, st.sampled_from(("", "?", sha(b"a"))), st.none() | st.integers(0, 0o7777))] * 2,
+        ),
+        max_size=4,
+    ),
+    st.lists(st.binary(min_size=1).map(os.fsdecode), max_size=3),
+)
+def test_effects_come_back_as_they_were_whatever_bytes_the_names_are_made_of(
+    tmp_path_factory: pytest.TempPathFactory, effects: list[FileEffect], made: list[str]
+) -> None:
+    journal = Journal(str(tmp_path_factory.mktemp("journal")))
+    call = journal.begin(KEY)
+    journal.intend(call, "token", effects, {}, made)
+    assert journal.open_changes() == [
+        RecordedChange("token", call, 3, tuple(effects), tuple(made), ChangeState.INTENDED)
+    ]
+
+
+# --- Backups
+
+
+def test_backups_come_back_byte_by_byte(journal: Journal) -> None:
+    contents = [b"", b"old", bytes(range(256)) * 1000]
+    journal.intend(journal.begin(KEY), "token", [], {sha(data): data for data in contents}, ())
+    assert [journal.backup(sha(data)) for data in contents] == contents
+    assert journal.backup(sha(b"never kept")) is None
+
+
+def test_the_same_bytes_are_kept_once(journal: Journal, tmp_path: Path) -> None:
+    call = journal.begin(KEY)
+    for token in "ab":
+        journal.intend(call, token, [], {sha(b"old"): b"old"}, ())
+    with closing(open_database(str(tmp_path))) as database:
+        assert database.execute("SELECT count(*) FROM backups").fetchone() == (1,)
+    assert journal.backup(sha(b"old")) == b"old"
+
+
+@pytest.mark.parametrize("damaged", [b"\0", zlib.compress(b"somebody else's")])
+def test_a_backup_that_is_damaged_is_not_given(journal: Journal, tmp_path: Path, damaged: bytes) -> None:
+    journal.intend(journal.begin(KEY), "token", [], {sha(b"old"): b"old"}, ())
+    assert journal.backup(sha(b"old")) == b"old"
+    with closing(open_database(str(tmp_path))) as database, transaction(database):
+        database.execute("UPDATE backups SET data = ?", (damaged,))
+    assert journal.backup(sha(b"old")) is None
+
+
+# --- Who uses it
+
+
+def test_a_recorder_writes_on_behalf_of_its_call(journal: Journal) -> None:
+    call = journal.begin(KEY)
+    recorder: ChangeRecorder = journal.recorder(call)
+    assert isinstance(recorder, CallRecorder)
+    recorder.intend("token", [EFFECT], {sha(b"old"): b"old"}, ["x"])
+    assert journal.open_changes() == [RecordedChange("token", call, 3, (EFFECT,), ("x",), ChangeState.INTENDED)]
+    assert journal.backup(sha(b"old")) == b"old"
+    recorder.settle("token", ChangeState.DONE)
+    assert [change.state for change in journal.changes_of("run")] == [ChangeState.DONE]
+
+
+def test_what_a_program_has_changed_already_is_written_down_as_done(journal: Journal) -> None:
+    call = journal.begin(KEY)
+    journal.recorder(call).add("token", [EFFECT], {sha(b"old"): b"old"}, ["x"])
+    assert journal.changes_of("run") == [RecordedChange("token", call, 3, (EFFECT,), ("x",), ChangeState.DONE)]
+    assert (journal.open_changes(), journal.backup(sha(b"old"))) == ([], b"old")
+
+
+def test_what_could_not_be_settled_is_settled_before_the_next_change(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = journal.recorder(journal.begin(KEY))
+    recorder.intend("first", [EFFECT], {}, ())
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "open_database", fail)
+        with pytest.raises(StoreError, match="full"):
+            recorder.settle("first", ChangeState.DONE)
+    recorder.intend("second", [EFFECT], {}, ())
+    assert [change.token for change in journal.open_changes()] == ["second"]
+    assert [change.token for change in journal.changes_of("run")] == ["first"]
+
+
+def fail(_: str) -> Database:
+    raise StoreError("the disk is full")
+
+
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list of the folders whose database was opened since."""
+    found: list[str] = []
+
+    def note(folder: str) -> Database:
+        found.append(folder)
+        return open_database(folder)
+
+    monkeypatch.setattr(module, "open_database", note)
+    return found
+
+
+def test_while_it_is_held_the_database_is_opened_once(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = opened(monkeypatch)
+    with journal.held() as held:
+        assert held is journal
+        first = recorded(journal, "first")
+        assert journal.changes_of("run") == Journal(str(tmp_path)).changes_of("run") == [first]
+        assert len(times) == 2
+        with pytest.raises(StoreError, match=UNIQUE):
+            journal.intend(first.call, "first", [EFFECT], {}, ())
+        second = recorded(journal, "second")
+    assert len(times) == 2
+    assert journal.changes_of("run") == [second, first]
+    assert len(times) == 3
+    assert vars(pickle.loads(pickle.dumps(journal))).keys() == vars(journal).keys()  # noqa: S301 - our own
+
+
+def test_another_process_does_not_use_what_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(str(tmp_path))
+    with journal.held():
+        call, times = journal.begin(KEY), opened(monkeypatch)
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        journal.intend(call, "token", [EFFECT], {}, ())
+        monkeypatch.undo()
+        assert len(times) == 1
+        assert [change.token for change in journal.open_changes()] == ["token"]
+
+
+def test_many_threads_may_use_what_is_held(journal: Journal) -> None:
+    with journal.held():
+        use_by_many_threads(journal)
+
+
+def test_it_can_be_sent_to_another_process_and_used_by_many_threads(journal: Journal) -> None:
+    use_by_many_threads(pickle.loads(pickle.dumps(journal)))  # noqa: S301 - our own
+
+
+def use_by_many_threads(journal: Journal) -> None:
+    errors: list[StoreError] = []
+
+    def work(place: int) -> None:
+        try:
+            call = journal.begin(KEY._replace(place=place))
+            for number in range(5):
+                journal.intend(call, f"{place}-{number}", [EFFECT], {}, ())
+                journal.settle(f"{place}-{number}", ChangeState.DONE)
+        except StoreError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert {change.token for change in journal.changes_of("run")} == {f"{p}-{n}" for p in range(4) for n in range(5)}
+
+
+USES: list[Callable[[Journal], object]] = [
+    lambda journal: journal.cut_off_commands(),
+    lambda journal: journal.begin(KEY),
+    lambda journal: journal.end(1, ""),
+    lambda journal: journal.note(KEY, ""),
+    lambda journal: journal.find("run", "task", 0),
+    lambda journal: journal.calls_of_step("run", 3),
+    lambda journal: journal.forget_outcomes("run", 3),
+    lambda journal: journal.intend(1, "token", [EFFECT], {}, ()),
+    lambda journal: journal.settle("token", ChangeState.DONE),
+    lambda journal: journal.revert(["token"]),
+    lambda journal: journal.open_changes(),
+    lambda journal: journal.changes_of("run"),
+    lambda journal: journal.backup("h"),
+]
+
+
+@pytest.mark.parametrize("use", USES)
+def test_whatever_is_asked_of_a_database_that_cannot_be_used_says_so(
+    use: Callable[[Journal], object], journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = make_unusable(str(tmp_path), monkeypatch)
+    with pytest.raises(StoreError, match=re.escape(said)):
+        use(journal)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_whatever_is_asked_of_tables_that_are_gone_says_so(
+    use: Callable[[Journal], object], journal: Journal, tmp_path: Path
+) -> None:
+    with closing(open_database(str(tmp_path))) as database:
+        for table in ("calls", "changes", "effects", "backups"):
+            database.execute(f"DROP {'VIEW' if uses_postgres() else 'TABLE'} {table}")
+    with pytest.raises(StoreError, match=r"no such table|does not exist"):
+        use(journal)

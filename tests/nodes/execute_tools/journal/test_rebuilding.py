@@ -1,0 +1,445 @@
+import errno
+import os
+import shutil
+import stat
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+from langchain_core.messages import BaseMessage
+
+from mendgraph.graph.fleet.batch.copies import Copy, make_patch, prepare_copy
+from mendgraph.graph.runs.run import Session
+from mendgraph.graph.runs.runs import list_runs
+from mendgraph.nodes.execute_tools.journal import rebuilding
+from mendgraph.nodes.execute_tools.files.change_records import (
+    UNKNOWN_SHA256,
+    ChangeState,
+    FileEffect,
+    FileState,
+    RecordedChange,
+)
+from mendgraph.nodes.execute_tools.store.database import StoreError, open_database, transaction
+from mendgraph.nodes.execute_tools.journal.found_files import Found, FoundAbove, FoundDirectory, Unusable
+from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name
+from mendgraph.nodes.execute_tools.journal.rebuilding import (
+    PathHistory,
+    RebuildPlan,
+    Rebuilt,
+    WriteStep,
+    path_histories,
+    rebuild,
+    rebuild_plan,
+    rebuild_workspace,
+)
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.doubles.history_model import HistoryModel
+from tests.graph.runs.run_plays import FILES, LINES, Killed, Mortal, context
+from tests.nodes.execute_tools.processes.git_places import Tree, repository, tree
+from tests.nodes.execute_tools.files.journaled_runs import killed
+from tests.nodes.execute_tools.files.layout import sha
+
+
+class Kept(Journal):
+    """A journal that says this, and has kept these bytes."""
+
+    def __init__(self, folder: Path, changes: list[RecordedChange], *kept: bytes) -> None:
+        super().__init__(str(folder))
+        self._said, self._kept = changes, {sha(data): data for data in kept}
+
+    def _changes_where(self, where: str, *values: object) -> list[RecordedChange]:
+        assert (where, values) == ("ORDER BY 1", ())
+        return self._said
+
+    def backup(self, sha256: str) -> bytes | None:
+        return self._kept.get(sha256)
+
+
+def state(data: bytes, mode: int | None = 0o644) -> FileState:
+    return FileState(sha(data), mode)
+
+
+NONE = FileState()
+CHANGES = [
+    RecordedChange(
+        "one",
+        1,
+        1,
+        (
+            FileEffect("new/a", NONE, state(b"a", 0o755)),
+            FileEffect("edited", state(b"old"), state(b"new")),
+            FileEffect("gone", state(b"gone"), NONE),
+            FileEffect("mode", state(b"mode"), state(b"mode", 0o755)),
+            FileEffect("d/x", state(b"x"), NONE),
+            FileEffect("d", NONE, state(b"file")),
+        ),
+        ("new", "empty", "empty/inner"),
+        ChangeState.DONE,
+    ),
+    RecordedChange("two", 2, 2, (FileEffect("edited", state(b"new"), NONE),), (), ChangeState.INTENDED),
+]
+
+
+def beginning(root: Path) -> Path:
+    (root / "d/inner").mkdir(parents=True)
+    for name, data in (("edited", b"old"), ("gone", b"gone"), ("mode", b"mode"), ("d/x", b"x"), ("other", b"other")):
+        (root / name).write_bytes(data)
+        (root / name).chmod(0o640)
+    return root
+
+
+def test_a_fresh_copy_becomes_what_the_run_has_left(tmp_path: Path) -> None:
+    root = beginning(tmp_path / "root")
+    journal = Kept(tmp_path, CHANGES, b"a", b"new", b"file")
+    assert rebuild(journal, str(root)) == Rebuilt(("d", "edited", "mode", "new/a"), ("d/x", "gone"), 1)
+    files = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
+    assert {name: (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) for name, path in files.items()} == {
+        "new/a": (b"a", 0o755),
+        "edited": (b"new", 0o640),
+        "mode": (b"mode", 0o755),
+        "d": (b"file", 0o644),
+        "other": (b"other", 0o640),
+    }
+    assert (root / "empty/inner").is_dir()
+    assert rebuild(journal, str(root)) == Rebuilt(unfinished=1)
+
+
+def test_after_a_kill_the_same_call_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = beginning(tmp_path / "root")
+    journal = Kept(tmp_path, CHANGES, b"a", b"new", b"file")
+    real = os.rename
+    for nth in range(1, 5):
+        left = [None] * nth
+
+        def rename(*arguments: str, left: list[None] = left, **named: Any) -> None:
+            left.pop()
+            if not left:
+                raise KeyboardInterrupt
+            real(*arguments, **named)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rename", rename)
+            with pytest.raises(KeyboardInterrupt):
+                rebuild(journal, str(root))
+        assert list(root.rglob("*.mendgraph-tmp"))
+        assert isinstance(rebuild(journal, str(root)), Rebuilt)
+        assert list(root.rglob("*.mendgraph-tmp")) == []
+        shutil.rmtree(root)
+        beginning(root)
+
+
+def test_nothing_is_touched_where_bytes_are_missing_or_damaged(tmp_path: Path) -> None:
+    root = beginning(tmp_path / "root")
+    before = sorted(root.rglob("*"))
+    for kept in ((b"a", b"new"), (b"new", b"file")):
+        found = rebuild(Kept(tmp_path, CHANGES, *kept), str(root))
+        assert isinstance(found, ToolError)
+        assert found.code is ToolErrorCode.CONFLICT
+        assert found.message.endswith("what it held was not kept, or is damaged.")
+    damaged = Kept(tmp_path, CHANGES, b"a", b"new", b"file")
+    damaged._kept[sha(b"a")] = b"other"
+    assert isinstance(rebuild(damaged, str(root)), ToolError)
+    assert sorted(root.rglob("*")) == before
+
+
+def test_a_link_is_never_followed(tmp_path: Path) -> None:
+    root, outside = beginning(tmp_path / "root"), tmp_path / "outside"
+    outside.mkdir()
+    (root / "new").symlink_to(outside)
+    found = rebuild(Kept(tmp_path, CHANGES, b"a", b"new", b"file"), str(root))
+    assert isinstance(found, ToolError)
+    assert os.listdir(outside) == []
+
+
+def test_what_cannot_be_cleared_away_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = beginning(tmp_path / "root")
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "no")
+
+    monkeypatch.setattr(os, "unlink", refused)
+    with pytest.raises(PermissionError):
+        rebuilding.rebuild(Kept(tmp_path, CHANGES, b"a", b"new", b"file"), str(root))
+
+
+ONE, TWO = FileState("1", 0o644), FileState("2", 0o644)
+UNKNOWN = FileState(UNKNOWN_SHA256, 0o644)
+DONE = ChangeState.DONE
+
+
+def change(
+    *effects: tuple[str, FileState, FileState], state: ChangeState = DONE, made: tuple[str, ...] = ()
+) -> RecordedChange:
+    return RecordedChange("token", 1, 1, tuple(FileEffect(*each) for each in effects), made, state)
+
+
+def planned(changes: list[RecordedChange], found: dict[str, Found]) -> RebuildPlan | str:
+    """The plan, or why there is none."""
+    histories = path_histories(changes)
+    plan = histories if isinstance(histories, ToolError) else rebuild_plan(changes, histories, found)
+    return plan.message.partition("anew: ")[2] if isinstance(plan, ToolError) else plan
+
+
+def test_all_that_was_done_to_a_path_counts_as_one() -> None:
+    undone = change(("a", TWO, NONE), state=ChangeState.UNDONE)
+    reverted = change(("b", ONE, NONE), state=ChangeState.REVERTED)
+    changes = [change(("a", NONE, ONE), ("b", NONE, ONE)), undone, reverted, change(("a", ONE, TWO), ("b", NONE, TWO))]
+    assert path_histories(changes) == (PathHistory("a", NONE, TWO), PathHistory("b", NONE, TWO))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ([change(("a", ONE, TWO), state=ChangeState.FOREIGN)], "'a': somebody else has changed it"),
+        ([change(("a", NONE, ONE)), change(("a", TWO, NONE))], "'a': it was changed also between two"),
+        ([change(("a", NONE, FileState("1", 0o755))), change(("a", ONE, TWO))], "'a': it was changed also between two"),
+        ([change(("a", ONE, UNKNOWN))], "'a': a command has changed it, and what it held then was not recorded"),
+    ],
+)
+def test_what_cannot_be_told_is_not_made_again(changes: list[RecordedChange], why: str) -> None:
+    assert str(planned(changes, {"a": ONE})).startswith(why)
+
+
+def test_what_was_unknown_for_a_while_does_not_matter() -> None:
+    changes = [change(("a", NONE, UNKNOWN)), change(("a", UNKNOWN, NONE)), change(("b", UNKNOWN, ONE))]
+    assert planned(changes, {"a": NONE, "b": TWO}) == RebuildPlan((), (), (WriteStep("b", "1", None),))
+
+
+@pytest.mark.parametrize(
+    ("effect", "now", "plan"),
+    [
+        (("a", NONE, ONE), NONE, RebuildPlan((), (), (WriteStep("a", "1", 0o644),))),
+        (("a", NONE, ONE), ONE, RebuildPlan((), (), ())),
+        (("a", NONE, ONE), TWO, "'a': the copy does not hold what the run began with."),
+        (("a", NONE, FileState("1")), NONE, RebuildPlan((), (), (WriteStep("a", "1", None),))),
+        (("a", ONE, TWO), ONE, RebuildPlan((), (), (WriteStep("a", "2", None),))),
+        (("a", ONE, TWO), FileState("1", 0o664), RebuildPlan((), (), (WriteStep("a", "2", None),))),
+        (("a", ONE, TWO), FileState("1", 0o755), "'a': the copy does not hold what the run began with."),
+        (("a", ONE, FileState("1", 0o755)), ONE, RebuildPlan((), (), (WriteStep("a", "1", 0o755),))),
+        (("a", ONE, NONE), ONE, RebuildPlan(("a",), (), ())),
+        (("a", ONE, NONE), NONE, RebuildPlan((), (), ())),
+        (("a", NONE, ONE), Unusable("a link"), "'a': something else is in its place."),
+        (("d/e/a", NONE, ONE), NONE, RebuildPlan((), ("d", "d/e"), (WriteStep("d/e/a", "1", 0o644),))),
+    ],
+)
+def test_each_path_goes_from_its_beginning_to_its_end(
+    effect: tuple[str, FileState, FileState], now: Found, plan: RebuildPlan | str
+) -> None:
+    assert planned([change(effect)], {effect[0]: now}) == plan
+
+
+def test_directories_that_were_made_are_made_again() -> None:
+    changes = [change(("d/a", NONE, ONE), made=("d", "x", "x/y")), change(("x/y", NONE, ONE))]
+    found: dict[str, Found] = {"d/a": NONE, "x/y": NONE}
+    assert planned(changes, found) == RebuildPlan(
+        (), ("d", "x"), (WriteStep("d/a", "1", 0o644), WriteStep("x/y", "1", 0o644))
+    )
+    assert planned([change(made=("new",))], {}) == RebuildPlan((), ("new",), ())
+
+
+def test_files_and_directories_change_places() -> None:
+    changes = [change(("a", ONE, NONE), ("a/b", NONE, ONE)), change(("d/x", ONE, NONE), ("d", NONE, TWO))]
+    found: dict[str, Found] = {
+        "a": ONE,
+        "a/b": FoundAbove("a"),
+        "d/x": ONE,
+        "d": FoundDirectory(frozenset({"d/x"}), frozenset()),
+    }
+    written = (WriteStep("a/b", "1", 0o644), WriteStep("d", "2", 0o644))
+    assert planned(changes, found) == RebuildPlan(("a", "d/x"), ("a",), written)
+    found["d"] = FoundDirectory(frozenset({"d/x", "d/other"}), frozenset())
+    assert planned(changes, found) == "'d': something else is in its place."
+
+
+def test_what_was_being_done_is_left_to_the_recovery() -> None:
+    changes = [change(("a", NONE, ONE)), change(("a", ONE, TWO), ("b", NONE, TWO), state=ChangeState.INTENDED)]
+    assert planned(changes, {"a": TWO}) == RebuildPlan((), (), ())
+    assert planned(changes, {"a": NONE}) == RebuildPlan((), (), (WriteStep("a", "1", 0o644),))
+
+
+RUN = "b-t"
+
+
+class Ended(NamedTuple):
+    """What a run has left behind."""
+
+    files: Tree
+    history: list[tuple[str, object]]
+    patch: bytes | ToolError
+
+
+class Machines:
+    """Machines with a copy of one repository each, and one shared store."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self._folder, self._patch = folder, patch
+        self.source = repository(folder / "source", FILES)
+
+    def copy(self, machine: str, name: str = "batch/b/t") -> Copy:
+        """The copy on this machine, where we are from now on."""
+        self._patch.setenv(DATA_DIR_VARIABLE, str(self._folder / machine / "data"))
+        source: Any = SimpleNamespace(workspace=str(self.source), revision="")
+        copy = prepare_copy(source, str(self._folder / machine / "copy"))
+        assert isinstance(copy, Copy), copy
+        assert give_workspace_name(records(copy), name) is None
+        return copy
+
+
+@pytest.fixture
+def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_store: str) -> Machines:
+    assert shared_store
+    return Machines(tmp_path.resolve(), monkeypatch)
+
+
+def records(copy: Copy) -> str:
+    folder = workspace_folder(copy.root)
+    assert isinstance(folder, str)
+    return folder
+
+
+def begin(copy: Copy, model: HistoryModel) -> None:
+    with Session(context(Path(copy.root)), model=model, thread_id=RUN) as session:
+        for _ in session.stream("Mend add."):
+            pass
+
+
+def begin_and_die(copy: Copy, replies: int) -> None:
+    with pytest.raises(Killed):
+        begin(copy, Mortal(LINES, replies))
+
+
+def go_on(copy: Copy) -> Ended:
+    """Resume the run, or begin it where nothing is known of it; what it has left."""
+    known = list_runs(copy.root)
+    assert not isinstance(known, ToolError), known
+    with Session(context(Path(copy.root)), model=HistoryModel(LINES), thread_id=RUN) as session:
+        for _ in session.resume() if known else session.stream("Mend add."):
+            pass
+        messages = session.result().messages
+    return Ended(tree(Path(copy.root)), [_said(message) for message in messages], make_patch(copy))
+
+
+def _said(message: BaseMessage) -> tuple[str, object]:
+    return message.type, message.content
+
+
+def rebuilt(copy: Copy) -> Rebuilt:
+    found = rebuild_workspace(RUN, copy.root)
+    assert isinstance(found, Rebuilt), found
+    return found
+
+
+def refusal(copy: Copy) -> str:
+    found = rebuild_workspace(RUN, copy.root)
+    assert isinstance(found, ToolError), found
+    return f"{found.code.value}: {found.message}"
+
+
+def test_a_run_that_was_cut_off_after_any_step_goes_on_elsewhere(machines: Machines) -> None:
+    undisturbed = go_on(machines.copy("whole", "batch/b/whole"))
+    for replies in range(len(LINES)):
+        name = f"batch/b/{replies}"
+        begin_and_die(machines.copy(f"{replies}/one", name), replies)
+        second = machines.copy(f"{replies}/two", name)
+        found = rebuilt(second)
+        assert (set(found.written), set(found.removed), found.unfinished) == (
+            {*["calc.py"][: replies > 1], *["pkg/new.py"][: replies > 2], *["docs/calc.md"][: replies > 3]},
+            {*["notes.txt"][: replies > 4]},
+            0,
+        )
+        assert rebuilt(second) == Rebuilt()
+        assert go_on(second) == undisturbed, replies
+        assert rebuilt(second) == Rebuilt()
+
+
+def test_a_run_that_was_killed_in_the_middle_of_a_change_goes_on_elsewhere(machines: Machines) -> None:
+    undisturbed = go_on(machines.copy("whole", "batch/b/whole"))
+    unfinished = 0
+    for nth in (2, 4, 6, 8):
+        name = f"batch/b/{nth}"
+        first = machines.copy(f"{nth}/one", name)
+        assert killed(nth, partial(begin, first, HistoryModel(LINES)), frozenset({"os.rename", "os.link"}))
+        second = machines.copy(f"{nth}/two", name)
+        unfinished += rebuilt(second).unfinished
+        assert go_on(second) == undisturbed, nth
+    assert unfinished
+
+
+def test_where_the_run_was_at_work_nothing_is_done(machines: Machines) -> None:
+    first = machines.copy("one")
+    begin_and_die(first, 4)
+    before = tree(Path(first.root))
+    assert rebuilt(first) == Rebuilt()
+    assert tree(Path(first.root)) == before
+
+
+def test_a_copy_that_is_not_what_the_run_began_with(machines: Machines) -> None:
+    begin_and_die(machines.copy("one"), 4)
+    second = machines.copy("two")
+    (Path(second.root) / "calc.py").write_text("something else")
+    before = tree(Path(second.root))
+    assert refusal(second) == (
+        "conflict: The files of this run cannot be made again here, so begin it anew: 'calc.py': the copy does not hold"
+        " what the run began with."
+    )
+    assert tree(Path(second.root)) == before
+
+
+def test_bytes_that_were_not_kept(machines: Machines) -> None:
+    begin_and_die(machines.copy("one"), 4)
+    second = machines.copy("two")
+    before = tree(Path(second.root))
+    with closing(open_database(records(second))) as database, transaction(database):
+        database.execute("DELETE FROM backups")
+    assert refusal(second).endswith("'calc.py': what it held was not kept, or is damaged.")
+    assert tree(Path(second.root)) == before
+
+
+def test_while_another_run_works_nothing_is_touched(machines: Machines) -> None:
+    begin_and_die(machines.copy("one"), 4)
+    second = machines.copy("two")
+    with WorkspaceLock(records(second)) as lock:
+        assert lock.acquire(Owner("other")) is None
+        assert refusal(second).startswith("unavailable: Another run is at work in this workspace: run 'other', ")
+
+
+def test_a_folder_or_a_store_that_is_not_there(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    second = machines.copy("two")
+    monkeypatch.setenv(DATA_DIR_VARIABLE, f"{second.root}/calc.py")
+    assert refusal(second).startswith("invalid_argument: Cannot make the workspace's data folder")
+    machines.copy("two")
+    monkeypatch.setenv("MENDGRAPH_STORE_URL", "mysql://nobody")
+    assert refusal(second).startswith("io_error: MENDGRAPH_STORE_URL is no URL of a PostgreSQL database")
+    found = rebuild_workspace(RUN, f"{second.root}/nothing")
+    assert isinstance(found, ToolError)
+    assert found.code is ToolErrorCode.NOT_FOUND
+
+
+def test_a_disk_that_refuses_is_told(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin_and_die(machines.copy("one"), 4)
+    second = machines.copy("two")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mendgraph.nodes.execute_tools.journal.rebuilding.write_temporary", full)
+        assert (
+            refusal(second) == f"io_error: Cannot make the files of the run again in '{second.root}': the disk is full."
+        )
+    assert len(rebuilt(second).written) == 3
+
+
+def test_a_journal_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise StoreError("The database is gone.")
+
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.journal.rebuilding.rebuild", failing)
+    found = rebuild_workspace(RUN, str(tmp_path))
+    assert found == ToolError(code=ToolErrorCode.IO_ERROR, message="The database is gone.")

@@ -1,0 +1,379 @@
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mendgraph.nodes.execute_tools.files.atomic_write import TEMPORARY_SUFFIX, RenameStep, undo
+from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, ChangeState, FileEffect, FileState
+from mendgraph.nodes.execute_tools.files.handles import handle_name
+from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
+from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
+from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace
+from tests.nodes.execute_tools.files import foreign_deeds
+from tests.nodes.execute_tools.files.cut_off_changes import CHANGES, FILES, OUTSIDE, Place, Tree
+from tests.nodes.execute_tools.files.file_trees import failing
+from tests.nodes.execute_tools.files.layout import allow, sha
+from tests.nodes.execute_tools.files.recorder_doubles import Killed, MemoryJournal, WatchingJournal, killed_at
+
+DONE, UNDONE, FOREIGN, OPEN = ChangeState.DONE, ChangeState.UNDONE, ChangeState.FOREIGN, ChangeState.INTENDED
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Place]]:
+    """Makes the same workspace anew. Beside it is a folder that stays as it is, and no handle is left open."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # the disk is slow
+    outside, root = tmp_path / "outside", tmp_path / "root"
+    outside.mkdir()
+    for name, data in OUTSIDE.items():
+        (outside / name).write_bytes(data)
+
+    def make() -> Place:
+        shutil.rmtree(root, ignore_errors=True)
+        (root / "d").mkdir(parents=True)
+        for name, mode in FILES.items():
+            (root / name).write_bytes(name[-1:].encode())
+            (root / name).chmod(mode)
+        return Place(root, MemoryJournal())
+
+    before = len(os.listdir("/dev/fd"))
+    yield make
+    assert len(os.listdir("/dev/fd")) == before, "a handle was left open"
+    assert {path.name: path.read_bytes() for path in outside.iterdir()} == OUTSIDE
+
+
+def ends(fresh: Callable[[], Place], changes: list[Change]) -> dict[ChangeState, Tree]:
+    """The tree where nothing was done, and where all was."""
+    place = fresh()
+    before = place.tree()
+    assert isinstance(place.change(changes), tuple)
+    return {UNDONE: before, DONE: place.tree()}
+
+
+def killed_anywhere(fresh: Callable[[], Place], changes: list[Change]) -> Iterator[Place]:
+    """The workspace after the change was killed, at each of its points."""
+    for nth in count(1):
+        place = fresh()
+        with killed_at(nth, place.journal) as reached:
+            place.change(changes)
+        if not reached():
+            assert nth > 5, "nothing was shown"
+            return
+        yield place
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_wherever_a_change_is_killed_all_of_it_is_done_or_nothing(fresh: Callable[[], Place], kind: str) -> None:
+    expected = ends(fresh, CHANGES[kind])
+    seen = set()
+    for place in killed_anywhere(fresh, CHANGES[kind]):
+        intended = place.journal.open_changes()
+        recovered = place.recover()
+        assert [each.token for each in recovered] == [each.token for each in intended]
+        assert [each.foreign for each in recovered] == [() for _ in intended]
+        state = recovered[0].state if recovered else place.journal.change.state if place.journal.changes else UNDONE
+        assert place.tree() == expected[state]
+        seen.add(state)
+        assert place.recover() == ()
+    assert seen == {DONE} | ({UNDONE} if expected[DONE] != expected[UNDONE] else seen)
+
+
+@pytest.mark.parametrize("kind", ["two replaced", "a mode and a file", "three"])
+def test_a_recovery_may_be_killed_anywhere_as_well(fresh: Callable[[], Place], kind: str) -> None:
+    expected, shown = ends(fresh, CHANGES[kind]), 0
+    for first in count(1):
+        for second in count(1):
+            place = fresh()
+            with killed_at(first, place.journal) as ended:
+                place.change(CHANGES[kind])
+            with killed_at(second, place.journal) as reached:
+                place.recover()
+            place.recover()
+            state = place.journal.change.state if place.journal.changes else UNDONE
+            assert (state, place.tree()) == (state, expected[state]), (first, second)
+            shown += reached()
+            if not reached():
+                break
+        if not ended():
+            break
+    assert shown > 50
+
+
+# --- Somebody else has been there
+
+
+DEEDS = [
+    *((deed, path) for path in ("a", "d/c", "x/c", "e") for deed in foreign_deeds.AT_A_PATH),
+    *((deed, path) for path in ("d/b", "x/c") for deed in foreign_deeds.ABOVE_A_PATH),
+]
+
+
+@pytest.mark.parametrize(("deed", "path"), DEEDS)
+def test_what_somebody_else_did_meanwhile_is_left_alone_and_said(
+    fresh: Callable[[], Place], deed: Callable[[Path], None], path: str
+) -> None:
+    before = fresh().tree()
+    expected = ends(fresh, CHANGES["all"])
+    for place in killed_anywhere(fresh, CHANGES["all"]):
+        deed(place.root / path)
+        theirs = place.tree()
+        for each in place.recover():
+            tree = place.tree()
+            effects = [effect.path for effect in place.journal.change.effects]
+            ours = [name for name in effects if name not in each.foreign]
+            if each.state is FOREIGN:
+                assert set(each.foreign) <= set(effects)
+                assert [tree.get(name) for name in each.foreign] == [theirs.get(name) for name in each.foreign]
+                assert [tree.get(name) for name in ours] == [before.get(name) for name in ours], each
+            else:
+                assert each.foreign == ()
+                assert [tree.get(name) for name in ours] == [expected[each.state].get(name) for name in ours], each
+            assert [name for name in tree if name.endswith(TEMPORARY_SUFFIX)] == []
+            assert place.journal.change.state is each.state
+        assert place.recover() == ()
+
+
+def part_way(fresh: Callable[[], Place], changes: list[Change]) -> Place:
+    """Killed when the first name has changed, and the second not yet."""
+    untouched = fresh().tree()
+    for place in killed_anywhere(fresh, changes):
+        shown = {name: each for name, each in place.tree().items() if not name.endswith(TEMPORARY_SUFFIX)}
+        if shown != untouched:
+            return place
+    raise AssertionError("no name has ever changed")
+
+
+TWO = CHANGES["two replaced"]
+
+
+def test_a_file_of_somebody_else_is_named_in_the_sentence(fresh: Callable[[], Place]) -> None:
+    place = part_way(fresh, TWO)
+    (place.root / "d" / "b").write_bytes(b"theirs")
+    [each] = place.recover()
+    assert each == Recovered(
+        place.journal.change.token,
+        FOREIGN,
+        ("d/b",),
+        "A change of 'a', 'd/b' was cut off, and somebody else has changed 'd/b' meanwhile: that was left alone, and"
+        " what the change did elsewhere was taken back.",
+    )
+    assert ((place.root / "a").read_bytes(), (place.root / "d" / "b").read_bytes()) == (b"a", b"theirs")
+
+
+def test_the_old_file_itself_comes_back_with_its_other_names(fresh: Callable[[], Place]) -> None:
+    place = part_way(fresh, TWO)
+    [kept] = place.root.glob(f".a.*k{TEMPORARY_SUFFIX}")
+    inode = kept.stat().st_ino
+    assert [each.state for each in place.recover()] == [UNDONE]
+    assert (place.root / "a").stat().st_ino == inode
+
+
+@pytest.mark.parametrize("kind", ["gone", "torn"])
+def test_without_the_old_file_it_is_restored_from_its_backup(fresh: Callable[[], Place], kind: str) -> None:
+    before = fresh().tree()
+    for changes in (TWO, [*CHANGES["delete"], *CHANGES["replace"]]):
+        place = part_way(fresh, changes)
+        [kept] = [path for path in place.root.rglob(f".*k{TEMPORARY_SUFFIX}") if path.stat().st_nlink == 1]
+        kept.unlink()
+        if kind == "torn":
+            kept.write_bytes(b"")
+        assert [each.state for each in place.recover()] == [UNDONE]
+        assert place.tree() == before
+
+
+def test_a_file_that_was_moved_is_back_before_it_leaves_its_new_name(
+    fresh: Callable[[], Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes: list[Change] = [MoveFile("e", "z", sha(b"e")), DeleteFile("a", sha(b"a"))]
+    place = next(each for each in killed_anywhere(fresh, changes) if not (each.root / "e").exists())
+    assert ((place.root / "z").exists(), (place.root / "a").exists()) == (True, True)
+    unlink = os.unlink
+
+    def look(name: str, **named: int) -> None:
+        unlink(name, **named)
+        assert (place.root / "e").exists() or (place.root / "z").exists()
+
+    monkeypatch.setattr(os, "unlink", look)
+    assert [each.state for each in place.recover()] == [UNDONE]
+    assert ((place.root / "e").read_bytes(), (place.root / "z").exists()) == (b"e", False)
+
+
+def test_a_file_that_is_changed_while_it_is_taken_back_is_left_alone(
+    fresh: Callable[[], Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = part_way(fresh, TWO)
+
+    def late(step: RenameStep) -> None:
+        (place.root / "a").write_bytes(b"theirs")
+        undo(step)
+
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.journal.recovery.undo", late)
+    assert [(each.state, each.foreign) for each in place.recover()] == [(FOREIGN, ("a",))]
+    assert (place.root / "a").read_bytes() == b"theirs"
+
+
+def test_a_file_that_is_changed_while_another_is_taken_back_is_left_alone(
+    fresh: Callable[[], Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = [*TWO, DeleteFile("e", sha(b"e"))]
+    place = next(each for each in killed_anywhere(fresh, changes) if (each.root / "d" / "b").read_bytes() == b"new b")
+
+    def late(step: RenameStep) -> None:
+        undo(step)
+        if step.name == "b":
+            (place.root / "a").write_bytes(b"theirs")
+
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.journal.recovery.undo", late)
+    assert [(each.state, each.foreign) for each in place.recover()] == [(FOREIGN, ("a",))]
+    assert [(place.root / name).read_bytes() for name in ("a", "d/b", "e")] == [b"theirs", b"b", b"e"]
+
+
+def test_a_file_that_cannot_be_restored_is_named_and_left_alone(fresh: Callable[[], Place]) -> None:
+    place = part_way(fresh, TWO)
+    [kept] = place.root.glob(f".a.*k{TEMPORARY_SUFFIX}")
+    kept.unlink()
+    del place.journal.backups[sha(b"a")]
+    assert [(each.state, each.foreign) for each in place.recover()] == [(FOREIGN, ("a",))]
+    assert ((place.root / "a").read_bytes(), (place.root / "d" / "b").read_bytes()) == (b"new a", b"b")
+
+
+def test_folders_that_are_in_use_by_now_stay(fresh: Callable[[], Place]) -> None:
+    place = part_way(fresh, CHANGES["create"])
+    (place.root / "x" / "theirs").write_bytes(b"theirs")
+    assert [each.state for each in place.recover()] == [UNDONE]
+    assert [name for name in place.tree() if name.startswith("x")] == ["x", "x/theirs"]
+
+
+# --- The disk
+
+
+@pytest.mark.parametrize("function", ["rename", "unlink", "fsync", "open"])
+def test_a_disk_that_refuses_leaves_the_change_open_for_the_next_time(
+    fresh: Callable[[], Place], monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    before = fresh().tree()
+    for nth in count(1):
+        place = part_way(fresh, TWO)
+        call, calls = failing(getattr(os, function), nth)
+        monkeypatch.setattr(os, function, call)
+        [each] = place.recover()
+        monkeypatch.undo()
+        if len(calls) < nth:
+            break
+        assert each in {
+            Recovered(
+                place.journal.change.token,
+                OPEN,
+                (),
+                "A change of 'a', 'd/b' was cut off, and cannot be brought to an end yet: Input/output error.",
+            ),
+            Recovered(place.journal.change.token, UNDONE, (), each.sentence),  # where it was no obstacle
+        }
+        place.recover()
+        assert (place.journal.change.state, place.tree()) == (UNDONE, before)
+    assert nth > 1
+
+
+def test_a_workspace_that_is_gone_leaves_the_change_open(fresh: Callable[[], Place]) -> None:
+    place = part_way(fresh, TWO)
+    shutil.rmtree(place.root)
+    [each] = place.recover()
+    reason = "and cannot be brought to an end yet: No such file or directory."
+    assert (each.state, each.sentence) == (OPEN, f"A change of 'a', 'd/b' was cut off, {reason}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "folders"), [("two replaced", UNDONE, ["", "d"]), ("create", DONE, ["", "x", "x/y"])]
+)
+def test_what_is_recovered_is_on_the_disk_before_that_is_written_down(
+    fresh: Callable[[], Place], monkeypatch: pytest.MonkeyPatch, kind: str, state: ChangeState, folders: list[str]
+) -> None:
+    last = {"two replaced": "a", "create": "x/y/n"}[kind]
+    untouched = fresh().tree().get(last)
+    place = next(each for each in killed_anywhere(fresh, CHANGES[kind]) if each.tree().get(last) != untouched)
+    synced: list[str] = []
+    journal = WatchingJournal(lambda: sorted(synced))
+    journal.changes, journal.backups = place.journal.changes, place.journal.backups
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(handle_name(descriptor) or ""))
+    assert [each.state for each in recover(journal, str(place.root))] == [state]
+    assert journal.seen == [[str(place.root / name) for name in folders]]
+
+
+# --- What is never touched
+
+
+def test_only_names_of_the_change_are_removed(fresh: Callable[[], Place]) -> None:
+    place = part_way(fresh, TWO)
+    others = [f".a.0123456789abcdef0000n{TEMPORARY_SUFFIX}", f"mine{TEMPORARY_SUFFIX}"]
+    for name in others:
+        (place.root / name).write_bytes(b"")
+    place.recover()
+    assert [name for name in place.tree() if name.endswith(TEMPORARY_SUFFIX)] == sorted(others)
+
+
+def test_a_path_that_leads_out_is_never_followed(fresh: Callable[[], Place]) -> None:
+    place = fresh()
+    effect = FileEffect("../outside/b", FileState(sha(b"x"), 0o644), FileState(sha(b"b"), 0o644))
+    place.journal.intend("0" * 16, [effect], {sha(b"x"): b"x"}, ["../outside"])
+    with pytest.raises(ValueError, match="not one part of a path"):
+        place.recover()
+
+
+def test_of_a_file_that_nobody_looked_at_nothing_is_told_or_taken_back(fresh: Callable[[], Place]) -> None:
+    place = fresh()
+    unknown = FileState(UNKNOWN_SHA256, 0o751)
+    effects = [
+        FileEffect("a", unknown, FileState(sha(b"a"), 0o751)),
+        FileEffect("d/b", FileState(sha(b"?"), 0o644), unknown),
+        FileEffect("e", FileState(), FileState(sha(b"e"), 0o600)),
+    ]
+    (place.root / "made").mkdir()
+    before = place.tree()
+    place.journal.intend("0" * 16, effects, {}, ["made"])
+    assert [(each.state, each.foreign) for each in place.recover()] == [(DONE, ())]
+    assert place.tree() == before
+
+
+def test_changes_are_decided_one_by_one(fresh: Callable[[], Place]) -> None:
+    place = fresh()
+    for changes, nth in ((CHANGES["create"], 5), (CHANGES["replace"], 9)):
+        with killed_at(nth, place.journal):
+            place.change(changes)
+    place.change(CHANGES["delete"])
+    assert [each.state for each in place.recover()] == [UNDONE, DONE]
+    assert [each.state for each in place.journal.changes.values()] == [UNDONE, DONE, DONE]
+    assert set(place.tree()) == {"a", "d", "d/c", "e"}
+
+
+def test_with_the_real_journal(fresh: Callable[[], Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, records = fresh(), tmp_path / "records"
+    records.mkdir()
+    before, journal = place.tree(), Journal(str(records))
+    call = journal.begin(CallKey("t", "e", 1, 0, "apply_patch", "write", sha(b"")))
+    workspace = Workspace(str(place.root), allow).recorded(journal.recorder(call))
+    real, renamed = os.rename, 0
+
+    def second(*args: Any, **named: Any) -> None:
+        nonlocal renamed
+        renamed += 1
+        if renamed > 1:
+            raise Killed
+        real(*args, **named)
+
+    monkeypatch.setattr(os, "rename", second)
+    with pytest.raises(Killed):
+        workspace.change_files(TWO)
+    monkeypatch.undo()
+    assert place.tree() != before
+    [each] = recover(journal, str(place.root))
+    assert (each.state, place.tree(), journal.open_changes()) == (UNDONE, before, [])
+    assert isinstance(workspace.change_files(TWO), tuple)
+    assert [change.effects for change in journal.changes_of("t")] == [
+        (
+            FileEffect("a", FileState(sha(b"a"), 0o751), FileState(sha(b"new a"), 0o751)),
+            FileEffect("d/b", FileState(sha(b"b"), 0o644), FileState(sha(b"new b"), 0o604)),
+        )
+    ]

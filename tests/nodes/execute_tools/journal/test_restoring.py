@@ -1,0 +1,586 @@
+import dataclasses
+import errno
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from mendgraph.nodes.execute_tools.journal import restoring
+from mendgraph.nodes.execute_tools.files.change_plan import LARGEST_BACKUP, MOST_CHANGES
+from mendgraph.nodes.execute_tools.files.change_records import (
+    UNKNOWN_SHA256,
+    ChangeState,
+    FileEffect,
+    FileState,
+    RecordedChange,
+)
+from mendgraph.nodes.execute_tools.store.database import FILE_NAME, open_database, transaction
+from mendgraph.nodes.execute_tools.journal.found_files import NO_FILE, Found, FoundAbove, FoundDirectory, Unusable
+from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey
+from mendgraph.nodes.execute_tools.journal.restoring import (
+    LeftFile,
+    Obstacle,
+    Restored,
+    RestoredFile,
+    RestorePlan,
+    RestoreStep,
+    net_effects,
+    restore,
+    restore_plan,
+)
+from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, MoveFile, WriteFile
+from mendgraph.nodes.records import ChangeKind, ToolError, ToolErrorCode
+from tests.memory_folder import memory_folder
+from tests.nodes.execute_tools.files.file_trees import failing
+from tests.nodes.execute_tools.files.journaled_runs import Tree, World, swap, tree
+from tests.nodes.execute_tools.files.layout import no_env, sha
+
+CREATED, EDITED, DELETED = ChangeKind.CREATED, ChangeKind.EDITED, ChangeKind.DELETED
+REMEDY = "Look at what is there. With skip_changed all other files are restored, and these stay as they are."
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """Three files, an empty directory, and no handle that stays open."""
+    with memory_folder() as folder:
+        world = World(folder, no_env)
+        for name in ("a", "b", "d/c"):
+            (world.root / name).parent.mkdir(exist_ok=True)
+            (world.root / name).write_bytes(name.encode())
+            (world.root / name).chmod(0o640)
+        (world.root / "empty").mkdir()
+        before = len(os.listdir("/dev/fd"))
+        yield world
+        assert len(os.listdir("/dev/fd")) == before, "a handle was left open"
+
+
+A, B, C = sha(b"a"), sha(b"b"), sha(b"d/c")
+
+
+def undo(world: World, from_step: int = 0, run: str = "run", *, skip_changed: bool = False) -> Restored | ToolError:
+    return restore(world.journal, world.workspace, run, from_step, skip_changed=skip_changed)
+
+
+def refused(world: World, run: str = "run") -> ToolError:
+    """The refusal of an undo, which changes nothing."""
+    before = tree(world.root)
+    error = undo(world, run=run)
+    assert isinstance(error, ToolError)
+    assert tree(world.root) == before
+    return error
+
+
+def test_a_run_that_changed_nothing_has_nothing_to_restore_but_names_commands_that_never_ended(world: World) -> None:
+    assert undo(world) == Restored()
+    assert world.journal.calls_of_step("run", 0) == {}
+    world.journal.begin(CallKey("run", "e", 2, 0, "run_command", "execute", "f" * 64))
+    assert (undo(world), undo(world, 3)) == (Restored(cut_off=("run_command",)), Restored())
+
+
+def test_everything_that_a_run_did_is_taken_back(world: World) -> None:
+    before = tree(world.root)
+    world.done(1, WriteFile("new/deep/x", b"x"), WriteFile("a", b"A", A), DeleteFile("b", B))
+    world.done(2, MoveFile("d/c", "moved/c", C), WriteFile("a", b"AA", sha(b"A"), 0o755))
+    world.command(3, lambda root: (root / "moved/c").chmod(0o444))
+    assert undo(world) == Restored(
+        files=(
+            RestoredFile("a", EDITED),
+            RestoredFile("b", CREATED),
+            RestoredFile("d/c", CREATED),
+            RestoredFile("moved/c", DELETED),
+            RestoredFile("new/deep/x", DELETED),
+        ),
+        removed=("new/deep", "moved", "new"),
+        steps=(1, 2, 3),
+    )
+    assert tree(world.root) == before
+    assert undo(world) == Restored()
+
+
+def test_only_what_was_done_from_a_step_on_is_taken_back(world: World) -> None:
+    world.done(1, WriteFile("a", b"1", A), WriteFile("new/x", b"x"))
+    then = tree(world.root)
+    world.done(2, WriteFile("a", b"2", sha(b"1")), WriteFile("new/y", b"y"), DeleteFile("b", B))
+    assert undo(world, 3) == Restored()
+    done = undo(world, 2)
+    assert isinstance(done, Restored)
+    assert (done.steps, done.removed) == ((2,), ())
+    assert tree(world.root) == then
+    world.done(2, WriteFile("a", b"3", sha(b"1")))
+    done = undo(world)
+    assert isinstance(done, Restored)
+    assert [file.path for file in done.files] == ["a", "new/x"]
+    assert (world.root / "a").read_bytes() == b"a"
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o755, 0o600, 0o1644])
+def test_bytes_and_bits_come_back_together_or_alone(world: World, mode: int) -> None:
+    (world.root / "a").chmod(mode)
+    before = tree(world.root)
+    world.command(1, lambda root: (root / "a").chmod(0o400))
+    world.command(2, lambda root: swap(root, "b", b"other"))
+    world.command(3, lambda root: (root / "d/c").chmod(mode))
+    done = undo(world)
+    assert isinstance(done, Restored), done
+    assert tree(world.root) == before
+
+
+def test_a_directory_in_which_somebody_else_has_put_something_stays(world: World) -> None:
+    world.done(1, WriteFile("new/in/x", b"x"))
+    (world.root / "new/theirs").write_bytes(b"theirs")
+    done = undo(world)
+    assert isinstance(done, Restored)
+    assert done.removed == ("new/in",)
+    assert (world.root / "new/theirs").read_bytes() == b"theirs"
+
+
+# --- What stands in the way
+
+
+def test_files_that_somebody_else_has_changed_are_named_and_nothing_is_restored(world: World) -> None:
+    world.done(1, WriteFile("a", b"A", A), WriteFile("b", b"B", B), DeleteFile("d/c", C), WriteFile("x", b"x"))
+    (world.root / "b").chmod(0o700)
+    (world.root / "d/c").write_bytes(b"theirs")
+    (world.root / "x").write_bytes(b"theirs")
+    assert refused(world) == ToolError(
+        code=ToolErrorCode.CONFLICT,
+        message=f"Nothing was restored. Changed since the run: 'b', 'd/c', 'x'. {REMEDY}",
+        suggestions=("b", "d/c", "x"),
+    )
+
+
+def test_the_other_files_are_restored_where_that_is_wanted(world: World) -> None:
+    world.done(1, WriteFile("a", b"A", A), WriteFile("b", b"B", B), WriteFile("new/x", b"x"))
+    (world.root / "b").write_bytes(b"theirs")
+    assert undo(world, skip_changed=True) == Restored(
+        files=(RestoredFile("a", EDITED), RestoredFile("new/x", DELETED)),
+        left=(LeftFile("b", Obstacle.CHANGED_SINCE),),
+        removed=("new",),
+        steps=(1,),
+    )
+    assert ((world.root / "a").read_bytes(), (world.root / "b").read_bytes()) == (b"a", b"theirs")
+    assert isinstance(undo(world), ToolError), "what was left can still be restored, once it is as the run left it"
+    (world.root / "b").write_bytes(b"B")
+    again = undo(world)
+    assert isinstance(again, Restored)
+    assert again.files == (RestoredFile("b", EDITED),)
+    assert (world.root / "b").read_bytes() == b"b"
+
+
+def test_a_message_names_a_few_files_and_the_suggestions_name_all(world: World) -> None:
+    names = [f"n{number}" for number in range(8)]
+    world.done(1, *(WriteFile(name, b"") for name in names))
+    for name in names:
+        (world.root / name).write_bytes(b"theirs")
+    error = refused(world)
+    assert error.message.startswith(
+        "Nothing was restored. Changed since the run: 'n0', 'n1', 'n2', 'n3', 'n4' and 3 more. "
+    )
+    assert error.suggestions == tuple(names)
+
+
+def test_what_somebody_else_wrote_between_two_changes_is_not_lost(world: World) -> None:
+    world.done(1, WriteFile("a", b"1", A))
+    (world.root / "a").write_bytes(b"theirs")
+    world.done(2, WriteFile("a", b"2", sha(b"theirs")))
+    assert refused(world).message == (
+        f"Nothing was restored. Changed also between two recorded changes of the run: 'a'. {REMEDY}"
+    )
+    assert isinstance(undo(world, 2), Restored)
+    assert (world.root / "a").read_bytes() == b"theirs"
+
+
+def test_what_a_command_changed_unseen_cannot_be_restored(world: World) -> None:
+    unknown = FileState(UNKNOWN_SHA256, 0o640)
+    world.done(1, WriteFile("b", b"B", B))
+    world.journal.intend(world.call(2), "token", [FileEffect("a", unknown, FileState(A, 0o640))], {}, ())
+    world.journal.settle("token", ChangeState.DONE)
+    error = refused(world)
+    assert (error.code, error.suggestions) == (ToolErrorCode.CONFLICT, ("a",))
+    assert error.message == (
+        f"Nothing was restored. Changed by a command, and what it held was not recorded: 'a'. {REMEDY}"
+    )
+    done = undo(world, skip_changed=True)
+    assert isinstance(done, Restored)
+    assert (done.files, done.left) == ((RestoredFile("b", EDITED),), (LeftFile("a", Obstacle.NOT_KEPT),))
+
+
+def test_rules_hold_for_an_undo_as_well(world: World) -> None:
+    world.command(1, lambda root: (root / ".env").write_bytes(b"secret"))
+    world.done(2, WriteFile("a", b"A", A))
+    assert refused(world) == ToolError(
+        code=ToolErrorCode.PERMISSION_DENIED,
+        message=f"Nothing was restored. May not be written: '.env' (a rule says no). {REMEDY}",
+        suggestions=(".env",),
+    )
+    done = undo(world, skip_changed=True)
+    assert isinstance(done, Restored)
+    assert done.left == (LeftFile(".env", Obstacle.DENIED, "a rule says no"),)
+    assert ((world.root / ".env").read_bytes(), (world.root / "a").read_bytes()) == (b"secret", b"a")
+
+
+@pytest.mark.parametrize("damage", ["DELETE FROM backups", "UPDATE backups SET data = x'789c030000000001'"])
+def test_a_backup_that_is_gone_is_an_error_that_names_the_file(world: World, damage: str) -> None:
+    world.done(1, WriteFile("a", b"A", A), WriteFile("x", b"x"))
+    with closing(open_database(str(world.folder / "records"))) as database, transaction(database):
+        database.execute(damage)
+    assert refused(world) == ToolError(
+        code=ToolErrorCode.IO_ERROR,
+        message=f"Nothing was restored. The backup is missing or damaged: 'a'. {REMEDY}",
+        suggestions=("a",),
+    )
+    done = undo(world, skip_changed=True)
+    assert isinstance(done, Restored)
+    assert (done.left, (world.root / "x").exists()) == ((LeftFile("a", Obstacle.BACKUP_MISSING),), False)
+
+
+def test_a_file_that_is_too_large_to_be_kept_stays(world: World) -> None:
+    world.command(1, lambda root: (root / "a").write_bytes(bytes(LARGEST_BACKUP + 1)))
+    error = refused(world)
+    assert error.message == f"Nothing was restored. Too large to be replaced: 'a'. {REMEDY}"
+    assert error.code is ToolErrorCode.CONFLICT
+
+
+def test_several_obstacles_are_told_apart(world: World) -> None:
+    world.command(1, lambda root: (root / ".env").write_bytes(b"secret"))
+    world.done(2, WriteFile("a", b"A", A))
+    (world.root / "a").unlink()
+    (world.root / "a").symlink_to("b")
+    error = refused(world)
+    assert (error.code, error.suggestions) == (ToolErrorCode.CONFLICT, (".env", "a"))
+    assert error.message == (
+        "Nothing was restored. Changed since the run: 'a' (it is a symbolic link now, or reached through one)."
+        f" May not be written: '.env' (a rule says no). {REMEDY}"
+    )
+
+
+def test_no_link_leads_out_of_the_workspace(world: World) -> None:
+    (world.folder / "outside").mkdir()
+    (world.folder / "outside/x").write_bytes(b"x")
+    world.done(1, WriteFile("new/x", b"x"), WriteFile("new/y", b"y"))
+    (world.root / "new/x").unlink()
+    (world.root / "new/y").unlink()
+    (world.root / "new").rmdir()
+    (world.root / "new").symlink_to(world.folder / "outside")
+    assert refused(world).suggestions == ("new/x", "new/y")
+    done = undo(world, skip_changed=True)
+    assert isinstance(done, Restored)
+    assert (done.files, done.removed) == ((), ())
+    assert ((world.folder / "outside/x").read_bytes(), (world.root / "new").is_symlink()) == (b"x", True)
+
+
+# --- How it is written down
+
+
+def test_it_is_recorded_as_a_call_of_its_own_that_is_no_part_of_the_run(world: World) -> None:
+    world.done(4, WriteFile("a", b"A", A))
+    assert isinstance(undo(world, 2), Restored)
+    with closing(open_database(str(world.folder / "records"))) as database:
+        rows = database.execute(
+            "SELECT thread, step, place, tool, outcome, state FROM calls JOIN changes ON calls.id = call"
+            " WHERE effect = ?",
+            (UNDO_EFFECT,),
+        ).fetchall()
+    assert rows == [("run", 2, 0, "undo", '{"restored": 1}', "done")]
+    assert world.journal.changes_of("run") == []
+    assert world.journal.backup(sha(b"A")) == b"A", "what the run had written is kept as well"
+
+
+def sizes(world: World) -> list[int]:
+    """How many files each change of the undo concerned, oldest first."""
+    with closing(open_database(str(world.folder / "records"))) as database:
+        rows = database.execute(
+            "SELECT count(*) FROM effects JOIN changes ON changes.id = change JOIN calls ON calls.id = call"
+            " WHERE effect = ? GROUP BY change ORDER BY change",
+            (UNDO_EFFECT,),
+        ).fetchall()
+    return [size for (size,) in rows]
+
+
+def many(world: World, number: int) -> Tree:
+    """A command changes so many files. Gives what was there before."""
+    for index in range(number):
+        (world.root / f"f{index:03}").write_bytes(b"old")
+    before = tree(world.root)
+    world.command(1, lambda root: [(root / f"f{index:03}").write_bytes(b"new") for index in range(number)])
+    return before
+
+
+def test_many_files_are_restored_in_changes_of_a_bounded_size(world: World) -> None:
+    before = many(world, 2 * MOST_CHANGES + 5)
+    assert isinstance(undo(world), Restored)
+    assert tree(world.root) == before
+    assert sizes(world) == [MOST_CHANGES, MOST_CHANGES, 5]
+
+
+def test_many_bytes_are_restored_in_several_changes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restoring, "MOST_BYTES", 7)
+    before = many(world, 5)
+    assert isinstance(undo(world), Restored)
+    assert tree(world.root) == before
+    assert sizes(world) == [3, 2]
+
+
+def test_what_fails_in_the_middle_is_told_and_the_next_one_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = many(world, MOST_CHANGES + 5)
+    monkeypatch.setattr(os, "rename", failing(os.rename, MOST_CHANGES + 2)[0])
+    error = undo(world)
+    monkeypatch.undo()
+    assert error == ToolError(
+        code=ToolErrorCode.IO_ERROR,
+        message="Cannot write 'f201': the disk reports an error. Files that were restored before that: 200. Undo again"
+        " to go on.",
+        fatal=True,
+    )
+    done = undo(world)
+    assert isinstance(done, Restored)
+    assert [file.path for file in done.files] == [f"f{number}" for number in range(200, 205)]
+    assert tree(world.root) == before
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOTEMPTY])
+def test_a_directory_that_the_disk_does_not_remove_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    before = tree(world.root)
+    world.done(1, WriteFile("new/x", b"x"))
+
+    def fail(name: str, **_: object) -> None:
+        raise OSError(code, os.strerror(code), name)
+
+    monkeypatch.setattr(os, "rmdir", fail)
+    done = undo(world)
+    monkeypatch.undo()
+    if code == errno.ENOTEMPTY:
+        assert done == Restored((RestoredFile("new/x", DELETED),), steps=(1,))
+        return
+    message = "Cannot delete 'new': the disk reports an error."
+    assert done == ToolError(code=ToolErrorCode.IO_ERROR, message=message, fatal=True)
+    assert undo(world) == Restored((RestoredFile("new/x", DELETED),), removed=("new",), steps=(1,))
+    assert tree(world.root) == before
+
+
+def test_what_fails_at_once_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.done(1, WriteFile("a", b"A", A), WriteFile("b", b"B", B))
+    then = tree(world.root)
+    monkeypatch.setattr(os, "rename", failing(os.rename, 2)[0])
+    error = undo(world)
+    monkeypatch.undo()
+    assert error == ToolError(
+        code=ToolErrorCode.IO_ERROR, message="Cannot write 'b': the disk reports an error.", fatal=True
+    )
+    assert tree(world.root) == then
+
+
+def test_a_journal_that_cannot_be_used_is_told(world: World) -> None:
+    (world.folder / "records" / FILE_NAME).write_bytes(b"no database" * 100)
+    error = undo(world)
+    assert isinstance(error, ToolError)
+    assert error.code is ToolErrorCode.IO_ERROR
+    assert "is damaged, or no database at all" in error.message
+
+
+def test_a_workspace_that_is_gone_is_told(world: World) -> None:
+    world.done(1, WriteFile("a", b"A", A))
+    world.root.rename(world.root.with_name("elsewhere"))
+    assert undo(world) == ToolError(
+        code=ToolErrorCode.NOT_FOUND, message="Cannot restore '.': there is no such file or directory."
+    )
+
+
+IS_A, IS_B, IS_C, IS_D = (FileState(letter, 0o644) for letter in "ABCD")
+UNKNOWN = FileState("?", 0o644)
+
+
+def change(number: int, *effects: tuple[str, FileState, FileState], made: Sequence[str] = ()) -> RecordedChange:
+    found = tuple(FileEffect(*effect) for effect in effects)
+    return RecordedChange(f"t{number}", number, number, found, tuple(made), ChangeState.DONE)
+
+
+def chain(*effects: tuple[str, FileState, FileState], made: Sequence[str] = ()) -> list[RecordedChange]:
+    """Changes of one file each, given oldest first, as the journal gives them: newest first."""
+    return [change(number, effect, made=made) for number, effect in enumerate(effects)][::-1]
+
+
+def plan(
+    changes: Sequence[RecordedChange], refused: Mapping[str, LeftFile] | None = None, **found: Found
+) -> RestorePlan:
+    """The plan; `d__x` stands for the path "d/x"."""
+    return restore_plan(changes, {name.replace("__", "/"): each for name, each in found.items()}, refused)
+
+
+def steps(*found: RestoreStep) -> RestorePlan:
+    return RestorePlan((), found, (), ())
+
+
+def left(path: str, obstacle: Obstacle, detail: str = "") -> RestorePlan:
+    return RestorePlan((), (), (), (LeftFile(path, obstacle, detail),))
+
+
+# --- What a run did to one path in all
+
+
+# --- One path
+
+
+ONE_EDITED = chain(("f", IS_A, IS_B), ("f", IS_B, IS_C))
+
+
+@pytest.mark.parametrize(
+    ("changes", "now", "expected"),
+    [
+        (ONE_EDITED, IS_C, steps(RestoreStep("f", IS_C, IS_A))),
+        (ONE_EDITED, IS_A, steps()),
+        (ONE_EDITED, IS_B, left("f", Obstacle.CHANGED_SINCE)),
+        (ONE_EDITED, NO_FILE, left("f", Obstacle.CHANGED_SINCE)),
+        (ONE_EDITED, IS_C._replace(mode=0o600), left("f", Obstacle.CHANGED_SINCE)),
+        (ONE_EDITED, Unusable("a link"), left("f", Obstacle.CHANGED_SINCE, "a link")),
+        (chain(("f", IS_A, IS_B), ("f", IS_C, IS_D)), IS_D, left("f", Obstacle.CHANGED_BETWEEN)),
+        (chain(("f", IS_A, IS_B), ("f", IS_C, IS_D)), IS_B, left("f", Obstacle.CHANGED_SINCE)),
+        (chain(("f", IS_A, IS_B), ("f", IS_C, IS_D)), IS_A, steps()),
+        (chain(("f", UNKNOWN, IS_B)), IS_B, left("f", Obstacle.NOT_KEPT)),
+        (chain(("f", UNKNOWN, IS_B)), IS_A, left("f", Obstacle.NOT_KEPT)),
+        (chain(("f", IS_A, UNKNOWN)), IS_B, left("f", Obstacle.NOT_KEPT)),
+        (chain(("f", IS_A, UNKNOWN)), IS_A, steps()),
+        (chain(("f", NO_FILE, UNKNOWN)), Unusable("a link"), left("f", Obstacle.NOT_KEPT)),
+        (chain(("f", NO_FILE, UNKNOWN)), NO_FILE, steps()),
+        (chain(("f", IS_A, UNKNOWN), ("f", UNKNOWN, IS_B)), IS_B, steps(RestoreStep("f", IS_B, IS_A))),
+        (chain(("f", NO_FILE, FileState("B"))), IS_B, steps(RestoreStep("f", IS_B, NO_FILE))),
+        (chain(("f", IS_A, NO_FILE)), NO_FILE, steps(RestoreStep("f", NO_FILE, IS_A))),
+        (chain(("f", IS_A, NO_FILE)), IS_B, left("f", Obstacle.CHANGED_SINCE)),
+        (chain(("f", IS_A, IS_A._replace(mode=0o755))), IS_A._replace(mode=0o755), None),
+    ],
+)
+def test_a_file_that_is_as_the_run_left_it_becomes_what_it_was(
+    changes: list[RecordedChange], now: Found, expected: RestorePlan | None
+) -> None:
+    expected = expected or steps(RestoreStep("f", IS_A._replace(mode=0o755), IS_A))
+    assert plan(changes, f=now) == expected
+
+
+# --- Files and directories in each other's place
+
+
+def test_a_directory_that_the_run_put_in_the_place_of_a_file_makes_room_for_it() -> None:
+    changes = [change(2, ("d/e/x", NO_FILE, IS_B), made=("d", "d/e")), change(1, ("d", IS_A, NO_FILE))]
+    inside = FoundDirectory(frozenset({"d/e/x"}), frozenset({"d/e"}))
+    assert plan(changes, d=inside, d__e__x=IS_B) == RestorePlan(
+        clearing=(RestoreStep("d/e/x", IS_B, NO_FILE),),
+        steps=(RestoreStep("d", NO_FILE, IS_A),),
+        directories=("d/e", "d"),
+        left=(),
+    )
+
+
+def test_a_file_in_the_place_of_a_directory_goes_before_what_was_in_there_comes() -> None:
+    changes = [change(1, ("d", NO_FILE, IS_B), ("d/x", IS_A, NO_FILE))]
+    assert plan(changes, d=IS_B, d__x=FoundAbove("d")) == RestorePlan(
+        (RestoreStep("d", IS_B, NO_FILE),), (RestoreStep("d/x", NO_FILE, IS_A),), (), ()
+    )
+    assert plan(changes, d=IS_C, d__x=FoundAbove("d")).left == (
+        LeftFile("d", Obstacle.CHANGED_SINCE),
+        LeftFile("d/x", Obstacle.CHANGED_SINCE, "a part of its path is a file now"),
+    )
+
+
+def test_directories_that_the_run_made_go_innermost_first_but_not_where_a_file_comes_back() -> None:
+    made = ("a", "a/b", "c", "c/d")
+    changes = [change(1, ("a/b/new", NO_FILE, IS_A), ("c/d/old", IS_A, NO_FILE), made=made)]
+    found = plan(changes, a__b__new=IS_A, c__d__old=NO_FILE)
+    assert found.directories == ("a/b", "a")
+
+
+# --- IS_A model
+
+PATHS = ("a", "b", "d/a", "d/b", "d/e/a", "d")
+States = dict[str, FileState]
+STATES = st.builds(FileState, st.sampled_from("ABC"), st.sampled_from((0o644, 0o755)))
+
+
+def above(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:length]) for length in range(1, len(parts))]
+
+
+def fits(tree: States, path: str) -> bool:
+    """Whether a file may be at the path: none is above it, and none below."""
+    return not set(above(path)) & tree.keys() and not any(name.startswith(f"{path}/") for name in tree)
+
+
+@dataclasses.dataclass
+class MadeUpWorld:
+    """Files, and the directories that hold them; nothing removes a directory but the restoring."""
+
+    tree: States
+    directories: set[str]
+
+    def put(self, path: str, state: FileState) -> list[str]:
+        """Gives the directories that had to be made."""
+        self.tree.pop(path, None)
+        if not state.sha256:
+            return []
+        assert fits(self.tree, path)
+        assert path not in self.directories
+        self.tree[path] = state
+        made = [each for each in above(path) if each not in self.directories]
+        self.directories.update(made)
+        return made
+
+    def may_put(self, path: str) -> bool:
+        return fits(self.tree, path) and path not in self.directories
+
+    def found(self, path: str) -> Found:
+        file = next((each for each in above(path) if each in self.tree), None)
+        if file is not None:
+            return FoundAbove(file)
+        if path in self.directories:
+            below = f"{path}/"
+            return FoundDirectory(
+                frozenset(name for name in self.tree if name.startswith(below)),
+                frozenset(name for name in self.directories if name.startswith(below)),
+            )
+        return self.tree.get(path, NO_FILE)
+
+    def remove_empty(self, directories: Sequence[str]) -> None:
+        for name in directories:
+            held = {*self.tree, *self.directories}
+            if not any(each.startswith(f"{name}/") for each in held):
+                self.directories.discard(name)
+
+
+@settings(max_examples=100)
+@given(st.dictionaries(st.sampled_from(PATHS), STATES, max_size=4), st.data())
+def test_whatever_a_run_does_is_taken_back(start: States, data: st.DataObject) -> None:
+    tree = {path: state for path, state in start.items() if fits({each: IS_A for each in start if each != path}, path)}
+    world = MadeUpWorld(dict(tree), {each for path in tree for each in above(path)})
+    directories, changes = set(world.directories), list[RecordedChange]()
+    for number in range(data.draw(st.integers(0, 12))):
+        path, state = data.draw(st.sampled_from(PATHS)), data.draw(STATES | st.just(NO_FILE))
+        before = world.tree.get(path, NO_FILE)
+        if state.sha256 and not world.may_put(path):
+            # IS_A command may replace a directory by a file, or a file by a directory.
+            inside = [name for name in world.tree if name.startswith(f"{path}/")] + [
+                name for name in above(path) if name in world.tree
+            ]
+            gone = [(name, world.tree.pop(name), NO_FILE) for name in inside]
+            world.directories -= {path, *(each for each in world.directories if each.startswith(f"{path}/"))}
+            made = world.put(path, state)
+            changes.insert(0, change(number, *gone, (path, NO_FILE, state), made=made))
+        elif before != state:
+            changes.insert(0, change(number, (path, before, state), made=world.put(path, state)))
+    found = {effect.path: world.found(effect.path) for effect in net_effects(changes)}
+    done = restore_plan(changes, found)
+    assert done.left == ()
+    for phase in (done.clearing, done.steps):
+        for step in sorted(phase, key=lambda step: not step.goal.sha256):  # in one change nothing makes room
+            assert world.tree.get(step.path, NO_FILE) == step.now
+            world.put(step.path, step.goal)
+        world.remove_empty(done.directories)
+    assert world.tree == tree
+    assert world.directories <= directories, "a directory of the run stays"
+    again = restore_plan(changes, {path: world.found(path) for path in found})
+    assert (again.all_steps, again.left) == ((), ())

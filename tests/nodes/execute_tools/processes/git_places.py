@@ -1,0 +1,121 @@
+"""Repositories, folders and archives that copies are made of, and what is in them."""
+
+import io
+import os
+import stat
+import subprocess
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from mendgraph.nodes.execute_tools.processes.git import Repository, find_repository
+
+IDENTITY: Final = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
+FILES: Final = {"a.txt": "a\n", "src/b.py": "b = 1\n", ".gitignore": "*.log\nbuild/\n"}
+
+Tree = dict[str, tuple[bool, bytes]]
+"""Every file and link by its name: whether it can be executed, and its bytes, or where it leads after "-> "."""
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """What git says."""
+    done = subprocess.run(["git", "-C", str(folder), *IDENTITY, *arguments], check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+def write(folder: Path, files: Mapping[str, str | bytes]) -> Path:
+    """Put these files there."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder
+
+
+def repository(folder: Path, files: Mapping[str, str | bytes] = FILES) -> Path:
+    """A repository with one commit of these files."""
+    folder.mkdir(parents=True)
+    git(folder, "init", "--quiet")
+    write(folder, files)
+    return committed(folder)
+
+
+def committed(folder: Path) -> Path:
+    """All that is there, in a commit."""
+    git(folder, "add", "--all", "--force")
+    git(folder, "commit", "--quiet", "--allow-empty", "--message", "more")
+    return folder
+
+
+def head(folder: Path) -> str:
+    """The id of the commit that is checked out."""
+    return git(folder, "rev-parse", "HEAD").strip()
+
+
+def found(path: Path) -> Repository:
+    """The repository of this folder."""
+    here = find_repository(str(path))
+    assert isinstance(here, Repository), here
+    return here
+
+
+def tree(folder: Path) -> Tree:
+    """All files and links, without `.git`."""
+    found: Tree = {}
+    for above, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != ".git"]
+        for name in (*names, *(each for each in folders if os.path.islink(os.path.join(above, each)))):
+            path = Path(above, name)
+            said, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
+            if name == ".git":
+                continue
+            if stat.S_ISLNK(mode):
+                found[said] = False, b"-> " + os.fsencode(os.readlink(path))
+            elif stat.S_ISREG(mode):
+                found[said] = bool(mode & stat.S_IXUSR), path.read_bytes()
+    return found
+
+
+def untouched(folder: Path) -> dict[str, bytes]:
+    """What of a repository nobody may change: all files of `.git` but for objects and records of worktrees."""
+    root = folder / ".git"
+    names = (path for path in root.rglob("*") if path.is_file())
+    return {
+        name: path.read_bytes()
+        for path in names
+        if not (name := path.relative_to(root).as_posix()).startswith(("objects/", "worktrees/"))
+    }
+
+
+def tar(path: Path, *members: tuple[str, str | bytes, Mapping[str, object]], mode: str = "w:gz") -> Path:
+    """A tar archive of these members: name, content, and fields of its header."""
+    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]  # a mode that is none raises
+        for name, content, fields in members:
+            data = content.encode() if isinstance(content, str) else content
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            for field, value in fields.items():
+                setattr(info, field, value)
+            archive.addfile(info, io.BytesIO(data) if info.isreg() else None)
+    return path
+
+
+def zipped(
+    path: Path, *members: tuple[str, str | bytes, int], change: Callable[[zipfile.ZipInfo], None] | None = None
+) -> Path:
+    """A zip archive of these members: name, content, mode."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content, mode in members:
+            info = zipfile.ZipInfo(name)
+            info.create_system, info.external_attr = 3, mode << 16
+            info.compress_type = zipfile.ZIP_DEFLATED
+            if change is not None:
+                change(info)
+            archive.writestr(info, content)
+    return path
+
+
+LINK: Final = {"type": tarfile.SYMTYPE}
+HARD: Final = {"type": tarfile.LNKTYPE}

@@ -1,0 +1,324 @@
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing as closing_socket
+from pathlib import Path
+
+import pytest
+
+from mendgraph.nodes.execute_tools.processes import bubblewrap
+from mendgraph.nodes.execute_tools.processes.bubblewrap import (
+    NOT_INSTALLED,
+    View,
+    bubblewrap_path,
+    sandbox_options,
+    sandbox_problem,
+    started,
+    system_options,
+)
+from mendgraph.nodes.execute_tools.processes.commands import CommandResult
+from mendgraph.nodes.execute_tools.files.handles import closing, open_root
+from mendgraph.nodes.execute_tools.processes.processes import EndsOfOutput, read_until
+from mendgraph.nodes.records import ToolError
+from tests.nodes.execute_tools.processes.command_place import Place, alive, command_place, opened, unique
+
+REMEDY = "allow it user namespaces, and use 0.8 or newer with the security updates of your system"
+
+
+def fake(folder: Path, script: str) -> str:
+    program = folder / "bwrap"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o700)
+    return str(program)
+
+
+def test_the_options_of_a_whole_view() -> None:
+    view = View(
+        root="/w",
+        root_fd=5,
+        cwd="/w/src",
+        readable=("/opt/python",),
+        read_only=((6, "/w/.git"),),
+        hidden_files=("/w/.env",),
+        hidden_folders=("/w/secrets",),
+        given=((7, "/etc/passwd"),),
+    )
+    assert sandbox_options(view, ["--ro-bind", "/usr", "/usr"], 9, 10) == [
+        *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"),
+        *("--unshare-cgroup-try", "--disable-userns", "--cap-drop", "ALL", "--new-session", "--die-with-parent"),
+        *("--hostname", "sandbox"),
+        *("--ro-bind", "/usr", "/usr"),
+        *("--perms", "0444", "--ro-bind-data", "7", "/etc/passwd"),
+        *("--proc", "/proc", "--dev", "/dev"),
+        *("--size", "1073741824", "--tmpfs", "/tmp"),
+        *("--size", "1073741824", "--tmpfs", "/run/home"),
+        *("--size", "1073741824", "--tmpfs", "/dev/shm"),
+        *("--ro-bind", "/opt/python", "/opt/python"),
+        *("--bind-fd", "5", "/w"),
+        *("--ro-bind-fd", "6", "/w/.git"),
+        *("--ro-bind", "/dev/null", "/w/.env"),
+        *("--tmpfs", "/w/secrets", "--remount-ro", "/w/secrets"),
+        *("--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"),
+        *("--chdir", "/w/src", "--json-status-fd", "9", "--block-fd", "10"),
+    ]
+    assert view.handles == (5, 6, 7)
+
+
+def test_a_workspace_may_be_read_only() -> None:
+    view = View(root="/w", root_fd=5, cwd="/w", root_read_only=True)
+    options = sandbox_options(view, [], 9, 10)
+    place = options.index("--ro-bind-fd")
+    assert (options[place : place + 3], "--bind-fd" in options) == (["--ro-bind-fd", "5", "/w"], False)
+
+
+def test_of_the_system_only_programs_and_a_few_settings_are_shown_and_nothing_writable() -> None:
+    options = system_options()
+    mounts = [options[at : at + 3] for at in range(0, len(options), 3)]
+    assert {mount[0] for mount in mounts} <= {"--ro-bind", "--ro-bind-try", "--symlink"}
+    assert mounts[0] == ["--ro-bind", "/usr", "/usr"]
+    shown = {mount[2] for mount in mounts}
+    assert shown.isdisjoint({"/", "/etc", "/home", "/root", "/run", "/var", "/opt", "/etc/ssl", "/etc/passwd"})
+    assert all(mount[1] == mount[2] for mount in mounts if mount[0] != "--symlink")
+
+
+def test_a_machine_without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: None)
+    assert sandbox_problem() == NOT_INSTALLED
+    assert "apt install bubblewrap" in NOT_INSTALLED
+
+
+def test_a_system_that_is_no_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert sandbox_problem() == "programs are started inside bubblewrap, which exists for Linux only"
+
+
+def test_bubblewrap_is_the_systems_own_and_not_the_first_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    own = fake(tmp_path, "exit 0")
+    assert bubblewrap_path() != own
+    monkeypatch.setattr(bubblewrap, "PROGRAM_FOLDERS", ("/no/such/folder", str(tmp_path)))
+    assert bubblewrap_path() == own
+    monkeypatch.setattr(bubblewrap, "PROGRAM_FOLDERS", ("/no/such/folder",))
+    assert bubblewrap_path() is None
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo 'bwrap: no permission' >&2; echo more >&2; exit 1", "bwrap: no permission"),
+        ("echo 'bwrap: Unknown option --bind-fd' >&2; exit 1", "bwrap: Unknown option --bind-fd"),
+        ("exit 7", "exit code 7"),
+        ("exec /bin/sleep 60", "bwrap was stopped after 0.2 s."),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="the sandbox exists for Linux only")
+def test_a_bubblewrap_that_cannot_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
+) -> None:
+    fake(tmp_path, script)
+    monkeypatch.setattr(bubblewrap, "PROGRAM_FOLDERS", (str(tmp_path),))
+    monkeypatch.setattr(bubblewrap, "_PROBE_S", 0.2 if "sleep" in script else 10)
+    assert sandbox_problem() == f"bubblewrap is installed but cannot start here ({reason}): {REMEDY}"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the sandbox exists for Linux only")
+def test_what_cannot_be_executed_at_all_is_an_error_and_leaves_no_handle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.listdir("/dev/fd")
+    monkeypatch.setattr(bubblewrap, "sandbox_problem", lambda: None)
+    monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: str(tmp_path / "gone"))
+    with (
+        closing(open_root(str(tmp_path))) as root,
+        started(View(str(tmp_path), root, str(tmp_path)), ["true"], {}) as run,
+    ):
+        assert isinstance(run, ToolError)
+    assert len(os.listdir("/dev/fd")) == len(before)
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> Iterator[View]:
+    problem = sandbox_problem()
+    if problem is not None:
+        pytest.skip(problem)
+    with closing(open_root(str(tmp_path))) as root:
+        yield View(str(tmp_path), root, str(tmp_path))
+
+
+ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
+
+
+def test_the_exit_code_is_the_programs_own_and_nothing_stays_open(view: View) -> None:
+    before = len(os.listdir("/dev/fd"))
+    with started(view, ["sh", "-c", "echo out; echo err >&2; exit 3"], ENVIRONMENT) as run:
+        assert not isinstance(run, ToolError)
+        stdout, stderr = EndsOfOutput(100), EndsOfOutput(100)
+        assert read_until(run.process, run.takers(stdout.take, stderr.take), time.monotonic() + 60)
+        run.kill()
+        assert (run.process.returncode, run.has_run()) == (3, True)
+        assert (stdout.ends().head, stderr.ends().head) == (b"out\n", b"err\n")
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_a_program_that_is_not_there_has_not_run(view: View) -> None:
+    with started(view, ["/no/such/program"], ENVIRONMENT) as run:
+        assert not isinstance(run, ToolError)
+        stderr = EndsOfOutput(1_000)
+        assert read_until(run.process, run.takers(stderr.take, stderr.take), time.monotonic() + 60)
+        assert not run.has_run()
+        assert b"execvp /no/such/program" in stderr.ends().head
+
+
+def test_a_block_that_is_left_early_leaves_no_process(view: View) -> None:
+    mark = f"6{os.getpid()}.25"
+    with pytest.raises(KeyboardInterrupt), started(view, ["sleep", mark], ENVIRONMENT):
+        raise KeyboardInterrupt
+    assert not alive(mark)
+
+
+def test_a_sandbox_that_does_not_report_is_not_waited_for_and_ended(
+    view: View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = f"7{os.getpid()}.25"
+    monkeypatch.setattr(bubblewrap, "sandbox_problem", lambda: None)
+    monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: fake(tmp_path, f"exec sleep {mark}"))
+    monkeypatch.setattr(bubblewrap, "_PROBE_S", 0.1)
+    with started(view, ["true"], ENVIRONMENT) as run:
+        assert isinstance(run, ToolError)
+        assert run.message == (
+            "A program was not started, as its limits could not be set (bubblewrap reported no sandbox within 0.1 s)."
+        )
+    assert not alive(mark)
+
+
+def test_a_program_does_not_start_without_its_limits(
+    view: View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "no")
+
+    monkeypatch.setattr(resource, "prlimit", refuse)
+    with started(view, ["touch", str(tmp_path / "made")], ENVIRONMENT) as run:
+        assert isinstance(run, ToolError)
+        assert run.message == "A program was not started, as its limits could not be set ([Errno 1] no)."
+    assert not (tmp_path / "made").exists()
+
+
+# --- What a program can reach
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with command_place(tmp_path) as made:
+        yield made
+
+
+def test_the_workspace_is_writable_and_nothing_else_is(place: Place, tmp_path: Path) -> None:
+    outside, scratch = tmp_path / "outside", unique()
+    outside.mkdir()
+    (outside / "a").write_text("whole")
+    (place.root / "out").symlink_to(outside)
+    said = place.says(
+        f"echo new > src/new.py; echo x > {outside}/a; echo x > out/b; echo x > ../up; echo x > /x; echo x > /usr/x;"
+        "echo x > /etc/passwd; echo x > /etc/x; echo x > /run/x; mkdir /var; echo 1 > /proc/sys/kernel/sysrq;"
+        f"echo x > /proc/sys/kernel/core_pattern; echo fine > /tmp/{scratch} && cat /tmp/{scratch};"
+        "echo home > ~/x && cat ~/x"
+    )
+    assert (place.root / "src/new.py").read_text() == "new\n"
+    assert (sorted(os.listdir(tmp_path)), os.listdir(outside)) == (["outside", "root"], ["a"])
+    assert (outside / "a").read_text() == "whole"
+    assert said.count("annot create") == 10
+    assert said.endswith("fine\nhome\n")
+    assert not os.path.exists(f"/tmp/{scratch}")
+
+
+def test_the_home_and_other_folders_are_not_there(place: Place, tmp_path: Path) -> None:
+    home = Path(os.environ["HOME"])
+    (home / ".ssh").mkdir(exist_ok=True)
+    (home / ".ssh/key").write_text("canary")
+    (tmp_path / "neighbour").write_text("canary")
+    said = place.says(
+        f"cat {home}/.ssh/key {tmp_path}/neighbour; ls -a ~; ls /home /var /opt /root/.ssh /etc/shadow /sys /mnt;"
+        "cat /etc/passwd; echo $HOME"
+    )
+    assert "canary" not in said
+    assert said.count("No such file or directory") == 9
+    assert f"agent:x:{os.getuid()}:{os.getgid()}:agent:/run/home:/bin/sh\n/run/home\n" in said
+
+
+def test_there_is_no_network(place: Place) -> None:
+    with closing_socket(socket.create_server(("127.0.0.1", 0))) as server:
+        server.settimeout(0.1)
+        port = server.getsockname()[1]
+        program = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2)"
+        result = place.result("python3", "-c", program)
+        assert b"ConnectionRefusedError" in result.stderr.head
+        with pytest.raises(TimeoutError):
+            server.accept()
+        with closing_socket(
+            socket.create_connection(("127.0.0.1", port), 2)
+        ):  # the control: from here it can be reached
+            server.accept()[0].close()
+    assert place.says("ls /sys/class/net; cat /proc/net/dev | tail -n +3 | cut -d: -f1 | tr -d ' '").endswith("\nlo\n")
+
+
+def test_loopback_works_inside(place: Place) -> None:
+    program = (
+        "import socket; s = socket.create_server(('localhost', 0));"
+        "socket.create_connection(s.getsockname()); print(s.accept()[1][0])"
+    )
+    assert place.result("python3", "-c", program).stdout.head == b"127.0.0.1\n"
+
+
+def test_other_processes_cannot_be_seen(place: Place) -> None:
+    mark = unique()
+    with subprocess.Popen(["sleep", mark]) as host:
+        said = place.says(
+            "cat /proc/[0-9]*/cmdline | tr '\\0' ' '; ls -d /proc/[0-9]* | wc -l; kill -0 $PPID && echo $PPID"
+        )
+        host.kill()
+    assert mark not in said.replace(f"'{mark}'", "")
+    assert int(said.split()[-2]) < 10
+    assert said.split()[-1] == "1"
+
+
+def test_its_environment_has_only_what_it_needs(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "MY_SECRET", "PYTHONPATH", "VIRTUAL_ENV", "LD_PRELOAD_CANARY", "SSH_AUTH_SOCK"):
+        monkeypatch.setenv(name, "canary")
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    result = opened(place.root).run(["python3", "-c", "import json,os; print(json.dumps(dict(os.environ)))"])
+    assert isinstance(result, CommandResult)
+    seen = json.loads(result.stdout.head)
+    seen.pop("LC_CTYPE", None)  # Python's own
+    seen.pop("PATH")
+    assert seen == {"HOME": "/run/home", "LANG": "C.UTF-8", "PWD": str(place.root), "TMPDIR": "/tmp"}
+    assert "canary" not in place.says("cat /proc/[0-9]*/environ /proc/1/cmdline")
+
+
+def test_it_has_no_privileges_and_no_handles_of_ours(place: Place) -> None:
+    said = place.says("grep -E '^(Cap...|NoNewPrivs):' /proc/self/status; ls /proc/self/fd /proc/1/fd; unshare -U true")
+    assert said.count("0000000000000000") == 5
+    assert "NoNewPrivs:\t1" in said
+    own, first = (said.split(f"/proc/{each}/fd:\n")[1].split() for each in ("self", "1"))
+    assert own[:4] == ["0", "1", "2", "3"]  # 3 is that of the listing
+    assert first[:5] == ["0", "1", "2", "4", "/proc/self/fd:"]  # 4 is bubblewrap's own eventfd
+    assert "unshare failed" in said
+
+
+def test_folders_that_are_named_can_be_read_and_not_written(tmp_path: Path) -> None:
+    root, shown = tmp_path / "root", tmp_path / "shown"
+    root.mkdir()
+    (shown / "bin").mkdir(parents=True)
+    (shown / "bin/own").write_text("#!/bin/sh\necho from $0; echo x > $0; exit 0\n")
+    (shown / "bin/own").chmod(0o755)
+    result = opened(root, programs=("own",), readable=(str(shown),)).run(["own"])
+    assert isinstance(result, CommandResult)
+    assert result.stdout.head.decode() == f"from {shown.resolve()}/bin/own\n"
+    assert b"ead-only file system" in result.stderr.head

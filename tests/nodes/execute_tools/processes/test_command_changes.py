@@ -1,0 +1,526 @@
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mendgraph.nodes.execute_tools.processes import file_index
+from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
+from mendgraph.nodes.execute_tools.processes.command_changes import (
+    CommandChange,
+    CommandChanges,
+    WatchedRun,
+    changed,
+    record_changes,
+    snapshot,
+    watched,
+)
+from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.processes.file_index import FileIndex, WatchLimits
+from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader
+from mendgraph.nodes.execute_tools.files.handles import open_directory
+from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths, PathJudge
+from mendgraph.nodes.execute_tools.processes.tree_status import Unwatched
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.records import ChangeKind, ToolError
+from tests.nodes.execute_tools.files.layout import DENIAL, allow, no_env, sha
+
+CREATED, EDITED, DELETED = ChangeKind.CREATED, ChangeKind.EDITED, ChangeKind.DELETED
+LIMITS = WatchLimits(before_s=600.0, after_s=600.0)
+NO_FILE = FileState()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    umask = os.umask(0o022)
+    root = tmp_path.resolve() / "root"
+    (root / "src").mkdir(parents=True)
+    (root / "a.py").write_bytes(b"a = 1\n")
+    (root / "src" / "b.py").write_bytes(b"b = 1\n")
+    yield root
+    os.umask(umask)
+
+
+def watch(
+    root: Path,
+    run: Callable[[], object],
+    limits: WatchLimits = LIMITS,
+    judge: PathJudge = no_env,
+    index: FileIndex | None = None,
+) -> CommandChanges:
+    paths, index = JudgedPaths(str(root), judge), index or FileIndex()
+    before = snapshot(paths, index, limits, monotonic() + 600)
+    run()
+    found = changed(paths, index, limits, before)
+    assert isinstance(found, CommandChanges)
+    return found
+
+
+def is_(data: bytes, mode: int = 0o644) -> FileState:
+    return FileState(sha(data), mode)
+
+
+def unknown(mode: int | None = 0o644) -> FileState:
+    return FileState("?", mode)
+
+
+def test_files_that_are_created_edited_and_deleted_are_told_with_what_they_held(place: Path) -> None:
+    def run() -> None:
+        (place / "a.py").write_bytes(b"a = 2\n")
+        (place / "src" / "b.py").unlink()
+        (place / "docs" / "en").mkdir(parents=True)
+        (place / "docs" / "en" / "c.md").write_bytes(b"")
+        (place / "empty").mkdir()
+
+    files = (
+        CommandChange("a.py", EDITED, is_(b"a = 1\n"), is_(b"a = 2\n"), b"a = 1\n", b"a = 2\n"),
+        CommandChange("docs/en/c.md", CREATED, NO_FILE, is_(b""), None, b""),
+        CommandChange("src/b.py", DELETED, is_(b"b = 1\n"), NO_FILE, b"b = 1\n"),
+    )
+    assert watch(place, run) == CommandChanges(files, ("docs", "docs/en", "empty"))
+
+
+def test_a_file_that_is_written_as_it_was_is_no_change(place: Path) -> None:
+    def run() -> None:
+        (place / "a.py").write_bytes(b"a = 1\n")
+        (place / "src" / "b.py").unlink()
+        (place / "src" / "b.py").write_bytes(b"b = 1\n")
+
+    assert watch(place, run) == CommandChanges()
+
+
+def test_a_file_that_takes_the_place_of_another_is_a_change_although_it_looks_the_same(place: Path) -> None:
+    before = os.stat(place / "a.py")
+
+    def run() -> None:
+        (place / "a.py").write_bytes(b"a = 2\n")
+        os.utime(place / "a.py", ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    assert [change.path for change in watch(place, run).files] == ["a.py"]
+
+
+def test_a_moved_file_leaves_one_name_and_comes_to_another(place: Path) -> None:
+    data = b"a = 1\n"
+    found = watch(place, lambda: (place / "a.py").rename(place / "src" / "c.py"))
+    assert found.files == (
+        CommandChange("a.py", DELETED, is_(data), NO_FILE, data),
+        CommandChange("src/c.py", CREATED, NO_FILE, is_(data), None, data),
+    )
+
+
+def test_a_directory_in_the_place_of_a_file(place: Path) -> None:
+    def run() -> None:
+        (place / "a.py").unlink()
+        (place / "a.py").mkdir()
+        (place / "a.py" / "x").write_bytes(b"x")
+
+    found = watch(place, run)
+    assert [(change.path, change.kind) for change in found.files] == [("a.py", DELETED), ("a.py/x", CREATED)]
+    assert found.made == ("a.py",)
+
+
+def test_links_and_pipes_are_told_without_what_they_are(place: Path) -> None:
+    (place / "old").symlink_to("a.py")
+
+    def run() -> None:
+        (place / "new").symlink_to("a.py")
+        (place / "old").unlink()
+        (place / "src" / "b.py").unlink()
+        (place / "src" / "b.py").symlink_to("../a.py")
+        os.mkfifo(place / "pipe")
+
+    assert watch(place, run).files == (
+        CommandChange("new", CREATED, NO_FILE, unknown(None)),
+        CommandChange("old", DELETED, unknown(None), NO_FILE),
+        CommandChange("pipe", CREATED, NO_FILE, unknown(None)),
+        CommandChange("src/b.py", EDITED, is_(b"b = 1\n"), unknown(None), b"b = 1\n"),
+    )
+
+
+def test_denied_files_are_told_by_name_and_never_read(place: Path) -> None:
+    (place / ".env").write_bytes(b"old")
+
+    def run() -> None:
+        (place / ".env").write_bytes(b"new!")
+        (place / "src" / ".env").write_bytes(b"secret")
+
+    assert watch(place, run).files == (
+        CommandChange(".env", EDITED, unknown(), unknown()),
+        CommandChange("src/.env", CREATED, NO_FILE, unknown()),
+    )
+
+
+def test_what_is_denied_by_now_is_not_given_from_memory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_index, "COARSEST_CLOCK_NS", -(10**18))
+    index = FileIndex()
+    watch(place, lambda: None, index=index)
+
+    def judge(path: str, for_write: bool) -> ToolError | None:
+        return DENIAL if path == "a.py" and not for_write else None
+
+    found = watch(place, lambda: (place / "a.py").write_bytes(b"a = 22\n"), judge=judge, index=index)
+    assert found.files == (CommandChange("a.py", EDITED, unknown(), unknown()),)
+
+
+def test_what_git_ignores_is_not_told(place: Path) -> None:
+    (place / ".gitignore").write_bytes(b"build/\n*.log\n")
+
+    def run() -> None:
+        (place / "build").mkdir()
+        (place / "build" / "x").write_bytes(b"")
+        (place / "a.log").write_bytes(b"")
+
+    assert watch(place, run) == CommandChanges()
+
+
+def test_a_gitignore_that_changes_makes_no_file_new_or_gone(place: Path) -> None:
+    (place / ".gitignore").write_bytes(b"*.log\n")
+    (place / "a.log").write_bytes(b"")
+    found = watch(place, lambda: (place / ".gitignore").write_bytes(b"*.py\n"))
+    assert [change.path for change in found.files] == [".gitignore"]
+    found = watch(place, lambda: os.unlink(place / "a.log"))
+    assert [change.path for change in found.files] == ["a.log"]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_directory_that_is_closed_at_one_end_makes_no_file_new_or_gone(
+    place: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    closed = moment == "before"
+
+    def open_some(root_fd: int, parts: list[str]) -> int:
+        if closed and parts == ["src"]:
+            raise PermissionError
+        return open_directory(root_fd, parts)
+
+    def run() -> None:
+        nonlocal closed
+        closed = not closed
+        (place / "a.py").unlink()
+
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.processes.tree_status.open_directory", open_some)
+    found = watch(place, run)
+    assert ([change.path for change in found.files], found.made) == (["a.py"], ())
+
+
+# --- What is too much
+
+
+def test_a_large_file_is_told_by_name(place: Path) -> None:
+    for name in ("big", "gone", "moved"):
+        (place / name).write_bytes(b"1" * 20)
+
+    def run() -> None:
+        (place / "big").write_bytes(b"2" * 20)
+        (place / "gone").unlink()
+        (place / "grown").write_bytes(b"3" * 20)
+        (place / "a.py").write_bytes(b"4" * 20)
+
+    assert watch(place, run, LIMITS._replace(file_bytes=10, hashed_bytes=19)).files == (
+        CommandChange("a.py", EDITED, is_(b"a = 1\n"), unknown(), b"a = 1\n"),
+        CommandChange("big", EDITED, unknown(), unknown()),
+        CommandChange("gone", DELETED, unknown(), NO_FILE),
+        CommandChange("grown", CREATED, NO_FILE, unknown()),
+    )
+
+
+def test_a_large_file_that_is_new_is_known_by_its_hash(place: Path) -> None:
+    data = b"1" * 20
+
+    def run() -> None:
+        (place / "new").write_bytes(data)
+        (place / "a.py").write_bytes(data)
+        (place / ".env").write_bytes(data)
+
+    assert watch(place, run, LIMITS._replace(file_bytes=10, hashed_bytes=20)).files == (
+        CommandChange(".env", CREATED, NO_FILE, unknown()),
+        CommandChange("a.py", EDITED, is_(b"a = 1\n"), is_(data), b"a = 1\n"),
+        CommandChange("new", CREATED, NO_FILE, is_(data)),
+    )
+
+
+def test_the_only_name_that_is_left_of_an_unknown_file_cannot_be_taken_back(place: Path) -> None:
+    for name in ("one", "two", "three"):
+        (place / name).write_bytes(name.encode())
+        os.utime(place / name, (1_000, 1_000))
+
+    def run() -> None:
+        (place / "one").rename(place / "moved")
+        os.link(place / "two", place / "linked")
+        (place / "three").rename(place / "a.py")
+
+    assert watch(place, run, LIMITS._replace(files=2)).files == (
+        CommandChange("a.py", EDITED, is_(b"a = 1\n"), unknown(), b"a = 1\n"),
+        CommandChange("linked", CREATED, NO_FILE, is_(b"two"), None, b"two"),
+        CommandChange("moved", CREATED, NO_FILE, unknown()),
+        CommandChange("one", DELETED, unknown(), NO_FILE),
+        CommandChange("three", DELETED, unknown(), NO_FILE),
+        CommandChange("two", EDITED, unknown(), is_(b"two")),
+    )
+
+
+# --- What is known from before
+
+
+def look_twice(place: Path, *, sure: bool) -> list[str]:
+    """What is found where a file was changed within one tick of a coarse clock: nothing speaks for it but the bytes."""
+    paths, index = JudgedPaths(str(place), allow), FileIndex()
+    before = snapshot(paths, index, LIMITS, monotonic() + 600)
+    assert not isinstance(before, Unwatched)
+    (place / "a.py").write_bytes(b"a = 2\n")
+    now = snapshot(paths, FileIndex(), LIMITS, monotonic() + 600)
+    assert not isinstance(now, Unwatched)
+    before.tree.files.update(now.tree.files)
+    before.contents.update({name: each._replace(sure=sure) for name, each in before.contents.items()})
+    found = changed(paths, index, LIMITS, before)
+    return [] if isinstance(found, Unwatched) else [change.path for change in found.files]
+
+
+def test_a_change_that_a_coarse_clock_does_not_show_is_found(place: Path) -> None:
+    assert look_twice(place, sure=False) == ["a.py"]
+
+
+def test_no_handle_stays_open(root: Path) -> None:
+    def run() -> None:
+        (root / "a.py").unlink()
+
+    assert [change.path for change in watch(root, run).files] == ["a.py"]
+
+
+# --- All of it, over random trees
+
+_NAMES = ("a", "b", "d/a", "d/b", "d/e/a", "f/a", ".env", "x.log", "d/x.log")
+_FILES = st.dictionaries(
+    st.sampled_from(_NAMES),
+    st.tuples(st.sampled_from([b"", b"1", b"2", b"larger", b"large file"]), st.booleans()),
+    max_size=6,
+)
+
+
+def put(root: Path, files: Mapping[str, tuple[bytes, bool]], *, in_place: Callable[[str], bool]) -> None:
+    """Make the tree hold exactly these files, each with its bytes and whether it is executable."""
+    for name in set(_NAMES) - files.keys():
+        (root / name).unlink(missing_ok=True)
+    for name, (data, executable) in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        if not in_place(name):
+            (root / name).unlink(missing_ok=True)
+        (root / name).write_bytes(data)
+        (root / name).chmod(0o755 if executable else 0o644)
+
+
+def state_of(name: str, file: tuple[bytes, bool] | None, largest: int) -> FileState:
+    if file is None:
+        return NO_FILE
+    is_known = len(file[0]) <= largest and name != ".env"
+    return FileState(sha(file[0]) if is_known else "?", 0o755 if file[1] else 0o644)
+
+
+@given(before=_FILES, after=_FILES, in_place=st.sets(st.sampled_from(_NAMES)))
+def test_exactly_what_differs_is_told_and_can_be_restored(
+    before: dict[str, tuple[bytes, bool]], after: dict[str, tuple[bytes, bool]], in_place: set[str]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder).resolve()
+        (root / ".gitignore").write_text("*.log\n")
+        put(root, before, in_place=lambda _: True)
+        found = watch(
+            root,
+            lambda: put(root, after, in_place=in_place.__contains__),
+            LIMITS._replace(file_bytes=5, hashed_bytes=8),
+        )
+        told = {change.path: (change.before, change.after) for change in found.files}
+        visible = {name for name in {*before, *after} if not name.endswith(".log")}
+        states = {name: (state_of(name, before.get(name), 5), state_of(name, after.get(name), 8)) for name in visible}
+        assert told.items() <= states.items()
+        # What was not looked at may be told although it is the same; all else is told exactly where it differs.
+        assert {name for name, (was, now) in states.items() if was != now} <= told.keys()
+        assert all(was != now or was.sha256 == "?" for was, now in told.values())
+        for change in found.files:
+            assert (change.before_data is None) == (change.before.sha256 in {"", "?"})
+            assert (change.after_data is None) == (change.after.sha256 in {"", "?", sha(b"larger")})
+            restore(root, change)
+        now = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        for name in visible - {change.path for change in found.files if "?" in (change.before[0], change.after[0])}:
+            assert now.get(name) == (before[name][0] if name in before else None)
+
+
+def restore(root: Path, change: CommandChange) -> None:
+    if change.before_data is not None:
+        (root / change.path).parent.mkdir(parents=True, exist_ok=True)
+        (root / change.path).write_bytes(change.before_data)
+        (root / change.path).chmod(stat.S_IMODE(change.before.mode or 0))
+    elif change.before == NO_FILE and change.after.sha256 != "?":
+        (root / change.path).unlink()
+
+
+class Recorder:
+    """Remembers what it was told; fails where it is told to. What was done already is not intended any more."""
+
+    def __init__(self, problem: str = "") -> None:
+        self.told: list[tuple[object, ...]] = []
+        self.problem = problem
+
+    def add(self, token: str, effects: Sequence[FileEffect], backups: Mapping[str, bytes], made: Sequence[str]) -> None:
+        if self.problem:
+            raise StoreError(self.problem)
+        assert (len(token), int(token, 16) >= 0) == (16, True)
+        self.told.append((list(effects), dict(backups), list(made)))
+
+    def intend(self, *_: object) -> None:
+        raise AssertionError
+
+    def settle(self, *_: object) -> None:
+        raise AssertionError
+
+
+def watched_changes(
+    root: Path, run: Callable[[], object], limits: WatchLimits = LIMITS, recorder: Recorder | None = None
+) -> CommandChanges:
+    found = watched(Workspace(str(root), no_env).recorded(recorder), run, 600.0, limits)
+    assert (isinstance(found.changes, CommandChanges), found.unrecorded) == (True, "")
+    return found.changes if isinstance(found.changes, CommandChanges) else CommandChanges()
+
+
+def test_what_was_run_gives_its_result_and_what_it_changed(place: Path) -> None:
+    def run() -> str:
+        (place / "a.py").unlink()
+        return "done"
+
+    change = CommandChange("a.py", ChangeKind.DELETED, is_(b"a = 1\n"), NO_FILE, b"a = 1\n")
+    found = watched(Workspace(str(place), no_env), run, 600.0, LIMITS)
+    assert found == WatchedRun("done", CommandChanges((change,)))
+
+
+def test_extensions_bind_tools_and_not_programs(place: Path) -> None:
+    os.link(place / "a.py", place / "linked.py")
+    workspace = Workspace(str(place), no_env, allowed_extensions=frozenset({".md"}))
+    found = watched(workspace, lambda: (place / "a.py").write_bytes(b""), 600.0, LIMITS)
+    change = CommandChange("a.py", ChangeKind.EDITED, is_(b"a = 1\n"), is_(b""), b"a = 1\n", b"")
+    assert found.changes == CommandChanges((change, change._replace(path="linked.py")))
+
+
+@pytest.mark.parametrize("entries", [3, 4])
+def test_a_workspace_that_is_or_becomes_too_large_is_not_watched(place: Path, entries: int) -> None:
+    recorder = Recorder()
+
+    def run() -> int:
+        (place / "c").write_bytes(b"")
+        (place / "d").write_bytes(b"")
+        return 7
+
+    (place / "src" / "c").write_bytes(b"")
+    workspace = Workspace(str(place), no_env).recorded(recorder)
+    found = watched(workspace, run, 600.0, LIMITS._replace(entries=entries))
+    reason = f"the workspace has more than {entries} files and directories"
+    assert (found, recorder.told) == (WatchedRun(7, Unwatched(reason)), [])
+
+
+def test_a_workspace_that_takes_too_long_is_not_watched(place: Path) -> None:
+    late = Unwatched("the workspace could not be looked through in time")
+    workspace = Workspace(str(place), no_env)
+    assert watched(workspace, lambda: 1, 600.0, LIMITS._replace(before_s=-1.0)).changes == late
+    assert watched(workspace, lambda: 1, 600.0, LIMITS._replace(after_s=-1.0)).changes == late
+    assert watched(workspace, lambda: 1, -1.0, LIMITS).changes == late
+
+
+@pytest.mark.parametrize("at", ["before", "after"])
+def test_a_workspace_that_is_gone_is_not_watched(place: Path, at: str) -> None:
+    workspace = Workspace(str(place), no_env)
+    if at == "before":
+        shutil.rmtree(place)
+    found = watched(workspace, lambda: shutil.rmtree(place, ignore_errors=True), 600.0, LIMITS)
+    assert found.changes == Unwatched("the workspace cannot be opened")
+
+
+def test_who_has_waited_in_vain_runs_unwatched(place: Path) -> None:
+    with file_index.file_index(str(place)).turn:
+        found = watched(Workspace(str(place), no_env), lambda: 7, 0.0, LIMITS)
+    assert found == WatchedRun(7, Unwatched("another command was at work in the workspace"))
+
+
+def test_one_command_at_a_time_has_its_turn(place: Path) -> None:
+    turn = file_index.file_index(str(place)).turn
+    seen: list[bool] = []
+    watched_changes(place, lambda: seen.append(turn.locked()))
+    with pytest.raises(ZeroDivisionError):
+        watched_changes(place, lambda: 1 // 0)
+    assert (seen, turn.locked()) == ([True], False)
+
+
+def test_a_second_command_reads_only_what_is_new(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_index, "COARSEST_CLOCK_NS", -(10**18))
+    read: list[str] = []
+
+    original = BeneathReader.read
+
+    def noting(self: BeneathReader, name: str, most: int) -> bytes | None:
+        read.append(name)
+        return original(self, name, most)
+
+    monkeypatch.setattr(BeneathReader, "read", noting)
+    watched_changes(place, lambda: (place / "c.py").write_bytes(b"c"))
+    first = sorted(read)
+    read.clear()
+    watched_changes(place, lambda: (place / "c.py").write_bytes(b"cc"))
+    assert (first, read) == (["a.py", "c.py", "src/b.py"], ["c.py"])
+
+
+# --- What is recorded
+
+
+def test_changes_are_recorded_with_the_bytes_before(place: Path) -> None:
+    (place / "big").write_bytes(b"1" * 20)
+    recorder = Recorder()
+
+    def run() -> None:
+        (place / "a.py").write_bytes(b"2")
+        (place / "src" / "b.py").unlink()
+        (place / "big").unlink()
+        (place / "new").mkdir()
+        (place / "new" / "c").write_bytes(b"3")
+
+    watched_changes(place, run, LIMITS._replace(file_bytes=10), recorder)
+    effects = [
+        FileEffect("a.py", is_(b"a = 1\n"), is_(b"2")),
+        FileEffect("big", FileState("?", 0o644), NO_FILE),
+        FileEffect("new/c", NO_FILE, is_(b"3")),
+        FileEffect("src/b.py", is_(b"b = 1\n"), NO_FILE),
+    ]
+    backups = {sha(data): data for data in (b"a = 1\n", b"b = 1\n", b"2", b"3")}
+    assert recorder.told == [(effects, backups, ["new"])]
+
+
+def test_where_nothing_changed_nothing_is_recorded(place: Path) -> None:
+    recorder = Recorder()
+    watched_changes(place, lambda: None, recorder=recorder)
+    record_changes(recorder, Unwatched("it is large"))
+    record_changes(None, CommandChanges((), ("a",)))
+    assert recorder.told == []
+
+
+@pytest.mark.parametrize("problem", ["", "the disk is full"])
+def test_what_a_command_changed_before_it_was_cut_off_is_recorded(place: Path, problem: str) -> None:
+    recorder = Recorder(problem)
+
+    def run() -> None:
+        (place / "a.py").write_bytes(b"2")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        watched(Workspace(str(place), no_env).recorded(recorder), run, 600.0, LIMITS)
+    effects = [FileEffect("a.py", is_(b"a = 1\n"), is_(b"2"))]
+    told: list[tuple[object, ...]] = [(effects, {sha(data): data for data in (b"a = 1\n", b"2")}, [])]
+    assert recorder.told == ([] if problem else told)
+
+
+def test_a_record_that_cannot_be_written_is_told_with_the_changes(place: Path) -> None:
+    workspace = Workspace(str(place), no_env).recorded(Recorder("the disk is full"))
+    found = watched(workspace, lambda: (place / "c").write_bytes(b""), 600.0, LIMITS)
+    change = CommandChange("c", ChangeKind.CREATED, NO_FILE, is_(b""), None, b"")
+    assert found == WatchedRun(0, CommandChanges((change,)), "the disk is full")

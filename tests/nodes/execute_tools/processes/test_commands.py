@@ -1,0 +1,417 @@
+"""Real programs in the real sandbox; skipped, with the reason, where it cannot start."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mendgraph.nodes.execute_tools.processes import bubblewrap
+from mendgraph.nodes.execute_tools.processes import commands as module
+from mendgraph.nodes.execute_tools.processes.commands import (
+    CommandResult,
+    CommandRules,
+    command_environment,
+    find_program,
+    malformed_command,
+    open_commands,
+    own_installation,
+    readable_folders,
+)
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
+from mendgraph.nodes.execute_tools.processes.processes import Ends
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.architecture.house import ROOT
+from tests.nodes.execute_tools.processes.command_place import (
+    PROGRAMS,
+    Place,
+    alive,
+    command_place,
+    opened,
+    secret,
+    unique,
+)
+
+NOT_STARTED = (
+    "unavailable: '/no/such/program' could not be started in the sandbox (execvp /no/such/program: No such file or"
+    " directory)."
+)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with command_place(tmp_path) as made:
+        yield made
+
+
+def test_both_outputs_and_the_exit_code(place: Place) -> None:
+    result = place.result("sh", "-c", "echo out; echo err >&2; exit 3")
+    assert (result.exit_code, result.signal, result.timed_out, result.made_denied) == (3, 0, False, ())
+    assert (result.stdout, result.stderr) == (Ends(b"out\n", b"", 4), Ends(b"err\n", b"", 4))
+    assert 0 < result.seconds < result.limit_s == 30.0
+
+
+def test_a_signal_is_told(place: Place) -> None:
+    result = place.result("sh", "-c", "kill -SEGV $$")
+    assert (result.exit_code, result.signal) == (139, 11)
+    assert place.result("sh", "-c", "exit 255").signal == 0
+
+
+def test_there_is_no_input(place: Place) -> None:
+    assert place.result("head", "-c", "1").stdout == Ends()
+
+
+def test_arguments_are_no_shell_line(place: Place) -> None:
+    words = ["a b", "$HOME", ";true", "*", "é\n", "--", ""]
+    result = place.result("python3", "-c", "import json,sys; print(json.dumps(sys.argv[1:]))", *words)
+    assert json.loads(result.stdout.head) == words
+
+
+def test_it_runs_in_the_folder_named(place: Place) -> None:
+    assert place.says("pwd") == f"{place.root}\n"
+    assert place.result("sh", "-c", "pwd", cwd="src").stdout.head.decode() == f"{place.root}/src\n"
+    assert place.result("sh", "-c", "pwd", cwd=f"{place.root}/src").stdout.head.decode() == f"{place.root}/src\n"
+
+
+def test_an_output_of_100_megabytes_keeps_its_ends_and_little_memory(place: Place) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = place.result("sh", "-c", "echo first; head -c 100000000 /dev/zero; echo last")
+    assert result.exit_code == 0
+    assert result.stdout == Ends(b"first\n" + bytes(7_994), bytes(7_995) + b"last\n", 100_000_011)
+    assert result.stdout.left_out == 99_984_011
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 30_000  # kilobytes
+
+
+def test_a_program_of_the_workspace_runs_where_exactly_its_path_is_allowed(place: Place) -> None:
+    (place.root / "tools").mkdir()
+    (place.root / "tools/own").write_text("#!/bin/sh\necho mine $1\n")
+    (place.root / "tools/own").chmod(0o700)
+    assert place.result("tools/own", "x", cwd="src").stdout.head == b"mine x\n"
+
+
+def test_a_program_of_the_workspace_does_not_stand_in_for_one_of_the_system(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.root / "git").write_text("#!/bin/sh\necho false\n")
+    (place.root / "git").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{place.root}:.::{os.environ['PATH']}")
+    result = opened(place.root).run(["git", "--version"])
+    assert isinstance(result, CommandResult)
+    assert result.stdout.head.startswith(b"git version")
+
+
+@pytest.mark.parametrize(
+    ("cwd", "error"),
+    [
+        ("..", "permission_denied: '..' is outside the workspace. Use a relative path under '.'."),
+        ("/etc", "permission_denied: '/etc' is outside the workspace. Use a relative path under '.'."),
+        ("out", "permission_denied: 'out' is outside the workspace. Use a relative path under '.'."),
+        (".git", "permission_denied: No command may run in '.git'."),
+        ("to-keys", "permission_denied: No command may run in 'src/keys'."),
+        ("src/a.py", "invalid_argument: 'src/a.py' is a file: a command runs in a directory."),
+        ("sr", "not_found: No such directory: 'sr'. Did you mean 'src'?"),
+        ("", "invalid_argument: The path is empty: name a file or directory of the workspace."),
+    ],
+)
+def test_where_no_command_runs(place: Place, cwd: str, error: str) -> None:
+    (place.root / "out").symlink_to("/etc")
+    (place.root / "to-keys").symlink_to("src/keys")
+    assert place.error("true", cwd=cwd) == error
+
+
+def test_a_timeout_comes_back_at_once_and_leaves_nothing(place: Place) -> None:
+    seconds = []
+    for _ in range(3):  # a machine that is busy with other things may take longer once
+        mark, started = unique(), time.monotonic()
+        result = place.result("sleep", mark, timeout_s=0.2)
+        seconds.append(time.monotonic() - started)
+        assert not alive(mark)
+        assert (result.timed_out, result.exit_code, result.signal, result.limit_s) == (True, 143, 15, 0.2)
+    assert 0.2 <= min(seconds) < 0.5
+
+
+def test_a_program_may_use_its_grace_to_say_why_it_ends(place: Place) -> None:
+    result = place.result("sh", "-c", "trap 'echo bye; exit 5' TERM; while :; do sleep 0.01; done", timeout_s=0.3)
+    assert (result.timed_out, result.exit_code, result.stdout.head) == (True, 5, b"bye\n")
+
+
+def test_a_program_that_will_not_end_is_killed(place: Place) -> None:
+    mark = unique()
+    started = time.monotonic()
+    result = place.result("sh", "-c", f"trap '' TERM; echo up; while :; do sleep {mark}; done", timeout_s=0.3)
+    assert (result.timed_out, result.exit_code, result.signal, result.stdout.head) == (True, 137, 9, b"up\n")
+    assert not alive(mark)
+    assert time.monotonic() - started < 10
+
+
+ORPHANS = {
+    "setsid": "setsid sleep {mark} & sleep 0.1",
+    "double fork": "(setsid sh -c 'sleep {mark} & exit 0' &); sleep 0.1",
+    "own group, deaf": "setsid sh -c 'trap \"\" TERM HUP INT; sleep {mark}' > /dev/null 2>&1 < /dev/null & sleep 0.1",
+}
+
+
+@pytest.mark.parametrize("script", ORPHANS.values(), ids=ORPHANS)
+@pytest.mark.parametrize("ending", ["exit 0", "sleep 60"])
+def test_what_a_program_leaves_behind_dies_with_it(place: Place, script: str, ending: str) -> None:
+    mark = unique()
+    place.says(f"{script.format(mark=mark)}; ps -eo args > seen || cat /proc/[0-9]*/cmdline > seen; true")
+    assert mark in (place.root / "seen").read_text()  # it was alive
+    result = place.result("sh", "-c", f"{script.format(mark=mark)}; {ending}", timeout_s=0.5)
+    assert result.timed_out == (ending == "sleep 60")
+    assert not alive(mark)
+
+
+def test_a_call_that_was_given_up_starts_nothing_and_its_program_is_killed(place: Place) -> None:
+    scope, mark = CancellationScope(), unique()
+    in_scope = place.commands.in_scope(scope)
+    threading.Timer(0.3, scope.revoke).start()
+    with pytest.raises(ScopeOverError):
+        in_scope.run(["sh", "-c", f"echo > started; sleep {mark}"])
+    assert not alive(mark)
+    assert (place.root / "started").exists()
+    with pytest.raises(ScopeOverError):
+        in_scope.run(["sh", "-c", "echo > again"])
+    assert not (place.root / "again").exists()
+    assert place.result("true").exit_code == 0  # another call may
+
+
+def test_one_command_runs_at_a_time(place: Place) -> None:
+    first = threading.Thread(target=place.commands.run, args=(["sh", "-c", "echo > up; sleep 60"], ".", 1.0))
+    first.start()
+    while not (place.root / "up").exists():
+        time.sleep(0.01)
+    found = place.commands.run(["true"], ".", 0.1)
+    message = "Another command of this workspace did not end within 0.1 s: run one at a time."
+    assert found == ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+    assert place.result("true", timeout_s=20).exit_code == 0
+    first.join()
+
+
+def test_the_rules_bound_the_time_that_a_call_asks_for(tmp_path: Path) -> None:
+    result = opened(tmp_path, soft_timeout_s=0.2).run(["sleep", "60"], ".", 50)
+    assert isinstance(result, CommandResult)
+    assert (result.timed_out, result.limit_s) == (True, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("argv", "error"),
+    [
+        (["ls"], f"permission_denied: 'ls' may not be run: allowed are {', '.join(PROGRAMS)}."),
+        (["sh", "a\0b"], "invalid_argument: An argument of the command contains a NUL character."),
+        (["/no/such/program"], NOT_STARTED),
+    ],
+)
+def test_what_cannot_be_run_is_a_typed_error(place: Place, argv: list[str], error: str) -> None:
+    assert place.error(*argv) == error
+
+
+def test_denied_names_that_a_program_made_are_told(place: Place) -> None:
+    result = place.result("sh", "-c", "echo x > new; mkdir -p a/keys b/.git; touch b/.env; rm -f .env", cwd="src")
+    assert result.made_denied == ("src/a/keys", "src/b/.env", "src/b/.git")
+    assert place.result("true").made_denied == ()
+
+
+def test_a_denied_name_that_means_something_else_is_told(place: Place) -> None:
+    (place.root / "sub/.git").mkdir(parents=True)
+    result = place.result("sh", "-c", "mv sub .x; mkdir -p sub/.git/hooks; echo x > sub/.git/hooks/pre-commit")
+    assert result.made_denied == (".x/.git", "sub/.git")
+
+
+def test_what_a_program_made_is_told_after_a_timeout_as_well(place: Place) -> None:
+    result = place.result("sh", "-c", "mkdir -p b/.git/hooks; sleep 60", timeout_s=0.5)
+    assert (result.timed_out, result.made_denied) == (True, ("b/.git",))
+
+
+def test_it_is_told_when_there_was_no_time_to_look(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LOOK_AGAIN_S", -60)
+    assert place.result("true").made_denied is None
+
+
+def test_a_machine_without_bubblewrap_refuses_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: None)
+    found = open_commands(str(tmp_path), CommandRules(("true",)), secret)
+    reason = bubblewrap.NOT_INSTALLED if sys.platform == "linux" else bubblewrap.sandbox_problem()
+    message = f"Commands cannot be run on this machine, as their sandbox does not start: {reason}."
+    assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+def test_a_sandbox_that_is_lost_on_the_way_is_never_gone_without(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: None)
+    message = "Commands cannot be run on this machine, as their sandbox does not start"
+    assert place.error("sh", "-c", "echo x > made") == f"unavailable: {message}: {bubblewrap.NOT_INSTALLED}."
+    assert not (place.root / "made").exists()
+
+
+def test_a_workspace_whose_git_is_a_link_is_refused(place: Place) -> None:
+    (place.root / ".git").rename(place.root / "git")
+    (place.root / ".git").symlink_to("git")
+    message = "'.git' is a symbolic link, which cannot be made read-only, so no command is run in this workspace."
+    assert place.error("true") == f"unavailable: {message}"
+
+
+def test_a_program_dies_with_an_agent_that_is_killed(place: Place) -> None:
+    mark = unique()
+    program = (
+        "from mendgraph.nodes.execute_tools.processes.commands import CommandRules, open_commands\n"
+        f"made = open_commands({str(place.root)!r}, CommandRules(('sh',)), lambda name: False)\n"
+        f"made.run(['sh', '-c', 'echo > up; setsid sleep {mark}'])"
+    )
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, env=environment) as agent:
+        while not ((place.root / "up").exists() and alive(f"sleep {mark}")):
+            assert agent.poll() is None
+            time.sleep(0.01)
+        agent.kill()
+    deadline = time.monotonic() + 10
+    while alive(f"sleep {mark}") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not alive(f"sleep {mark}")
+
+
+def test_a_sandbox_that_is_killed_from_outside_is_a_signal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place.root / "bwrap").write_text("#!/bin/sh\nkill -KILL $$\n")
+    (place.root / "bwrap").chmod(0o700)
+    monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: str(place.root / "bwrap"))
+    monkeypatch.setattr(bubblewrap, "sandbox_problem", lambda: None)
+    result = place.result("true")
+    assert (result.exit_code, result.signal, result.timed_out) == (137, 9, False)
+
+
+def test_a_program_that_may_only_look_changes_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "src").mkdir(parents=True)
+    (root / ".env").write_text("KEY=1\n")
+    looking = opened(root).read_only({"/run/given/a.txt": b"given\n"}, {"MODE": "check"})
+    script = """exec 2>&1
+    cat /run/given/a.txt .env; echo $MODE
+    echo x > new; echo x > src/new; mkdir .git; rm -r src; echo x > /run/given/a.txt; ls -A"""
+    result = looking.run(["sh", "-c", script])
+    assert isinstance(result, CommandResult)
+    said = result.stdout.head.decode().splitlines()
+    assert said[0] == "given"
+    assert "KEY=1" not in said
+    assert said[-3:] == [*said[-3:-2], ".env", "src"]
+    assert "check" in said
+    assert sorted(path.name for path in root.rglob("*")) == [".env", "src"]
+    assert result.made_denied == ()
+
+
+RULES = CommandRules(("sh", "tools/own", "/opt/x", "no-such-program"))
+EMPTY = "The command is empty: name a program, and its arguments one by one."
+TOO_LONG = (
+    "The command is too long: 1000 arguments and 100000 bytes are allowed. Write a long input to a file, and name that."
+)
+
+
+def test_by_default_no_program_is_allowed() -> None:
+    assert CommandRules() == CommandRules((), 30.0, 0.2, 16_000, ())
+    message = "'sh' may not be run: no program is allowed."
+    found = find_program("sh", CommandRules(), "/w", "/usr/bin:/bin")
+    assert found == ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ls", "/usr/bin/sh", "./sh", "../sh", "SH", "sh ", "tools/../tools/own", "./tools/own", "own", "opt/x", "X", ""],
+)
+def test_a_program_that_is_not_allowed_is_refused(name: str) -> None:
+    message = f"{name!r} may not be run: allowed are sh, tools/own, /opt/x, no-such-program."
+    refused = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=RULES.programs)
+    assert find_program(name, RULES, "/w", "/usr/bin:/bin") == refused
+
+
+def test_where_allowed_programs_are() -> None:
+    assert find_program("tools/own", RULES, "/w", "") == "/w/tools/own"
+    assert find_program("/opt/x", RULES, "/w", "") == "/opt/x"
+    assert find_program("x", RULES, "/w", "/usr/bin") == "/opt/x"
+    assert find_program("sh", RULES, "/w", "/no/such/folder:/bin:/usr/bin") == "/bin/sh"
+
+
+def test_a_program_that_is_not_installed() -> None:
+    message = (
+        "The program 'no-such-program' is not installed where commands can see it. Whoever starts the run can allow it"
+        " by its absolute path in `allowed_programs` (`--allow-program`), or show its folder in `readable_folders`."
+    )
+    found = find_program("no-such-program", RULES, "/w", "/usr/bin:/bin")
+    assert found == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], EMPTY),
+        ([""], EMPTY),
+        (["sh", "a\0b"], "An argument of the command contains a NUL character."),
+        (["sh", "\ud800"], "An argument of the command is not valid Unicode text."),
+        (["sh", "x" * 99_997], TOO_LONG),
+        (["sh", *("" for _ in range(1_000))], TOO_LONG),
+    ],
+)
+def test_what_is_no_command_line(argv: list[str], message: str) -> None:
+    assert malformed_command(argv) == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+@pytest.mark.parametrize("name", ["/", "relative", "/no/such/folder", "/usr/..", "/proc", "/proc/self", "/dev"])
+def test_folders_that_cannot_be_shown(name: str) -> None:
+    message = (
+        f"{name!r} cannot be shown to commands: name an existing folder by its absolute path, and none of"
+        " / /dev /proc /run /sys."
+    )
+    found = readable_folders(CommandRules(readable=("/usr", name)))
+    assert found == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def test_a_file_can_be_shown_and_a_socket_or_a_pipe_cannot(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    shown = readable_folders(CommandRules(readable=(str(tmp_path / "file"),)))
+    assert isinstance(shown, tuple)
+    assert shown[-1] == str(tmp_path.resolve() / "file")
+    refused = readable_folders(CommandRules(readable=(str(tmp_path / "pipe"),)))
+    assert isinstance(refused, ToolError)
+    assert refused.code is ToolErrorCode.INVALID_ARGUMENT
+
+
+def test_our_python_is_shown_unless_it_is_the_systems_or_holds_a_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path.resolve()
+    (root / "python").mkdir()
+    (root / "link").symlink_to("python")
+    monkeypatch.setenv("HOME", str(root / "home"))
+    for prefix, shown in ((root / "link", (str(root / "python"),)), (root, ()), (root / "home", ()), ("/usr", ())):
+        monkeypatch.setattr(sys, "base_prefix", str(prefix))
+        assert own_installation() == readable_folders(CommandRules()) == shown
+    assert readable_folders(CommandRules(readable=("~/../link", str(root / "python")))) == (str(root / "python"),)
+
+
+def test_the_path_has_nothing_of_the_workspace_of_our_virtualenv_or_of_what_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path.resolve()
+    for name in ("work/bin", "own/bin", "shown/tools", "shown/bin", "hidden/bin"):
+        (root / name).mkdir(parents=True)
+    monkeypatch.setattr(sys, "prefix", str(root / "own"))
+    asked = ["work/bin", "own/bin", "hidden/bin", "shown/tools", "shownalso"]
+    monkeypatch.setenv("PATH", ":".join((*(f"{root}/{name}" for name in asked), ".", "", "bin", "/usr/sbin")))
+    path = command_environment(f"{root}/work", (f"{root}/shown", f"{root}/own", f"{root}/work"))["PATH"].split(":")
+    assert path[:3] == [f"{root}/shown/tools", "/usr/sbin", f"{root}/shown/bin"]
+    system = {os.path.realpath(f"{place}/{kind}") for place in ("/usr/local", "/usr", "") for kind in ("bin", "sbin")}
+    assert sorted(path[1:2] + path[3:]) == sorted(system)
+
+
+def test_four_variables_are_all_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "canary")
+    monkeypatch.setenv("LANG", "de_DE.UTF-8")
+    found = command_environment("/w", ())
+    found.pop("PATH")
+    assert found == {"LANG": "de_DE.UTF-8", "HOME": "/run/home", "TMPDIR": "/tmp"}
+    monkeypatch.delenv("LANG")
+    assert command_environment("/w", ())["LANG"] == "C.UTF-8"

@@ -1,0 +1,366 @@
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from mendgraph.nodes.execute_tools.files.failures import is_disk_full
+from mendgraph.nodes.execute_tools.processes.git import (
+    ATTEMPTS,
+    Repository,
+    Uncommitted,
+    add_worktree,
+    bare_repository,
+    find_commit,
+    find_repository,
+    find_tree,
+    find_uncommitted,
+    git_environment,
+    git_failure,
+    pipe_git,
+    records_path,
+    remove_worktree_records,
+    run_git,
+    users_safe_directories,
+    worktree_name,
+)
+from mendgraph.nodes.execute_tools.files.handles import closing, open_root
+from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.nodes.execute_tools.processes.git_places import FILES, committed, found, git, head, repository, tree, write
+
+
+def test_nothing_of_the_user_reaches_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".gitconfig").write_text("[alias]\n\tx = !echo configured\n")
+    for name, value in (("HOME", str(tmp_path)), ("GIT_DIR", "/nowhere"), ("GIT_ALIAS", "x"), ("OPENAI_API_KEY", "k")):
+        monkeypatch.setenv(name, value)
+    found = run_git(["x"], cwd=str(tmp_path))
+    assert isinstance(found, ProcessResult)
+    assert (found.exit_code, found.stdout) == (1, b"")
+    environment = git_environment()
+    assert {"HOME", "GIT_DIR", "GIT_ALIAS", "OPENAI_API_KEY"} & environment.keys() == set()
+    assert environment["GIT_TERMINAL_PROMPT"] == "0"
+
+
+def test_a_machine_without_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with tempfile.TemporaryFile() as said:
+        found = [run_git(["version"], cwd="/"), pipe_git(["version"], b"", cwd="/", stdout=said)]
+    message = "The program 'git' is needed for copies of workspaces and for patches: install your system's package git."
+    assert found == [ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)] * 2
+    assert users_safe_directories() == ()
+
+
+def test_bytes_and_files_are_piped_through(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"a\n")
+    said = []
+    with (tmp_path / "in").open("rb") as file:
+        for given in (b"a\n", file):
+            with tempfile.TemporaryFile() as out:
+                done = pipe_git(["hash-object", "--stdin"], given, cwd="/", stdout=out)
+                assert done == ProcessResult(0, b"", b"")
+                out.seek(0)
+                said.append(out.read())
+    assert said == [b"78981922613b2afb6025042ff6bd878ac1994e85\n"] * 2
+
+
+def test_a_git_that_never_ends_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.processes.git.GIT_TIMEOUT_S", 0.1)
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as silent, tempfile.TemporaryFile() as out:
+        found = pipe_git(["hash-object", "--stdin"], silent, cwd="/", stdout=out)
+    os.close(writer)
+    assert found == ToolError(code=ToolErrorCode.TIMEOUT, message="git was stopped after 0.1 s.")
+
+
+@pytest.mark.parametrize(
+    ("stderr", "said"),
+    [
+        (b"hint: x\nfatal: bad \x1b[31mthing.\nusage", "Git could not copy '/r': bad \\x1b[31mthing."),
+        (b"error: one\n", "Git could not copy '/r': one."),
+        (b"something\nlast", "Git could not copy '/r': last."),
+        (b"", "Git could not copy '/r': exit code 3."),
+    ],
+)
+def test_a_failure_is_one_line(stderr: bytes, said: str) -> None:
+    error = git_failure(ProcessResult(3, b"", stderr), "copy", "/r")
+    assert error == ToolError(code=ToolErrorCode.IO_ERROR, message=said)
+
+
+@pytest.mark.parametrize(
+    ("stderr", "said"),
+    [
+        (b"fatal: sha1 file 'x' write error. Out of diskspace\n", "the disk is full"),
+        (b"error: unable to write file x: No space left on device\nfatal: failed\n", "the disk is full"),
+        (b"fatal: write error: Disk quota exceeded\n", "the disk quota is used up"),
+    ],
+)
+def test_a_full_disk_is_told_as_everywhere_else(stderr: bytes, said: str) -> None:
+    error = git_failure(ProcessResult(128, b"", stderr), "copy", "/r")
+    assert error == ToolError(code=ToolErrorCode.IO_ERROR, message=f"Cannot copy '/r': {said}.")
+    assert is_disk_full(error)
+
+
+def test_a_repository_of_somebody_else_names_the_remedy() -> None:
+    result = ProcessResult(128, b"", b"fatal: detected dubious ownership in repository at '/r'\n")
+    error = git_failure(result, "copy", "/r")
+    assert error.code is ToolErrorCode.PERMISSION_DENIED
+    assert "git config --global --add safe.directory '/r'" in error.message
+
+
+def test_what_the_user_trusts_is_read_from_the_users_own_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".gitconfig").write_text("[safe]\n\tdirectory = /one\n\tdirectory = *\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert users_safe_directories() == ("/one", "*")
+    (tmp_path / ".gitconfig").unlink()
+    assert users_safe_directories() == ()
+
+
+def error(found: object) -> str:
+    assert isinstance(found, ToolError), found
+    return f"{found.code.value}: {found.message}"
+
+
+def test_a_repository_is_found_from_its_top_a_folder_in_it_a_worktree_and_a_bare_one(tmp_path: Path) -> None:
+    main = repository(tmp_path / "main")
+    git(main, "worktree", "add", "--quiet", "--detach", str(tmp_path / "tree"))
+    git(main, "clone", "--quiet", "--bare", ".", str(tmp_path / "bare.git"))
+    common = str(main / ".git")
+    for path, shared, prefix, is_bare in (
+        (main, common, "", False),
+        (main / "src", common, "src", False),
+        (tmp_path / "tree/src", common, "src", False),
+        (tmp_path / "bare.git", str(tmp_path / "bare.git"), "", True),
+    ):
+        assert found(path) == Repository(str(path), shared, prefix, "sha1", is_bare)
+    assert find_repository(str(tmp_path)) is None
+
+
+def test_programs_that_a_repository_names_are_turned_off(tmp_path: Path) -> None:
+    main = repository(tmp_path / "main")
+    for setting in ("clean", "smudge", "process"):
+        git(main, "config", f"filter.a.b.{setting}", "touch /tmp/x")
+    off = (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false"))
+    assert found(main).settings == tuple((f"filter.a.b.{name}", value) for name, value in off)
+
+
+def test_a_revision_is_a_commit(tmp_path: Path) -> None:
+    main = repository(tmp_path / "main")
+    first = head(main)
+    git(main, "tag", "-a", "v1", "-m", "v1")
+    git(main, "branch", "side")
+    write(main, {"a.txt": "more"})
+    committed(main)
+    here = found(main)
+    assert [find_commit(here, each) for each in ("", "HEAD", "main")] == [head(main)] * 3
+    assert [find_commit(here, each) for each in ("HEAD~1", "v1", "side", first[:8])] == [first] * 4
+
+
+@pytest.mark.parametrize("revision", ["--upload-pack=x", "-h", " HEAD", "HEAD\n", "a\0b", "x" * 2_000])
+def test_what_is_no_revision_is_refused(tmp_path: Path, revision: str) -> None:
+    said = error(find_commit(found(repository(tmp_path / "main")), revision))
+    assert said.startswith("invalid_argument: ")
+    assert said.endswith(" is no git revision: name a branch, a tag or a commit.")
+
+
+@pytest.mark.parametrize("revision", ["no", "HEAD~9", "HEAD:a.txt", "HEAD..main", "0" * 40])
+def test_a_commit_that_is_not_there(tmp_path: Path, revision: str) -> None:
+    said = error(find_commit(found(repository(tmp_path / "main")), revision))
+    assert said.startswith(f"not_found: There is no commit '{revision}' in the repository '{tmp_path}/main': ")
+
+
+def test_a_repository_without_commits(tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet")
+    assert error(find_commit(found(tmp_path))) == (
+        f"not_found: The repository '{tmp_path}' has no commit yet: commit what is there first."
+    )
+    repository(tmp_path / "other")
+    git(tmp_path, "fetch", "--quiet", str(tmp_path / "other"), "main:side")
+    assert "There is no commit 'HEAD'" in error(find_commit(found(tmp_path)))
+
+
+def test_the_tree_of_a_folder(tmp_path: Path) -> None:
+    main = repository(tmp_path / "main", {"src/a": "a", "b": "b"})
+    tree = git(main, "rev-parse", "HEAD:src").strip()
+    assert find_tree(found(main / "src"), head(main)) == tree
+    (main / "new").mkdir()
+    assert find_tree(found(main / "new"), head(main)) is None
+    git(main, "rm", "--quiet", "-r", "src")
+    committed(write(main, {"src": "a file now"}))
+    (main / "src").unlink()
+    (main / "src").mkdir()
+    assert find_tree(found(main / "src"), head(main)) is None
+
+
+def test_what_is_not_committed(tmp_path: Path) -> None:
+    main = repository(tmp_path / "main", {"a": "a\n" * 20, "b": "b", "c": "c", "src/d": "d", "src/e f": "e"})
+    before = (main / ".git/index").read_bytes()
+    os.utime(main / "a")
+    assert find_uncommitted(found(main)) == Uncommitted((), untracked=False)
+    assert (main / ".git/index").read_bytes() == before
+    git(main, "mv", "a", "new name")
+    write(main, {"b": "changed", "src/e f": "changed", "untracked": "x"})
+    (main / "c").unlink()
+    assert find_uncommitted(found(main)) == Uncommitted(("b", "c", "new name", "src/e f"), untracked=True)
+    assert find_uncommitted(found(main / "src")) == Uncommitted(("src/e f",), untracked=False)
+    git(main, "clone", "--quiet", "--bare", ".", str(tmp_path / "bare.git"))
+    assert find_uncommitted(found(tmp_path / "bare.git")) == Uncommitted((), untracked=False)
+
+
+def test_a_merge_that_is_not_settled_is_not_committed(tmp_path: Path) -> None:
+    main = repository(tmp_path / "main")
+    git(main, "checkout", "--quiet", "-b", "side")
+    committed(write(main, {"a.txt": "side"}))
+    git(main, "checkout", "--quiet", "main")
+    committed(write(main, {"a.txt": "main"}))
+    with pytest.raises(Exception, match="merge"):
+        git(main, "merge", "side")
+    assert find_uncommitted(found(main)) == Uncommitted(("a.txt",), untracked=False)
+
+
+def test_a_repository_of_another_user_is_trusted_if_the_user_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder to another user: run the tests as root to try this")
+    main = repository(tmp_path / "main")
+    for path in (main, main / ".git"):
+        shutil.chown(path, 65534)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert error(find_repository(str(main))).startswith("permission_denied: Git does not trust the repository ")
+    (tmp_path / ".gitconfig").write_text(f'[safe]\n\tdirectory = /other\n\tdirectory = "{main}"\n')
+    here = found(main)
+    assert here.settings == (("safe.directory", "/other"), ("safe.directory", str(main)))
+    assert find_commit(here) == here.line("rev-parse", "HEAD")
+
+
+def added(main: Path, folder: Path, commit: str = "") -> str | ToolError:
+    folder.mkdir(exist_ok=True)
+    with closing(open_root(str(folder))) as handle:
+        return add_worktree(found(main), commit or head(main), handle, str(folder), "workspace")
+
+
+def test_a_worktree_has_a_name_of_its_own_and_is_not_locked(tmp_path: Path) -> None:
+    main, folder = repository(tmp_path / "main"), tmp_path / "one"
+    records = added(main, folder)
+    assert (
+        records
+        == records_path(str(main / ".git"), str(folder))
+        == str(main / ".git/worktrees" / worktree_name(str(folder)))
+    )
+    assert tree(folder / "workspace") == {name: (False, text.encode()) for name, text in FILES.items()}
+    assert git(main, "worktree", "list", "--porcelain").split("\n\n")[1].splitlines() == [
+        f"worktree {folder}/workspace",
+        f"HEAD {head(main)}",
+        "detached",
+    ]
+    assert git(folder / "workspace", "status", "--short") == ""
+    git(main, "worktree", "prune")
+    assert os.path.isdir(str(records))
+
+
+def test_what_a_killed_process_left_is_made_anew(tmp_path: Path) -> None:
+    main, folder = repository(tmp_path / "main"), tmp_path / "one"
+    git(main, "worktree", "add", "--lock", "--detach", str(folder / worktree_name(str(folder))))
+    git(main, "worktree", "add", "--detach", str(tmp_path / "another"))
+    subprocess.run(["rm", "-r", str(folder)], check=True)
+    assert isinstance(added(main, folder), str)
+    assert sorted(os.listdir(main / ".git/worktrees")) == ["another", worktree_name(str(folder))]
+
+
+def test_only_the_records_of_this_folder_are_taken_away(tmp_path: Path) -> None:
+    main = repository(tmp_path / "main")
+    one, two = added(main, tmp_path / "one"), added(main, tmp_path / "two")
+    assert isinstance(one, str)
+    assert isinstance(two, str)
+    remove_worktree_records(two, str(tmp_path / "one"))
+    remove_worktree_records(str(main / ".git/hooks"), str(tmp_path / "one"))
+    remove_worktree_records(str(tmp_path / "gone/.git/worktrees/x"), str(tmp_path / "one"))
+    assert os.path.isdir(two)
+    remove_worktree_records(one, str(tmp_path / "one"))
+    remove_worktree_records(one, str(tmp_path / "one"))
+    assert os.listdir(main / ".git/worktrees") == [os.path.basename(two)]
+    (main / ".git/worktrees" / os.path.basename(two) / "gitdir").unlink()
+    remove_worktree_records(two, str(tmp_path / "two"))
+    assert not (main / ".git/worktrees").exists()
+    write(main, {".git/worktrees/file": "x"})
+    remove_worktree_records(str(main / ".git/worktrees/file"), str(tmp_path / "two"))
+    assert (main / ".git/worktrees/file").exists()
+
+
+@pytest.mark.parametrize("failures", [2, ATTEMPTS])
+def test_a_worktree_is_begun_several_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
+    main, real, tries = repository(tmp_path / "main"), Repository.run, []
+
+    def run(self: Repository, *arguments: str, cwd: str | None = None) -> ProcessResult | ToolError:
+        if arguments[:2] == ("worktree", "add"):
+            tries.append(1)
+            if len(tries) <= failures:
+                return ProcessResult(128, b"", b"fatal: could not create directory")
+        return real(self, *arguments, cwd=cwd)
+
+    monkeypatch.setattr(Repository, "run", run)
+    made = added(main, tmp_path / "one")
+    if failures < ATTEMPTS:
+        assert isinstance(made, str)
+        return
+    message = f"Git could not make a worktree of '{main}': could not create directory."
+    assert made == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+
+
+def test_files_that_are_only_on_a_server_are_not_fetched(tmp_path: Path) -> None:
+    main = repository(tmp_path / "main")
+    git(main, "config", "uploadpack.allowFilter", "true")
+    git(tmp_path, "clone", "--quiet", "--no-checkout", "--filter=blob:none", f"file://{main}", "partial")
+    failed = added(tmp_path / "partial", tmp_path / "one")
+    assert isinstance(failed, ToolError)
+    assert failed.code is ToolErrorCode.IO_ERROR
+    assert "Nothing is fetched for a copy" in failed.message
+
+
+def test_a_commit_that_cannot_be_checked_out_is_told(tmp_path: Path) -> None:
+    main = repository(tmp_path / "main")
+    blob = git(main, "rev-parse", "HEAD:a.txt").strip()
+    (main / ".git/objects" / blob[:2] / blob[2:]).unlink()
+    failed = added(main, tmp_path / "one")
+    assert isinstance(failed, ToolError)
+    assert failed.message.startswith(f"Git could not check out '{main}': ")
+
+
+def packed(main: Path, file: IO[bytes]) -> IO[bytes]:
+    """One commit without its past."""
+    wanted = f"--shallow {head(main)}\n{head(main)}\n"
+    argv = ["git", "-C", str(main), "pack-objects", "--revs", "--stdout", "--quiet"]
+    subprocess.run(argv, input=wanted.encode(), stdout=file, check=True)
+    file.seek(0)
+    return file
+
+
+def test_a_repository_of_one_commit(tmp_path: Path) -> None:
+    main = repository(tmp_path / "main")
+    git(main, "commit", "--quiet", "--allow-empty", "--message", "second")
+    bare = tmp_path / "bare.git"
+    with (tmp_path / "pack").open("w+b") as file:
+        assert bare_repository(str(bare), "sha1", head(main), packed(main, file)) is None
+    assert git(bare, "log", "--format=%s", head(main)) == "second\n"
+    git(bare, "fsck", "--strict")
+
+
+def test_a_repository_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bad").write_bytes(b"no pack")
+    (tmp_path / "file").touch()
+    with (tmp_path / "bad").open("rb") as file:
+        for path, doing in (("bare.git", "store the packed commit in"), ("file", "make a repository at")):
+            failed = bare_repository(str(tmp_path / path), "sha1", "0" * 40, file)
+            assert isinstance(failed, ToolError)
+            assert failed.message.startswith(f"Git could not {doing} '{tmp_path}/{path}': ")
+        gone = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no git")
+        monkeypatch.setattr("mendgraph.nodes.execute_tools.processes.git.pipe_git", lambda *_, **__: gone)
+        assert bare_repository(str(tmp_path / "again.git"), "sha1", "0" * 40, file) == gone
+        monkeypatch.setattr("mendgraph.nodes.execute_tools.processes.git.run_git", lambda *_, **__: gone)
+        assert bare_repository(str(tmp_path / "third.git"), "sha1", "0" * 40, file) == gone

@@ -1,0 +1,244 @@
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mendgraph.nodes.execute_tools.processes.processes import (
+    Ends,
+    EndsOfOutput,
+    ProcessResult,
+    clean_environment,
+    handle_path,
+    kill_group,
+    outputs,
+    read_until,
+    ripgrep_path,
+    run_process,
+    search_handles,
+    start_process,
+)
+from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.nodes.execute_tools.files.layout import allow
+
+
+def python(program: str, cwd: Path, timeout_s: float = 10, most: int = 10_000) -> ProcessResult | ToolError:
+    return run_process([sys.executable, "-c", program], cwd=str(cwd), timeout_s=timeout_s, max_output_bytes=most)
+
+
+def gone(pid: int) -> bool:
+    for _ in range(100):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        state = subprocess.run(
+            ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+        ).stdout
+        if state.strip().startswith("Z"):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_both_outputs_and_the_exit_code_come_back(tmp_path: Path) -> None:
+    program = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
+    assert python(program, tmp_path) == ProcessResult(3, b"out\n", b"err\n")
+
+
+def test_it_runs_in_the_directory_named_with_no_input_and_in_its_own_session(tmp_path: Path) -> None:
+    program = "import os,sys; print(os.getcwd(), repr(sys.stdin.read()), os.getsid(0) == os.getpid())"
+    assert python(program, tmp_path) == ProcessResult(0, f"{tmp_path.resolve()} '' True\n".encode(), b"")
+
+
+def test_the_environment_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTHONPATH", "VIRTUAL_ENV", "OPENAI_API_KEY", "RIPGREP_CONFIG_PATH", "LANG"):
+        monkeypatch.setenv(name, "x")
+    assert set(clean_environment()) <= {"PATH", "LANG", "HOME"}
+    assert clean_environment()["LANG"] == "x"
+    found = python("import os; print(sorted(set(os.environ) - {'LC_CTYPE'}))", tmp_path)
+    assert found == ProcessResult(0, f"{sorted(clean_environment())}\n".encode(), b"")
+
+
+def test_an_environment_that_is_given_is_the_whole_of_it(tmp_path: Path) -> None:
+    found = run_process(
+        [sys.executable, "-c", "import os; print(sorted(set(os.environ) - {'LC_CTYPE'}))"],
+        cwd=str(tmp_path),
+        timeout_s=10,
+        max_output_bytes=1_000,
+        env={"A": "1"},
+    )
+    assert found == ProcessResult(0, b"['A']\n", b"")
+
+
+def test_a_timeout_kills_the_children_as_well(tmp_path: Path) -> None:
+    program = (
+        "import subprocess,sys,time; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
+        "open('pid','w').write(str(child.pid)); time.sleep(60)"
+    )
+    found = python(program, tmp_path, timeout_s=0.7)
+    name = os.path.basename(sys.executable)
+    assert found == ToolError(code=ToolErrorCode.TIMEOUT, message=f"{name} was stopped after 0.7 s.")
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_child_that_stays_behind_is_killed_and_not_waited_for(tmp_path: Path) -> None:
+    program = (
+        "import subprocess,sys; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
+        "print(child.pid)"
+    )
+    found = python(program, tmp_path, timeout_s=30)
+    assert isinstance(found, ProcessResult)
+    assert (found.exit_code, gone(int(found.stdout))) == (0, True)
+
+
+def test_a_program_that_closes_its_output_is_still_waited_for(tmp_path: Path) -> None:
+    program = "import os,time; os.close(1); os.close(2); time.sleep(0.2); open('done','w').close(); os._exit(4)"
+    assert python(program, tmp_path) == ProcessResult(4, b"", b"")
+    assert (tmp_path / "done").exists()
+
+
+def test_output_without_end_is_cut_and_the_program_stopped(tmp_path: Path) -> None:
+    found = python("while True: print('x' * 1000)", tmp_path, most=5_000)
+    assert isinstance(found, ProcessResult)
+    assert (len(found.stdout), found.stderr, found.truncated) == (5_000, b"", True)
+
+
+@pytest.mark.parametrize(
+    ("argv", "cwd", "code"),
+    [
+        (["no-such-program"], ".", ToolErrorCode.NOT_FOUND),
+        (["/etc/passwd"], ".", ToolErrorCode.PERMISSION_DENIED),
+        (["true"], "nope", ToolErrorCode.NOT_FOUND),
+    ],
+)
+def test_what_cannot_start_is_a_typed_error(tmp_path: Path, argv: list[str], cwd: str, code: ToolErrorCode) -> None:
+    found = run_process(argv, cwd=str(tmp_path / cwd), timeout_s=1, max_output_bytes=10, env={"PATH": "/usr/bin:/bin"})
+    assert isinstance(found, ToolError)
+    assert found.code is code
+
+
+def test_an_argument_with_a_nul_is_a_typed_error(tmp_path: Path) -> None:
+    found = run_process(["echo", "a\0b"], cwd=str(tmp_path), timeout_s=1, max_output_bytes=10)
+    assert isinstance(found, ToolError)
+    assert found.code is ToolErrorCode.INVALID_ARGUMENT
+
+
+def test_an_interrupt_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    popen = subprocess.Popen
+
+    def remember(*args: object, **named: object) -> object:
+        process = popen(*args, **named)  # type: ignore[call-overload]  # handed through as it came
+        started.append(process.pid)
+        return process
+
+    def interrupt() -> float:
+        if started:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        return 0.0
+
+    monkeypatch.setattr(subprocess, "Popen", remember)
+    monkeypatch.setattr(time, "monotonic", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        python("import time; time.sleep(60)", tmp_path)
+    assert gone(started[0])
+
+
+def test_ripgrep_comes_from_its_wheel() -> None:
+    found = ripgrep_path()
+    assert found is not None
+    assert os.path.dirname(found) in {sysconfig.get_path("scripts"), os.path.dirname(sys.executable)}
+
+
+def test_ripgrep_is_looked_for_on_the_path_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert ripgrep_path() is None
+
+
+@given(st.lists(st.binary(max_size=50)), st.integers(min_value=1, max_value=60))
+def test_the_ends_of_an_output_are_those_of_the_whole_however_it_came(chunks: list[bytes], most: int) -> None:
+    kept = EndsOfOutput(most)
+    assert [kept.take(chunk) for chunk in chunks] == [True] * len(chunks)
+    whole, tail = b"".join(chunks), most // 2
+    head = most - tail
+    rest = whole[head:]
+    assert kept.ends() == Ends(whole[:head], rest[max(0, len(rest) - tail) :], len(whole))
+    assert kept.ends().left_out == max(0, len(whole) - most)
+
+
+def test_an_output_of_a_gigabyte_is_not_kept_in_memory() -> None:
+    kept, chunk = EndsOfOutput(1_000), bytes(65_536)
+    for _ in range(16_384):
+        kept.take(chunk)
+        assert len(kept._tail) <= 1_000 + 2 * len(chunk)
+    assert kept.ends() == Ends(bytes(500), bytes(500), 1 << 30)
+
+
+def test_reading_stops_when_its_check_says_so_or_its_deadline_has_come(tmp_path: Path) -> None:
+    process = start_process(["sleep", "60"], cwd=str(tmp_path), env=clean_environment())
+    assert not isinstance(process, ToolError)
+    stdout, stderr = outputs(process)
+    with process:
+        assert not read_until(process, {stdout: lambda _: True, stderr: lambda _: True}, time.monotonic() + 0.1)
+        with pytest.raises(RuntimeError, match="enough"):
+            read_until(process, {stdout: lambda _: True}, time.monotonic() + 60, _refuse)
+        kill_group(process)
+        assert read_until(process, {stdout: lambda _: True}, time.monotonic() + 60)
+    assert process.returncode == -9
+
+
+def _refuse() -> None:
+    raise RuntimeError("enough")
+
+
+def test_only_handles_that_are_passed_are_open_in_the_program(tmp_path: Path) -> None:
+    with open(tmp_path / "a", "wb") as passed, open(tmp_path / "b", "wb"):
+        program = "import os; print([each for each in os.listdir('/dev/fd') if int(each) > 2])"
+        found = run_process(
+            [sys.executable, "-c", program],
+            cwd=str(tmp_path),
+            timeout_s=10,
+            max_output_bytes=1_000,
+            pass_fds=(passed.fileno(),),
+        )
+        assert isinstance(found, ProcessResult)
+        assert str(passed.fileno()) in found.stdout.decode()
+        assert found.stdout.count(b"'") <= 4  # the other one is that of the listing itself
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[list[OpenedFile]]:
+    (tmp_path / "one").write_bytes(b"1\n")
+    (tmp_path / "two").write_bytes(b"2\n")
+    workspace = Workspace(str(tmp_path), allow)
+    with ExitStack() as stack:
+        opened = [workspace.open_file(name) for name in ("two", "one")]
+        yield [stack.enter_context(each) for each in opened if isinstance(each, OpenedFile)]
+
+
+def search(
+    program: str, files: list[OpenedFile], timeout_s: float = 20, most: int = 10_000
+) -> ProcessResult | ToolError:
+    return search_handles([sys.executable, "-c", program], files, timeout_s=timeout_s, max_output_bytes=most)
+
+
+def test_the_program_reads_the_open_files_whatever_their_names_mean_by_now(
+    files: list[OpenedFile], tmp_path: Path
+) -> None:
+    (tmp_path / "one").unlink()
+    (tmp_path / "two").unlink()
+    (tmp_path / "two").symlink_to("/etc/passwd")
+    program = "import sys; print(*sys.argv[1:]); print([open(name).read() for name in sys.argv[1:]]); sys.exit(3)"
+    names = f"{handle_path(files[0])} {handle_path(files[1])}\n"
+    assert search(program, files) == ProcessResult(3, f"{names}['2\\n', '1\\n']\n".encode(), b"")

@@ -1,0 +1,295 @@
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mendgraph.nodes.execute_tools.processes import resource_limits
+from mendgraph.nodes.execute_tools.processes.commands import CommandResult
+from mendgraph.nodes.execute_tools.processes.resource_limits import (
+    ControlGroup,
+    Limit,
+    LimitReached,
+    ResourceLimits,
+    command_limits,
+    evidence_limits,
+    group_parent,
+    usable_memory,
+)
+from tests.nodes.execute_tools.processes.command_place import Place, alive, opened, unique
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory", "command", "evidence"),
+    [
+        (2, 1 * GIB, (640, GIB // 2), (96, GIB // 2)),
+        (8, 16 * GIB, (1_024, 8 * GIB), (192, 2 * GIB)),
+        (64, 512 * GIB, (4_608, 256 * GIB), (1_088, 4 * GIB)),
+    ],
+)
+def test_the_limits_follow_the_machine(
+    monkeypatch: pytest.MonkeyPatch, cores: int, memory: int, command: tuple[int, int], evidence: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(resource_limits, "usable_memory", lambda: memory)
+    found = (command_limits.__wrapped__(), evidence_limits.__wrapped__())
+    assert [(each.processes, each.memory_bytes) for each in found] == [command, evidence]
+
+
+def test_a_container_has_less_memory_than_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, limit in (("outer", "300000000\n"), ("outer/own", "max\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "memory.max").write_text(limit)
+    monkeypatch.setattr(resource_limits, "own_groups", lambda: iter([f"{tmp_path}/outer/own", f"{tmp_path}/outer"]))
+    assert usable_memory() == 300_000_000
+
+
+@pytest.mark.parametrize("limit", Limit)
+def test_every_limit_is_told_with_its_figure(limit: Limit) -> None:
+    said = str(LimitReached(limit, 3_000_000_000, 2_000_000_000))
+    assert said.split(maxsplit=1)[0] in {"came", "was", "filled"}
+    assert ("2,000 MB" in said) or ("2,000,000,000" in said)
+    assert said.endswith(".")
+
+
+def test_evidence_may_take_less_than_a_command() -> None:
+    command, evidence = command_limits(), evidence_limits()
+    for name in ("processes", "scratch_bytes", "file_bytes", "open_files"):
+        assert getattr(evidence, name) < getattr(command, name)
+    assert isinstance(evidence, ResourceLimits)
+
+
+@pytest.fixture
+def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "cgroup.subtree_control").write_text("cpu memory pids\n")
+    (tmp_path / "cgroup.procs").touch()
+    monkeypatch.setattr(resource_limits, "own_groups", lambda: iter([f"{tmp_path}/none", str(tmp_path)]))
+    monkeypatch.setattr(resource_limits, "group_parent", group_parent.__wrapped__)
+    return tmp_path
+
+
+def test_a_group_bounds_its_processes_before_one_is_in_it(parent: Path) -> None:
+    made = ControlGroup.made_for(77, processes=21, memory_bytes=64_000_000)
+    assert made is not None
+    [folder] = parent.glob(f"mendgraph-{os.getpid()}-*")
+    assert {each.name: each.read_text() for each in folder.iterdir()} == {
+        "pids.max": "21",
+        "memory.max": "64000000",
+        "memory.swap.max": "0",
+        "memory.oom.group": "1",
+        "cgroup.procs": "77",
+    }
+
+
+def test_what_happened_in_a_group(parent: Path) -> None:
+    made = ControlGroup.made_for(77, processes=21, memory_bytes=64)
+    assert made is not None
+    [folder] = parent.glob("mendgraph-*")
+    assert (made.events("memory", "oom_kill"), made.most_memory(64)) == (0, 64)
+    (folder / "memory.events").write_text("low 0\noom 3\noom_kill 2\n")
+    (folder / "memory.peak").write_text("63\n")
+    assert (made.events("memory", "oom_kill"), made.most_memory(64)) == (2, 63)
+
+
+@pytest.mark.parametrize(("counted", "writable"), [("cpu memory", True), ("memory pids", False)])
+def test_where_no_group_can_be_made_there_is_none(
+    parent: Path, counted: str, writable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (parent / "cgroup.subtree_control").write_text(counted)
+    monkeypatch.setattr(os, "access", lambda *_: writable)
+    assert ControlGroup.made_for(77, processes=21, memory_bytes=64) is None
+
+
+def test_a_group_that_takes_no_process_is_not_used(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: ControlGroup, name: str, value: int) -> None:
+        raise PermissionError(name, value)
+
+    monkeypatch.setattr(ControlGroup, "_write", refuse)
+    assert ControlGroup.made_for(77, processes=21, memory_bytes=64) is None
+    assert list(parent.glob("mendgraph-*")) == []
+
+
+def test_a_group_that_was_left_by_a_killed_run_is_taken_away(parent: Path) -> None:
+    for name in ("mendgraph-999999999-0", f"mendgraph-{os.getpid()}-7", "other"):
+        (parent / name).mkdir()
+    assert resource_limits.group_parent() == str(parent)
+    assert {each.name for each in parent.iterdir() if each.is_dir()} == {f"mendgraph-{os.getpid()}-7", "other"}
+
+
+MB = 1_000_000
+LIMITS = ResourceLimits(
+    processes=20, memory_bytes=64 * MB, scratch_bytes=32 * MB, file_bytes=20 * MB, open_files=64, output_bytes=MB
+)
+ROOM = ResourceLimits(processes=20, memory_bytes=400 * MB)
+
+
+@pytest.fixture(params=["the watcher", *(["control groups"] if resource_limits.group_parent() else [])])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """A workspace; with control groups where this machine lets us make some, and without."""
+    if request.param == "the watcher":
+        monkeypatch.setattr(resource_limits, "group_parent", lambda: None)
+    root = tmp_path.resolve() / "root"
+    root.mkdir()
+    handles = len(os.listdir("/dev/fd"))
+    yield Place(root, opened(root, limits=LIMITS))
+    assert len(os.listdir("/dev/fd")) == handles, "a handle was left open"
+
+
+def python(place: Place, program: str, *words: str) -> CommandResult:
+    return place.result("python3", "-c", f"import ctypes, mmap, os, threading, time\n{program}", *words)
+
+
+FORKS = "for each in range(100):\n    if not os.fork():\n        {}\n"
+KEEP = "kept = bytearray(b'x') * 90_000_000; time.sleep(60)"
+TOO_MUCH = {
+    "processes": (f"{FORKS.format('time.sleep(60)')}time.sleep(60)", Limit.PROCESSES),
+    "daemons": (
+        f"{FORKS.format('os.setsid(); os.fork() and os._exit(0); time.sleep(60)')}time.sleep(60)",
+        Limit.PROCESSES,
+    ),
+    "zombies": (f"{FORKS.format('os._exit(0)')}time.sleep(60)", Limit.PROCESSES),
+    "threads": (
+        "for each in range(100): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\ntime.sleep(60)",
+        Limit.PROCESSES,
+    ),
+    "memory": (KEEP, Limit.MEMORY),
+    "memory of many": (
+        f"{FORKS.replace('100', '9').format(KEEP.replace('90', '9'))}time.sleep(60)",
+        Limit.MEMORY,
+    ),
+    "memory of a thread whose process looks dead": (
+        f"def keep():\n    {KEEP}\nthreading.Thread(target=keep).start(); ctypes.CDLL(None).pthread_exit(None)",
+        Limit.MEMORY,
+    ),
+    "memory without a name": (
+        """kept = []
+for each in range(5):
+    file = os.memfd_create("x")
+    os.ftruncate(file, 19_000_000)
+    kept.append(mmap.mmap(file, 0))
+    kept[-1].write(bytes(19_000_000))
+time.sleep(60)""",
+        Limit.MEMORY,
+    ),
+    "memory in file systems": (
+        """for each in "/tmp/a", "/tmp/b", "/dev/shm/a", os.environ["HOME"] + "/a":
+    open(each, "wb").write(bytes(15_900_000))
+kept = bytearray(b"x") * 9_000_000
+time.sleep(60)""",
+        Limit.MEMORY,
+    ),
+    "empty files in memory": ("for each in range(60_000): os.mknod(f'/tmp/{each}')\ntime.sleep(60)", Limit.MEMORY),
+    "a traced first process": (f"ctypes.CDLL(None).ptrace(16, 1, 0, 0); {KEEP}", Limit.MEMORY),
+    "closed outputs": (f"os.closerange(0, 64); {KEEP}", Limit.MEMORY),
+    "a full file system in memory": (
+        "for each in 'abc': open(f'/tmp/{each}', 'wb').write(bytes(15_000_000))",
+        Limit.SCRATCH,
+    ),
+    "a large file": ("open('a', 'wb').write(bytes(30_000_000))", Limit.FILE_SIZE),
+    "a sparse file": ("open('a', 'wb').truncate(10**13)", Limit.FILE_SIZE),
+    "open files": ("kept = [open('/dev/null') for each in range(100_000)]", Limit.OPEN_FILES),
+    "one endless line": ("while True: os.write(1, bytes(65_536))", Limit.OUTPUT),
+}
+
+
+@pytest.mark.parametrize(("program", "limit"), TOO_MUCH.values(), ids=TOO_MUCH)
+def test_a_program_that_takes_too_much_is_ended_and_the_limit_is_told(place: Place, program: str, limit: Limit) -> None:
+    mark = unique()
+    result = python(place, program, mark)
+    assert result.limit is not None, result
+    assert (result.limit.limit, result.timed_out, result.exit_code != 0) == (limit, False, True)
+    assert not alive(mark)
+
+
+def test_a_large_file_of_a_program_that_dies_of_it(place: Place) -> None:
+    result = place.result("head", "-c", "400000000", "/dev/zero")
+    assert (result.limit and result.limit.limit) == Limit.OUTPUT
+    result = place.result("sh", "-c", "head -c 400000000 /dev/zero > a")
+    assert (result.limit and result.limit.limit) == Limit.FILE_SIZE
+    assert (place.root / "a").stat().st_size == LIMITS.file_bytes
+
+
+@pytest.mark.parametrize(
+    ("limits", "limit"),
+    [({"disk_bytes": 20 * MB}, Limit.DISK), ({"files": 500}, Limit.FILES)],
+)
+def test_what_a_program_puts_on_the_disk(tmp_path: Path, limits: dict[str, int], limit: Limit) -> None:
+    made = opened(tmp_path.resolve(), limits=ResourceLimits(20, 400 * MB, **limits))
+    if subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, check=True).stdout == b"tmpfs\n":
+        pytest.skip("the temporary folder is no disk")
+    program = (
+        "for each in range(600): open(f'e{each}', 'w').close()\n"
+        "for each in range(5): open(f'f{each}', 'wb').write(bytes(9_000_000))\n"
+        "os.sync(); time.sleep(60)"
+    )
+    result = made.run(["python3", "-c", f"import os, time\n{program}"])
+    assert isinstance(result, CommandResult)
+    assert result.limit is not None
+    assert (result.limit.limit, result.limit.reached > result.limit.allowed) == (limit, True)
+
+
+def test_what_processes_share_is_counted_once(tmp_path: Path) -> None:
+    made = opened(tmp_path.resolve(), limits=ROOM)
+    program = (
+        "import os, time\nkept = bytearray(b'x') * 90_000_000\n"
+        "children = [os.fork() or (time.sleep(0.5), os._exit(0)) for each in range(8)]\n"
+        "for each in children: os.waitpid(each, 0)\n"
+    )
+    result = made.run(["python3", "-c", program])
+    assert isinstance(result, CommandResult)
+    assert (result.exit_code, result.limit) == (0, None), result
+
+
+def test_memory_that_no_process_shows_is_ended_where_the_machine_has_none_left(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = iter([[32_000 * MB, 3_000 * MB]])
+    monkeypatch.setattr(resource_limits, "_machine_memory", lambda: next(told, [32_000 * MB, 900 * MB]))
+    result = place.result("sleep", "60")
+    assert str(result.limit) == "was stopped: the machine had 900 MB of memory left, and 1,000 MB have to stay free."
+
+
+def test_a_program_inherits_its_limits_and_cannot_raise_them(place: Place) -> None:
+    said = python(
+        place,
+        "import resource as r\nfor each in (r.RLIMIT_FSIZE, r.RLIMIT_NOFILE, r.RLIMIT_CORE):\n"
+        "    try: r.setrlimit(each, (r.RLIM_INFINITY, r.RLIM_INFINITY)); print('raised')\n"
+        "    except (ValueError, OSError): print(r.getrlimit(each)[1])",
+    )
+    assert said.stdout.head.decode().split() == [str(20 * MB), "64", "0"]
+
+
+class Group:
+    """Stands for a control group in which something has happened."""
+
+    def __init__(self, **happened: int) -> None:
+        self.happened = happened
+
+    def events(self, _: str, name: str) -> int:
+        return self.happened.get(name, 0)
+
+    def most_memory(self, otherwise: int) -> int:
+        return otherwise - MB
+
+    def remove(self) -> None:
+        """Nothing is left."""
+
+
+@pytest.mark.parametrize(
+    ("happened", "script", "told"),
+    [
+        ({"oom_kill": 1}, "kill -KILL $$", LimitReached(Limit.MEMORY, 63 * MB, 64 * MB)),
+        ({"max": 9}, "exit 1", LimitReached(Limit.PROCESSES, 20, 20)),
+        ({"max": 9}, "exit 0", None),
+        ({}, "echo 'sh: Cannot fork' >&2; exit 2", LimitReached(Limit.PROCESSES, 20, 20)),
+        ({}, "exit 2", None),
+    ],
+)
+def test_what_a_control_group_tells(
+    place: Place, monkeypatch: pytest.MonkeyPatch, happened: dict[str, int], script: str, told: LimitReached | None
+) -> None:
+    monkeypatch.setattr(ControlGroup, "made_for", lambda *_, **__: Group(**happened))
+    assert place.result("sh", "-c", script).limit == told

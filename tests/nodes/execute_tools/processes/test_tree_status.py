@@ -1,0 +1,158 @@
+import os
+import stat
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
+from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
+from mendgraph.nodes.execute_tools.processes.tree_status import Status, Tree, Unwatched, look_through
+from mendgraph.nodes.execute_tools.files.tree_walk import Entry, IgnoreRules
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from tests.nodes.execute_tools.files.layout import allow, no_env
+
+MODULE = "mendgraph.nodes.execute_tools.processes.tree_status"
+
+
+def put(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+
+
+def look(
+    root: Path, known: Tree | None = None, *, again: bool = False, most: int = 1_000, seconds: float = 600.0
+) -> Tree | Unwatched:
+    with closing(open_root(str(root))) as handle:
+        paths = JudgedPaths(str(root), no_env)
+        return look_through(paths, handle, most=most, deadline=monotonic() + seconds, known=known, again=again)
+
+
+def tree(root: Path, known: Tree | None = None, *, again: bool = False) -> Tree:
+    found = look(root, known, again=again)
+    assert isinstance(found, Tree)
+    return found
+
+
+def names(root: Path, known: Tree | None = None, *, again: bool = False) -> tuple[list[str], list[str]]:
+    found = tree(root, known, again=again)
+    return sorted(found.files), sorted(found.folders)
+
+
+def test_a_look_tells_the_status_of_what_a_walk_shows(root: Path) -> None:
+    put(root, "src/deep/x.py", "build/out", "a.log")
+    (root / ".gitignore").write_text("/build/\n*.log\n")
+    walked = [entry for entry in Workspace(str(root), no_env).walk() if not entry.path.startswith(".env")]
+    files, folders = names(root)
+    assert files == [".env", *sorted(entry.path for entry in walked if entry.kind != "directory")]
+    assert folders == ["", *sorted(f"{entry.path}/" for entry in walked if entry.kind == "directory")]
+    found = os.stat(root / "a.py")
+    assert tree(root).files["a.py"] == Status(
+        found.st_dev, found.st_ino, found.st_mode, 7, found.st_mtime_ns, found.st_ctime_ns
+    )
+
+
+def test_a_link_is_told_as_one_and_not_followed(root: Path) -> None:
+    files = tree(root).files
+    assert {name: stat.S_ISLNK(files[name].mode) for name in ("a.py", "link.py", "out")} == {
+        "a.py": False,
+        "link.py": True,
+        "out": True,
+    }
+    assert [files[name].is_regular for name in ("a.py", "link.py")] == [True, False]
+    assert [name for name in files if name.startswith("out/")] == []
+
+
+def test_denied_directories_and_git_are_not_entered(tmp_path: Path) -> None:
+    put(tmp_path, ".git/config", "sub/.git", "secret/.env/key", "src/a")
+    assert names(tmp_path) == (["src/a"], ["", "secret/", "src/", "sub/"])
+
+
+def test_a_second_look_knows_what_the_first_one_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "src/a.py", "src/a.log", "build/x")
+    (tmp_path / ".gitignore").write_text("*.log\nbuild/\n")
+    first = tree(tmp_path)
+    asked: list[str] = []
+    ignores = IgnoreRules.ignores
+
+    def noting(self: IgnoreRules, entry: Entry) -> bool:
+        asked.append(entry.path)
+        return ignores(self, entry)
+
+    monkeypatch.setattr(IgnoreRules, "ignores", noting)
+    put(tmp_path, "src/b.py", "src/b.log")
+    assert names(tmp_path, first) == ([".gitignore", "src/a.py", "src/b.py"], ["", "src/"])
+    assert sorted(asked) == ["src/b.log", "src/b.py"]
+
+
+def test_a_name_is_asked_for_again_when_it_is_of_another_kind(tmp_path: Path) -> None:
+    put(tmp_path, "a", "b/x")
+    (tmp_path / ".gitignore").write_text("a/\n")
+    first = tree(tmp_path)
+    assert sorted(first.files) == [".gitignore", "a", "b/x"]
+    (tmp_path / "a").unlink()
+    put(tmp_path, "a/y")
+    assert names(tmp_path, first) == ([".gitignore", "b/x"], ["", "b/"])
+
+
+def test_a_look_again_keeps_the_rules_of_what_it_knows(tmp_path: Path) -> None:
+    put(tmp_path, "a.log", "a.py", "deep/b.log", "deep/b.py")
+    (tmp_path / ".gitignore").write_text("*.log\n")
+    first = tree(tmp_path)
+    (tmp_path / ".gitignore").write_text("*.py\n")
+    (tmp_path / "deep" / ".gitignore").write_text("*\n")
+    put(tmp_path, "new.py", "new.log", "made/c.log", "made/c.py")
+    assert names(tmp_path, first, again=True) == (
+        [".gitignore", "a.py", "deep/.gitignore", "deep/b.py", "made/c.py", "new.py"],
+        ["", "deep/", "made/"],
+    )
+
+
+def test_a_new_directory_may_hide_itself(tmp_path: Path) -> None:
+    put(tmp_path, "a.py")
+    first = tree(tmp_path)
+    put(tmp_path, "cache/x")
+    (tmp_path / "cache" / ".gitignore").write_text("*\n")
+    assert names(tmp_path, first, again=True) == (["a.py"], ["", "cache/"])
+
+
+def test_what_could_not_be_looked_into_stays_closed_when_one_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "closed/a", "open/b")
+
+    def open_some(root_fd: int, parts: list[str]) -> int:
+        if parts == ["closed"]:
+            raise PermissionError
+        return open_directory(root_fd, parts)
+
+    monkeypatch.setattr(f"{MODULE}.open_directory", open_some)
+    first = tree(tmp_path)
+    assert (sorted(first.files), sorted(first.folders), first.closed) == (["open/b"], ["", "open/"], {"closed/"})
+    assert [first.hides(name) for name in ("closed/a", "closed", "open/b")] == [True, False, False]
+    monkeypatch.undo()
+    assert names(tmp_path, first, again=True) == (["open/b"], ["", "open/"])
+    assert names(tmp_path, first) == (["closed/a", "open/b"], ["", "closed/", "open/"])
+
+
+@pytest.mark.parametrize(("most", "watched"), [(4, True), (3, False)])
+def test_a_workspace_may_be_too_large(tmp_path: Path, most: int, watched: bool) -> None:
+    put(tmp_path, "a", "b/c", "b/d")
+    too_large = Unwatched("the workspace has more than 3 files and directories")
+    found = look(tmp_path, most=most)
+    assert (isinstance(found, Tree), found == too_large) == (watched, not watched)
+
+
+def test_a_look_may_take_too_long(tmp_path: Path) -> None:
+    assert look(tmp_path, seconds=-1.0) == Unwatched("the workspace could not be looked through in time")
+
+
+def test_no_ignore_file_is_read_through_a_link(root: Path) -> None:
+    (root.parent / "outside" / "rules").write_text("*\n")
+    (root / ".gitignore").symlink_to(root.parent / "outside" / "rules")
+    with closing(open_root(str(root))) as handle:
+        found = look_through(JudgedPaths(str(root), allow), handle, most=100, deadline=monotonic() + 600)
+    assert isinstance(found, Tree)
+    assert "a.py" in found.files
+    (root.parent / "outside" / "rules").unlink()

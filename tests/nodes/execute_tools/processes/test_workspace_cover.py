@@ -1,0 +1,595 @@
+"""No command changes, replaces or makes the settings of mendgraph. Skipped where no sandbox starts."""
+
+import errno
+import fcntl
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from mendgraph.nodes.execute_tools.processes import workspace_cover
+from mendgraph.nodes.execute_tools.processes.commands import CommandResult
+from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
+from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE, read_settings_file
+from mendgraph.nodes.execute_tools.processes.workspace_cover import (
+    SET_ASIDE,
+    Cover,
+    find_cover,
+    find_ways_out,
+    kept_settings,
+    linked_repository,
+    protected_git,
+    remove_placeholder,
+)
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.nodes.execute_tools.processes.command_place import Place, command_place, opened
+
+
+def secret(name: str) -> bool:
+    return name.endswith((".env", "secrets"))
+
+
+def cover_of(root: Path, denied: Callable[[str], bool] = secret, seconds: float = 60) -> Cover | ToolError:
+    with closing(open_root(str(root))) as handle:
+        before = len(os.listdir("/dev/fd"))
+        found = find_cover(handle, denied, time.monotonic() + seconds)
+        assert len(os.listdir("/dev/fd")) == before, "a handle was left open"
+    return found
+
+
+def put(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+
+
+def test_denied_names_and_repositories_are_found_at_any_depth_and_in_ignored_folders(tmp_path: Path) -> None:
+    put(tmp_path, ".env", "a/b/c/prod.env", "build/.env", "secrets/.env", "ok.py", "a/.git", ".git/config", "b/.git/x")
+    put(tmp_path, ".gitignore")
+    (tmp_path / ".gitignore").write_text("build/\n")
+    os.mkfifo(tmp_path / "pipe.env")
+    assert cover_of(tmp_path) == Cover(
+        repositories=[".git", "a/.git", "b/.git"],
+        files=[".env", "a/b/c/prod.env", "build/.env", "pipe.env"],
+        folders=["secrets"],
+    )
+
+
+def test_links_are_neither_covered_nor_followed(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    put(outside, "b.env")
+    put(root, "real/a.env")
+    for name, target in (("x.env", "real/a.env"), ("out", str(outside)), ("up", ".."), (".git", str(outside))):
+        (root / name).symlink_to(target)
+    assert cover_of(root) == Cover(files=["real/a.env"])
+
+
+def test_a_name_that_cannot_be_judged_is_covered(tmp_path: Path) -> None:
+    def broken(name: str) -> bool:
+        raise ValueError(name)
+
+    put(tmp_path, "a")
+    assert cover_of(tmp_path, broken) == Cover(files=["a"])
+
+
+def test_names_that_are_no_text_are_judged_as_well(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff.env")).touch()
+    (tmp_path / "new\nline.env").touch()
+    assert cover_of(tmp_path) == Cover(files=["new\nline.env", "\udcff.env"])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_we_may_not_read_is_covered(tmp_path: Path) -> None:
+    put(tmp_path, "closed/.env")
+    (tmp_path / "closed").chmod(0)
+    try:
+        assert cover_of(tmp_path) == Cover(folders=["closed"])
+    finally:
+        (tmp_path / "closed").chmod(0o700)
+
+
+def closed_to_us(monkeypatch: pytest.MonkeyPatch, failure: type[OSError]) -> None:
+    """Let no folder with "closed" in its name be opened."""
+
+    def refusing(folder: int, parts: tuple[str, ...], flags: int) -> int:
+        if any("closed" in part for part in parts):
+            raise failure
+        return open_beneath(folder, parts, flags)
+
+    monkeypatch.setattr(workspace_cover, "open_beneath", refusing)
+
+
+@pytest.mark.parametrize(
+    ("failure", "folders"), [(PermissionError, ["a/closed", "secrets"]), (FileNotFoundError, ["secrets"])]
+)
+def test_a_folder_that_does_not_open_is_covered_unless_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: type[OSError], folders: list[str]
+) -> None:
+    put(tmp_path, "a/closed/.env", "a/ok", "secrets/closed/.env")
+    closed_to_us(monkeypatch, failure)
+    assert cover_of(tmp_path) == Cover(folders=folders)
+
+
+def test_a_folder_that_does_not_open_is_covered_beside_the_workspace_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "a/closed/x", "root/closed/x")
+    closed_to_us(monkeypatch, PermissionError)
+    asked = ([str(tmp_path)], str(tmp_path / "root"), time.monotonic() + 60)
+    assert find_ways_out(*asked) == Cover(folders=[f"{tmp_path}/a/closed"])
+
+
+def test_a_folder_beside_the_workspace_that_goes_away_is_not_covered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def goes(*_: object) -> int:
+        (tmp_path / "a").rmdir()
+        raise PermissionError
+
+    (tmp_path / "a").mkdir()
+    monkeypatch.setattr(workspace_cover, "open_beneath", goes)
+    assert find_ways_out([str(tmp_path)], str(tmp_path / "root"), time.monotonic() + 60) == Cover()
+
+
+TOO_MUCH = (
+    "unavailable: The workspace has more than {} denied files or folders, or {} repositories, so no command is run in"
+    " it: move what is not needed out of it."
+)
+TOO_DEEP = "unavailable: The workspace has more than 1 folders below each other, so no command is run in it."
+TOO_LARGE = "timeout: The workspace is too large to be looked through for denied files in the time of one command."
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "seconds", "error"),
+    [
+        ("MOST_COVERED", 1, 60, TOO_MUCH.format(1, 100)),
+        ("MOST_REPOSITORIES", 1, 60, TOO_MUCH.format(1000, 1)),
+        ("DEEPEST", 1, 60, TOO_DEEP),
+        ("MOST_COVERED", 2, -1, TOO_LARGE),
+    ],
+)
+def test_what_is_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: int, seconds: float, error: str
+) -> None:
+    put(tmp_path, "a/b/c", "1.env", "a/2.env", ".git", "a/.git")
+    monkeypatch.setattr(workspace_cover, name, most)
+    found = cover_of(tmp_path, seconds=seconds)
+    assert isinstance(found, ToolError)
+    assert f"{found.code.value}: {found.message}" == error
+
+
+def test_other_names_of_denied_files_and_of_gits_own_are_hidden(tmp_path: Path) -> None:
+    put(tmp_path, ".env", "secrets/deep/one", ".git/config", "sub/.git", "b/2.env", "ok", "alone.env")
+    for name in (".env", "secrets/deep/one", ".git/config", "sub/.git", "ok"):
+        (tmp_path / f"z-{name.replace('/', '-')}").hardlink_to(tmp_path / name)
+    (tmp_path / "b/3.env").hardlink_to(tmp_path / "b/2.env")
+    assert cover_of(tmp_path) == Cover(
+        repositories=[".git", "sub/.git"],
+        files=[
+            *(".env", "alone.env", "b/2.env", "b/3.env", "z-.env", "z-.git-config"),
+            *("z-secrets-deep-one", "z-sub-.git"),
+        ],
+        folders=["secrets"],
+    )
+
+
+def put_ways_out(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(folder / "pipe")
+    here = os.open(folder, os.O_RDONLY)
+    with closing(here), socket.socket(socket.AF_UNIX) as made:
+        made.bind(f"/proc/self/fd/{here}/socket")  # names of sockets are short
+
+
+def test_sockets_and_pipes_are_hidden_in_the_workspace_and_in_repositories(tmp_path: Path) -> None:
+    for name in ("a", ".git/deep", "secrets"):
+        put_ways_out(tmp_path / name)
+    put(tmp_path, "a/ok")
+    assert cover_of(tmp_path) == Cover(
+        [".git"], [".git/deep/pipe", ".git/deep/socket", "a/pipe", "a/socket"], ["secrets"]
+    )
+
+
+def test_sockets_and_pipes_are_found_beside_the_workspace_and_not_in_it(tmp_path: Path) -> None:
+    for name in ("a", "a/.git", "root"):
+        put_ways_out(tmp_path / name)
+    put(tmp_path, "a/.env", "file")
+    asked = (str(tmp_path), str(tmp_path / "file"))
+    names = [f"{tmp_path}/a/{name}" for name in (".git/pipe", ".git/socket", "pipe", "socket")]
+    assert find_ways_out(asked, str(tmp_path / "root"), time.monotonic() + 60) == Cover(files=names)
+
+
+def test_too_many_ways_out_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_ways_out(tmp_path / "a")
+    monkeypatch.setattr(workspace_cover, "MOST_ELSEWHERE", 1)
+    message = (
+        "The folders that commands are shown have more than 1 sockets, pipes, devices or closed folders, so no command"
+        " is run: name smaller folders in `readable_folders`."
+    )
+    found = find_ways_out((str(tmp_path),), "/w", time.monotonic() + 60)
+    assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+    assert isinstance(found := find_ways_out((str(tmp_path),), "/w", time.monotonic() - 1), ToolError)
+    assert found.message.startswith("One of the folders shown beside /w is too large to be looked through")
+    assert isinstance(found := find_ways_out((str(tmp_path / "no"),), "/w", time.monotonic() + 60), ToolError)
+    assert found.code is ToolErrorCode.NOT_FOUND
+
+
+def test_a_way_out_that_a_program_made_is_not_told_unless_its_name_is_denied(tmp_path: Path) -> None:
+    put(tmp_path, "1.env")
+    before = cover_of(tmp_path)
+    put_ways_out(tmp_path)
+    put(tmp_path, "2.env", "a/.git/x")
+    (tmp_path / "1.env").rename(tmp_path / "3.env")
+    put(tmp_path, "1.env")
+    os.mkfifo(tmp_path / "4.env")
+    after = cover_of(tmp_path)
+    assert isinstance(before, Cover)
+    assert isinstance(after, Cover)
+    assert after.made_since(before) == ("1.env", "2.env", "3.env", "4.env", "a/.git")
+
+
+def test_folders_in_which_all_is_hidden_are_hidden_as_a_whole_where_there_is_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "own/1.env", "own/sub/2.env", "own/sub/3.env", "own/secrets/x", "two/4.env", "two/5.env")
+    put(tmp_path, "mixed/6.env", "mixed/ok", "one/7.env")
+    open_ones = [f"{folder}/{number}.env" for folder in ("half", "linked") for number in range(5)]
+    put(tmp_path, *open_ones)
+    (tmp_path / "linked/link").symlink_to("nowhere")
+    (tmp_path / "half/empty").mkdir()
+    rest = [*open_ones, "mixed/6.env", "one/7.env"]
+    own = ["own/1.env", "own/sub/2.env", "own/sub/3.env"]
+    for most, files, folders in (
+        (17, [*rest, *own, "two/4.env", "two/5.env"], ["own/secrets"]),
+        (16, [*rest, "two/4.env", "two/5.env"], ["own"]),
+        (13, rest, ["own", "two"]),
+        (12, rest, ["own", "two"]),
+    ):
+        monkeypatch.setattr(workspace_cover, "MOST_COVERED", most)
+        assert cover_of(tmp_path) == Cover(files=files, folders=folders)
+        assert isinstance(found := cover_of(tmp_path), Cover)
+        assert len(found.inodes) == 18
+    monkeypatch.setattr(workspace_cover, "MOST_COVERED", 10)
+    assert isinstance(cover_of(tmp_path), ToolError)
+
+
+# --- What the cover is worth
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with command_place(tmp_path) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", [".env", "src/.env", "src/keys/one", "link"])
+def test_a_denied_file_cannot_be_read_by_any_name(place: Place, name: str) -> None:
+    (place.root / "link").symlink_to("src/keys/one")
+    for script in (f"cat {name}", f"cat {place.root}/{name}", f"cp {name} copy; cat copy", f"ln {name} hard; cat hard"):
+        assert "canary" not in place.says(script)
+    assert "canary" not in place.says(f"mv src moved; cat {name.replace('src', 'moved')}; mv moved src")
+
+
+def test_a_denied_file_cannot_be_changed_or_removed(place: Place) -> None:
+    place.says(
+        "echo x > .env; rm -f .env; mv .env other; ln -sf a .env; chmod 777 .env; echo x > src/keys/one;"
+        "rm -rf src/keys; echo x > src/keys/new; mv src/keys moved"
+    )
+    assert (place.root / ".env").read_text() == "canary of .env\n"
+    assert os.listdir(place.root / "src/keys") == ["one"]
+    assert (place.root / "src/keys/one").read_text() == "canary of src/keys/one\n"
+
+
+def test_a_repository_is_readable_but_cannot_be_changed_moved_or_removed(place: Place) -> None:
+    (place.root / "src/sub/.git").mkdir(parents=True)
+    said = place.says(
+        "cat .git/config; for g in .git src/sub/.git; do echo x > $g/new; mkdir $g/hooks; mv $g away; rm -rf $g;"
+        "chmod 777 $g; ln -sfn /tmp $g; done; echo x > .git/config"
+    )
+    assert said.startswith("canary of .git/config\n")
+    assert (os.listdir(place.root / ".git"), os.listdir(place.root / "src/sub/.git")) == (["config"], [])
+    assert (place.root / ".git/config").read_text() == "canary of .git/config\n"
+
+
+def test_other_names_of_what_is_protected_are_no_way_to_it(place: Place) -> None:
+    for name in (".env", "src/keys/one", ".git/config"):
+        (place.root / f"other-{Path(name).name}").hardlink_to(place.root / name)
+    said = place.says("cat other-*; for o in other-.env other-one other-config; do echo x > $o; cat $o; rm $o; done")
+    assert "canary" not in said
+    for name in (".env", "src/keys/one", ".git/config"):
+        assert (place.root / name).read_text() == f"canary of {name}\n"
+
+
+def test_sockets_in_the_workspace_and_beside_it_do_not_answer(place: Place, tmp_path: Path) -> None:
+    shown = tmp_path.resolve() / "shown"
+    shown.mkdir()
+    folders = (place.root, place.root / ".git", shown)
+    script = (
+        "import os, socket, sys\n"
+        "for name in sys.argv[1:]:\n"
+        "    os.chdir(name)\n"
+        "    with socket.socket(socket.AF_UNIX) as made:\n"
+        "        print(made.connect_ex('socket'))\n"
+    )
+    with ExitStack() as open_ones:
+        for folder in folders:
+            here = open_ones.enter_context(closing(os.open(folder, os.O_RDONLY)))
+            made = open_ones.enter_context(socket.socket(socket.AF_UNIX))
+            made.bind(f"/proc/self/fd/{here}/socket")
+            made.listen()
+        asked = ["python3", "-c", script, *map(str, folders)]
+        outside = subprocess.run(asked, capture_output=True, check=True)
+        result = opened(place.root, readable=(str(shown),)).run(asked)
+    assert outside.stdout == b"0\n" * 3
+    assert isinstance(result, CommandResult)
+    assert (result.stdout.head, result.made_denied) == (f"{errno.ECONNREFUSED}\n".encode() * 3, ())
+
+
+def test_a_repository_that_is_a_file_cannot_be_changed(place: Place) -> None:
+    (place.root / ".git/config").unlink()
+    (place.root / ".git").rmdir()
+    (place.root / ".git").write_text("gitdir: /elsewhere\n")
+    place.says("echo x > .git; rm -f .git; mv .git away; mkdir .git")
+    assert (place.root / ".git").read_text() == "gitdir: /elsewhere\n"
+
+
+@contextmanager
+def protected(root: Path, seconds: float = 60) -> Iterator[ToolError | None]:
+    with closing(open_root(str(root))) as handle, protected_git(handle, time.monotonic() + seconds) as problem:
+        yield problem
+
+
+def test_an_absent_git_gets_a_placeholder_for_a_while(tmp_path: Path) -> None:
+    with protected(tmp_path) as problem:
+        assert problem is None
+        assert os.listdir(tmp_path / ".git") == []
+    assert not (tmp_path / ".git").exists()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/config").touch()
+    with protected(tmp_path):
+        pass
+    assert (tmp_path / ".git/config").exists()
+
+
+@pytest.mark.parametrize("first_ends_first", [True, False])
+def test_the_last_of_several_commands_takes_the_placeholder_away(tmp_path: Path, first_ends_first: bool) -> None:
+    with ExitStack() as first, ExitStack() as second:
+        for each in (first, second):
+            assert each.enter_context(protected(tmp_path)) is None
+        made = (tmp_path / ".git").stat().st_ino
+        (first if first_ends_first else second).close()
+        assert (tmp_path / ".git").stat().st_ino == made
+        (second if first_ends_first else first).close()
+        assert not (tmp_path / ".git").exists()
+
+
+def test_a_placeholder_that_a_killed_run_left_is_taken_away(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    with protected(tmp_path):
+        pass
+    assert not (tmp_path / ".git").exists()
+
+
+def test_a_copy_of_the_handle_does_not_keep_the_lock(tmp_path: Path) -> None:
+    with closing(open_root(str(tmp_path))) as handle, closing(os.dup(handle)) as copy:
+        with protected_git(handle, time.monotonic() + 60):
+            pass
+        with protected(tmp_path, seconds=0) as problem:
+            assert problem is None
+        assert copy != handle
+
+
+def test_a_workspace_that_somebody_else_has_locked_is_refused(tmp_path: Path) -> None:
+    with closing(open_root(str(tmp_path))) as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with protected(tmp_path, seconds=0.05) as problem:
+            message = "Another program has locked the workspace (flock), so no command is run in it: end that one."
+            assert problem == ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+            assert not (tmp_path / ".git").exists()
+
+
+def test_without_locks_the_placeholder_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*arguments: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available", str(arguments))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with protected(tmp_path) as problem:
+        assert problem is None
+    assert (tmp_path / ".git").is_dir()
+
+
+def test_a_git_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".git").symlink_to("elsewhere")
+    with protected(tmp_path) as problem:
+        message = "'.git' is a symbolic link, which cannot be made read-only, so no command is run in this workspace."
+        assert problem == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+def git(folder: Path, *arguments: str) -> None:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
+
+
+def test_only_a_worktree_that_its_repository_knows_is_linked(tmp_path: Path) -> None:
+    main, tree, false = tmp_path / "main", tmp_path / "tree", tmp_path / "false"
+    for folder in (main, false):
+        folder.mkdir()
+    git(main, "init")
+    git(main, "commit", "--allow-empty", "-m", "first")
+    git(main, "worktree", "add", str(tree))
+    assert linked_repository(str(tree)) == str(main / ".git")
+    (false / ".git").write_text((tree / ".git").read_text())
+    assert linked_repository(str(false)) is None
+    assert linked_repository(str(main)) is None
+
+
+@pytest.mark.parametrize(
+    "pointer", ["", "gitdir: /root/.ssh", "gitdir: /", "gitdir: ../outside/worktrees/x", "x", "\0"]
+)
+def test_a_pointer_to_any_other_folder_is_not_followed(tmp_path: Path, pointer: str) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "outside/worktrees/x").mkdir(parents=True)
+    for name in ("outside/worktrees/x/gitdir", "outside/HEAD"):
+        (tmp_path / name).write_text("x")
+    (root / ".git").write_text(pointer)
+    assert linked_repository(str(root)) is None
+    (root / ".git").unlink()
+    assert linked_repository(str(root)) is None
+
+
+def test_a_repository_cannot_be_made_where_there_is_none(place: Place) -> None:
+    (place.root / ".git/config").unlink()
+    (place.root / ".git").rmdir()
+    said = place.says("git init 2>&1; mkdir -p .git/hooks; echo x > .git; rmdir .git; mv .git away; ln -s /tmp .git")
+    assert said.count(".git") >= 5
+    assert not (place.root / ".git").exists()
+    assert not (place.root / "away").exists()
+
+
+def test_a_repository_cannot_be_made_while_another_run_ends(place: Place) -> None:
+    (place.root / ".git/config").unlink()
+    (place.root / ".git").rmdir()
+    script = "echo > up; while [ ! -e go ]; do sleep 0.01; done; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit"
+    second = threading.Thread(target=place.commands.run, args=(["sh", "-c", script],))
+    other = opened(place.root)
+    second.start()
+    while not (place.root / "up").exists():
+        time.sleep(0.01)
+    assert isinstance(other.run(["true"]), CommandResult)
+    assert (place.root / ".git").exists()
+    (place.root / "go").touch()
+    second.join()
+    assert not (place.root / ".git").exists()
+
+
+def test_git_works_in_a_repository_and_in_a_linked_worktree(tmp_path: Path) -> None:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=trunk")
+    main, root = tmp_path.resolve() / "main", tmp_path.resolve() / "root"
+    for line in (("init", str(main)), ("-C", str(main), "commit", "--allow-empty", "-m", "first")):
+        subprocess.run(["git", *identity, *line], check=True, capture_output=True)
+    subprocess.run(
+        ["git", "-C", str(main), "worktree", "add", "-b", "side", str(root)], check=True, capture_output=True
+    )
+    (root / "new").touch()
+    result = opened(tmp_path / "root").run(["git", "status", "--short", "--branch"])
+    assert isinstance(result, CommandResult)
+    assert (result.stdout.head, result.stderr.head) == (b"## side\n?? new\n", b"")
+    for argv in (["git", "add", "new"], ["sh", "-c", f"echo x > {main}/.git/x"]):
+        refused = opened(tmp_path / "root").run(argv)
+        assert isinstance(refused, CommandResult)
+        assert b"ead-only file system" in refused.stderr.head
+
+
+def test_what_a_killed_command_left_is_removed_unless_it_is_needed_or_holds_something(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    with protected(tmp_path):
+        remove_placeholder(str(tmp_path))
+        assert (tmp_path / ".git").exists()
+    (tmp_path / ".git").mkdir(exist_ok=True)
+    (tmp_path / ".git/config").touch()
+    remove_placeholder(str(tmp_path))
+    assert (tmp_path / ".git/config").exists()
+    (tmp_path / ".git/config").unlink()
+    remove_placeholder(str(tmp_path))
+    assert not (tmp_path / ".git").exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "code"),
+    [
+        ("mkdir", errno.EROFS, None),
+        ("mkdir", errno.EACCES, ToolErrorCode.PERMISSION_DENIED),
+        ("stat", errno.EACCES, ToolErrorCode.PERMISSION_DENIED),
+    ],
+)
+def test_a_git_that_cannot_be_made_or_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, code: ToolErrorCode | None
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(number, "no")
+
+    with closing(open_root(str(tmp_path))) as handle:
+        monkeypatch.setattr(os, call, failing)
+        with protected_git(handle, time.monotonic() + 60) as problem:
+            assert (problem.code if problem else None) is code
+        monkeypatch.undo()
+
+
+TEXT = 'mode = "ask"\n'
+
+
+def names(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir() if path.name.startswith(".mendgraph"))
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        f"echo evil > {SETTINGS_FILE}",
+        f"echo evil >> {SETTINGS_FILE}",
+        f"rm -f {SETTINGS_FILE}; echo evil > {SETTINGS_FILE}",
+        f"mv {SETTINGS_FILE} x; echo evil > {SETTINGS_FILE}",
+        f"echo evil > x; mv -f x {SETTINGS_FILE}",
+        f"ln -f {SETTINGS_FILE} x; echo evil > x",
+        f"ln -sf a {SETTINGS_FILE}",
+        f"chmod 777 {SETTINGS_FILE}; echo evil > {SETTINGS_FILE}",
+        "echo evil > other-name",
+    ],
+)
+def test_settings_stay_as_they_are(place: Place, attack: str) -> None:
+    path = place.root / SETTINGS_FILE
+    path.write_text(TEXT)
+    os.link(path, place.root / "other-name")
+    assert TEXT in place.says(f"cat {SETTINGS_FILE}; {attack}")
+    assert (path.read_text(), path.is_symlink(), names(place.root)) == (
+        TEXT,
+        False,
+        [SETTINGS_FILE],
+    )
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [f"{make} {SETTINGS_FILE}" for make in ("echo evil >", "ln -s src/a.py", "mkdir", "mkfifo")],
+)
+def test_settings_that_a_command_makes_are_set_aside_and_told(place: Place, attack: str) -> None:
+    result = place.result("sh", "-c", attack)
+    assert result.exit_code == 0
+    assert names(place.root) == [SET_ASIDE]
+    assert read_settings_file(str(place.root)) is None
+
+
+def test_a_link_cannot_be_made_into_settings(place: Place) -> None:
+    (place.root / SETTINGS_FILE).symlink_to("src/a.py")
+    place.result("sh", "-c", f"rm {SETTINGS_FILE}; echo evil > {SETTINGS_FILE}")
+    assert names(place.root) == [SET_ASIDE]
+
+
+def test_what_stands_in_the_place_of_settings_cannot_be_replaced(place: Place) -> None:
+    (place.root / SETTINGS_FILE).mkdir()
+    place.result("sh", "-c", f"rmdir {SETTINGS_FILE}; echo evil > {SETTINGS_FILE}")
+    assert isinstance(read_settings_file(str(place.root)), ToolError)
+    (place.root / "sub").mkdir()
+    os.mkfifo(place.root / "sub" / SETTINGS_FILE)
+    place.result("sh", "-c", f"cd sub; rm -f {SETTINGS_FILE}; echo evil > {SETTINGS_FILE}")
+    assert isinstance(read_settings_file(str(place.root / "sub")), ToolError)
+
+
+def test_a_command_sees_no_placeholder_and_leaves_none(place: Place) -> None:
+    assert SETTINGS_FILE not in place.says("ls -a")
+    assert names(place.root) == []
+
+
+def test_what_is_there_before_is_not_set_aside(tmp_path: Path) -> None:
+    (tmp_path / SETTINGS_FILE).write_text(TEXT)
+    with closing(open_root(str(tmp_path))) as root, kept_settings(root):
+        (tmp_path / "new").write_text("an editor's")
+        (tmp_path / "new").rename(tmp_path / SETTINGS_FILE)
+    assert (names(tmp_path), (tmp_path / SETTINGS_FILE).read_text()) == ([SETTINGS_FILE], "an editor's")

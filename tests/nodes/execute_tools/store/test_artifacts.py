@@ -1,0 +1,225 @@
+"""Results that are too large for a model's window, kept in the run's own folder."""
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from mendgraph.nodes.execute_tools.store.artifacts import Artifacts, copy_artifacts
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, run_folder, run_folder_path
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+
+def read(kept: Artifacts, reference: str) -> bytes:
+    opened = kept.open(reference)
+    assert not isinstance(opened, ToolError), opened
+    with opened:
+        data = opened.stream.read()
+    assert (opened.path, opened.size) == (reference, len(data))
+    return data
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_result_is_kept_and_read_again(tmp_path: Path) -> None:
+    kept = Artifacts(str(tmp_path / "run" / "results"))
+    assert not (tmp_path / "run").exists()
+    assert kept.keep("one\n") == "@result/1"
+    assert kept.keep("zwei é\n") == "@result/2"
+    assert (read(kept, "@result/1"), read(kept, "@result/2")) == (b"one\n", "zwei é\n".encode())
+
+
+def test_another_process_goes_on_with_what_is_there(tmp_path: Path) -> None:
+    folder = str(tmp_path / "results")
+    Artifacts(folder).keep("before")
+    after = Artifacts(folder)
+    assert (after.keep("after"), read(after, "@result/1")) == ("@result/2", b"before")
+
+
+def test_what_is_told_is_never_given_to_another_result(tmp_path: Path) -> None:
+    kept = Artifacts(str(tmp_path))
+    assert [kept.keep(text) for text in "abc"] == ["@result/1", "@result/2", "@result/3"]
+    (tmp_path / "1.txt").unlink()
+    assert kept.keep("d") == "@result/4"
+
+
+def test_results_kept_at_the_same_time_get_names_of_their_own(tmp_path: Path) -> None:
+    kept = Artifacts(str(tmp_path))
+    references: list[tuple[str | None, str]] = []
+
+    def work(text: str) -> None:
+        references.extend((kept.keep(text), text) for _ in range(5))
+
+    threads = [threading.Thread(target=work, args=(text,)) for text in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {reference: read(kept, reference).decode() for reference, _ in references if reference} == dict(references)
+    assert len({reference for reference, _ in references}) == 20
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(st.text(max_size=50))
+def test_a_text_comes_back_as_it_was(tmp_path: Path, text: str) -> None:
+    kept = Artifacts(str(tmp_path))
+    reference = kept.keep(text)
+    assert reference is not None
+    assert read(kept, reference).decode() == text.replace("\0", "\u2400")
+
+
+def test_what_no_text_file_holds_is_replaced(tmp_path: Path) -> None:
+    kept = Artifacts(str(tmp_path))
+    assert kept.keep("a\0b\ud800c") == "@result/1"
+    assert read(kept, "@result/1") == "a\u2400b?c".encode()
+
+
+# --- What is not kept ------------------------------------------------------------------------------------------
+
+
+def test_the_bounds(tmp_path: Path) -> None:
+    kept = Artifacts(str(tmp_path), max_bytes=10, max_total=25)
+    assert kept.keep("é" * 6) is None
+    assert [kept.keep("x" * 10), kept.keep("y" * 10)] == ["@result/1", "@result/2"]
+    assert [kept.keep("z" * 6), kept.keep("z" * 5), kept.keep("")] == [None, "@result/3", "@result/4"]
+    assert kept.keep("z") is None
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    fdopen = os.fdopen
+
+    def failing(descriptor: int, mode: str) -> object:
+        file = fdopen(descriptor, mode)
+        file.close()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fdopen", failing)
+
+
+def test_on_a_full_disk_nothing_is_kept_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full_disk(monkeypatch)
+    assert Artifacts(str(tmp_path)).keep("x") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def link_to(target: str) -> Callable[[Path], None]:
+    return lambda folder: folder.symlink_to(target)
+
+
+@pytest.mark.parametrize("lay", [Path.touch, link_to(".."), link_to("nowhere")])
+def test_a_folder_that_is_none_is_not_used(tmp_path: Path, lay: Callable[[Path], None]) -> None:
+    folder = tmp_path / "results"
+    lay(folder)
+    kept = Artifacts(str(folder))
+    assert kept.keep("x") is None
+    assert isinstance(kept.open("@result/1"), ToolError)
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Artifacts(str(tmp_path))
+    kept.keep("x")
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    assert kept.keep("y") is None
+    opened = kept.open("@result/1")
+    assert isinstance(opened, ToolError)
+    assert opened.code is ToolErrorCode.PERMISSION_DENIED
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+# --- What is not opened ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reference", ["@result/3", "@result/../secret", "1", "1.txt", "../secret", "/etc/passwd"])
+def test_an_unknown_reference_names_those_that_exist(tmp_path: Path, reference: str) -> None:
+    (tmp_path / "secret").write_text("secret")
+    kept = Artifacts(str(tmp_path / "results"))
+    kept.keep("a")
+    kept.keep("b")
+    opened = kept.open(reference)
+    assert isinstance(opened, ToolError)
+    assert (opened.code, opened.suggestions) == (ToolErrorCode.NOT_FOUND, ("@result/2", "@result/1"))
+
+
+def lay_link(path: Path) -> None:
+    path.symlink_to("/etc/passwd")
+
+
+@pytest.mark.parametrize("lay", [lay_link, Path.mkdir, os.mkfifo])
+def test_what_is_no_file_is_neither_opened_nor_replaced(tmp_path: Path, lay: Callable[[Path], None]) -> None:
+    lay(tmp_path / "1.txt")
+    kept = Artifacts(str(tmp_path))
+    assert isinstance(kept.open("@result/1"), ToolError)
+    assert kept.keep("x") == "@result/2"
+
+
+def test_no_handle_stays_open(tmp_path: Path) -> None:
+    before = os.listdir("/dev/fd")
+    kept = Artifacts(str(tmp_path), max_bytes=3)
+    kept.keep("x")
+    kept.keep("long")
+    read(kept, "@result/1")
+    kept.open("@result/2")
+    assert os.listdir("/dev/fd") == before
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def kept(run_id: str, workspace: str = "w") -> Artifacts:
+    folder = run_folder(run_id)
+    assert isinstance(folder, str)
+    return Artifacts(f"{folder}/results-{workspace}")
+
+
+def text(run_id: str, reference: str, workspace: str = "w") -> bytes:
+    opened = kept(run_id, workspace).open(reference)
+    assert not isinstance(opened, ToolError), opened
+    with opened:
+        return opened.stream.read()
+
+
+def test_the_new_run_reads_what_the_old_one_kept_and_keeps_its_own(data: Path) -> None:
+    references = [kept("old").keep("one"), kept("old").keep("two"), kept("old", "v").keep("three")]
+    Path(run_folder_path("old"), "audit.jsonl").write_text("{}", encoding="utf-8")
+    copy_artifacts("old", "new")
+    assert references == ["@result/1", "@result/2", "@result/1"]
+    assert [text("new", "@result/1"), text("new", "@result/2"), text("new", "@result/1", "v")] == [
+        b"one",
+        b"two",
+        b"three",
+    ]
+    assert kept("new").keep("four") == "@result/3"
+    assert isinstance(kept("old").open("@result/3"), ToolError)
+    assert not Path(run_folder_path("new"), "audit.jsonl").exists()
+    folder = Path(run_folder_path("new"), "results-w")
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "1.txt")] == [0o700, 0o600]
+    assert data in folder.parents
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    kept("old")
+    (tmp_path / "elsewhere").mkdir()
+    Path(run_folder_path("old"), "results-w").symlink_to(tmp_path / "elsewhere")
+    copy_artifacts("old", "new")
+    assert not Path(run_folder_path("new")).exists()
+
+
+def test_a_disk_that_refuses_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    kept("old").keep("one")
+    monkeypatch.setattr("shutil.copytree", full)
+    copy_artifacts("old", "new")
+    assert isinstance(kept("new").open("@result/1"), ToolError)

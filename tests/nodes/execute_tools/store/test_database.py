@@ -1,0 +1,296 @@
+"""The database of a workspace: made, refused, and looked at."""
+
+import os
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from mendgraph.graph.runs.runs import list_runs
+from mendgraph.graph.persistence.store import Store
+from mendgraph.nodes.execute_tools.store import database
+from mendgraph.nodes.execute_tools.store.database import (
+    APPLICATION_ID,
+    FILE_NAME,
+    StoreError,
+    open_file,
+    run_names,
+    store_errors,
+    transaction,
+    write_ahead,
+)
+from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES
+from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from tests.broken_stores import make_unusable
+from tests.graph.runs.run_plays import played, project
+
+
+@pytest.fixture(autouse=True)
+def no_handle_is_left_open() -> object:
+    before = len(os.listdir("/dev/fd"))
+    yield
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def pragma(connection: sqlite3.Connection, name: str) -> object:
+    return connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+def tables(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(StoreError) as caught:
+        open_file(str(folder))
+    return str(caught.value)
+
+
+def test_a_new_database_is_durable_and_marked_as_ours(tmp_path: Path) -> None:
+    with closing(open_file(str(tmp_path))) as connection:
+        assert [
+            pragma(connection, name) for name in ("journal_mode", "synchronous", "auto_vacuum", "busy_timeout")
+        ] == [
+            "wal",
+            2,
+            2,
+            10_000,
+        ]
+        assert (pragma(connection, "application_id"), pragma(connection, "user_version")) == (APPLICATION_ID, FORMAT)
+        assert {"calls", "changes", "effects", "backups", "runs"} <= tables(connection)
+    assert os.listdir(tmp_path) == [FILE_NAME]
+
+
+def test_what_was_committed_is_found_again_also_from_another_thread(tmp_path: Path) -> None:
+    with closing(open_file(str(tmp_path))) as connection, transaction(connection):
+        connection.execute("INSERT INTO backups VALUES ('a', 'b')")
+    with closing(open_file(str(tmp_path))) as connection:
+        found: list[object] = []
+        thread = threading.Thread(
+            target=lambda: found.extend(connection.execute("SELECT sha256, data FROM backups").fetchall())
+        )
+        thread.start()
+        thread.join()
+        assert found == [("a", "b")]
+
+
+def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
+    with closing(open_file(str(tmp_path))) as connection:
+        with suppress(KeyError), transaction(connection):
+            connection.execute("INSERT INTO backups VALUES ('a', 'b')")
+            raise KeyError
+        assert not connection.in_transaction
+        assert connection.execute("SELECT * FROM backups").fetchall() == []
+
+
+def test_a_transaction_that_sqlite_itself_took_back_keeps_its_error(tmp_path: Path) -> None:
+    with closing(open_file(str(tmp_path))) as connection:
+        with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"), transaction(connection):
+            connection.executemany("INSERT OR ROLLBACK INTO backups VALUES ('a', ?)", ["b", "c"])
+        assert not connection.in_transaction
+
+
+def foreign(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE mine (a)")
+
+
+def foreign_without_tables(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA application_id = 7")
+
+
+def of_format(number: int) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        with closing(open_file(str(path.parent))) as connection:
+            connection.execute(f"PRAGMA user_version = {number}")
+
+    return make
+
+
+FOREIGN = "The file {} is not a database of mendgraph: move it away, or {}."
+NEWER = (
+    f"The database {{}} was written by a newer mendgraph (format {FORMAT + 1}, this one knows {FORMAT}):"
+    " update mendgraph, or {}."
+)
+OLDER = (
+    f"The database {{}} was written by an older mendgraph (format {FORMAT - 1}, this one knows {FORMAT}),"
+    " whose runs this one cannot read: finish them with that version, or move the file away, or {}."
+)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (foreign, FOREIGN),
+        (foreign_without_tables, FOREIGN),
+        (of_format(FORMAT + 1), NEWER),
+        (of_format(FORMAT - 1), OLDER),
+    ],
+)
+def test_what_is_not_of_this_format_is_refused_and_stays_as_it_is(
+    tmp_path: Path, make: Callable[[Path], None], said: str
+) -> None:
+    path = tmp_path / FILE_NAME
+    make(path)
+    before = path.read_bytes()
+    assert refusal(tmp_path) == said.format(repr(str(path)), "set MENDGRAPH_DATA_DIR to another folder")
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    path.write_bytes(b"not a database, but long enough to be looked at" * 100)
+    before = path.read_bytes()
+    assert refusal(tmp_path) == (
+        f"The database {str(path)!r} is damaged, or no database at all (file is not a database): put a backup in its"
+        " place, or move it away and begin with a new one."
+    )
+    assert path.read_bytes() == before
+
+
+def test_a_database_whose_pages_are_overwritten_is_called_damaged(tmp_path: Path) -> None:
+    with closing(open_file(str(tmp_path))):
+        pass
+    path = tmp_path / FILE_NAME
+    path.write_bytes(path.read_bytes()[:100] + b"\xff" * 8_000)
+    assert "is damaged, or no database at all" in refusal(tmp_path)
+
+
+def test_a_lock_that_is_held_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "LONGEST_WAIT_S", 0.0)
+    path = str(tmp_path / FILE_NAME)
+    with closing(open_file(str(tmp_path))) as one, closing(open_file(str(tmp_path))) as two, transaction(one):
+        with pytest.raises(StoreError) as caught, store_errors(path), transaction(two):
+            pass
+        assert str(caught.value) == (
+            f"The database {path!r} cannot be used: another process has held it for more than 10 s. End it, or try"
+            " again."
+        )
+
+
+def test_a_full_disk_is_told_and_what_was_there_stays(tmp_path: Path) -> None:
+    path = str(tmp_path / FILE_NAME)
+    with closing(open_file(str(tmp_path))) as connection:
+        connection.execute(f"PRAGMA max_page_count = {pragma(connection, 'page_count')}")
+        with pytest.raises(StoreError) as caught, store_errors(path), transaction(connection):
+            connection.execute("INSERT INTO backups VALUES ('a', ?)", (b"x" * 100_000,))
+        assert str(caught.value) == (
+            f"The database {path!r} cannot be used: the disk is full. Make room and try again."
+        )
+        assert connection.execute("SELECT * FROM backups").fetchall() == []
+
+
+def test_a_making_that_is_cut_off_leaves_nothing_half_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "SQLITE_TABLES", (*SQLITE_TABLES, "CREATE TABLE no such ("))
+    refusal(tmp_path)
+    monkeypatch.undo()
+    with closing(open_file(str(tmp_path))) as connection:
+        assert "runs" in tables(connection)
+
+
+def test_ten_who_make_it_at_once_make_one(tmp_path: Path) -> None:
+    barrier, errors = threading.Barrier(10), []
+
+    def make() -> None:
+        barrier.wait()
+        try:
+            open_file(str(tmp_path)).close()
+        except StoreError as error:
+            errors.append(str(error))
+
+    threads = [threading.Thread(target=make) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    with closing(open_file(str(tmp_path))) as connection:
+        assert (pragma(connection, "integrity_check"), pragma(connection, "auto_vacuum")) == ("ok", 2)
+
+
+class Refusing(sqlite3.Connection):
+    """Somebody else is switching to the log as well: SQLite waits for nobody then."""
+
+    refusals = 2
+
+    def execute(self, sql: str, *more: object) -> sqlite3.Cursor:
+        if "journal_mode =" in sql and self.refusals:
+            self.refusals -= 1
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            raise error
+        return super().execute(sql, *more)  # type: ignore[arg-type]
+
+
+def test_who_switches_to_the_log_waits_for_others_who_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def pause(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(database, "monotonic_s", lambda: now)
+    monkeypatch.setattr(database, "pause", pause)
+    with closing(sqlite3.connect(tmp_path / FILE_NAME, factory=Refusing)) as connection:
+        write_ahead(connection)
+        assert (pragma(connection, "journal_mode"), now) == ("wal", 0.02)
+        connection.refusals = 1_000_000
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            write_ahead(connection)
+        assert 10.0 < now < 10.1
+
+
+def test_what_was_committed_before_a_kill_is_there_and_the_rest_is_not(tmp_path: Path) -> None:
+    (tmp_path / "lived").mkdir()
+    with closing(open_file(str(tmp_path / "lived"))) as connection:
+        with transaction(connection):
+            connection.execute("INSERT INTO backups VALUES ('a', 'b')")
+        with transaction(connection):
+            connection.execute("INSERT INTO backups VALUES ('c', 'd')")
+            shutil.copytree(tmp_path / "lived", tmp_path / "killed")
+    with closing(open_file(str(tmp_path / "killed"))) as connection:
+        assert connection.execute("SELECT * FROM backups").fetchall() == [("a", "b")]
+
+
+def files(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.fixture
+def data(any_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: ARG001 - with both
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def test_the_newest_run_comes_first_and_nothing_is_written(tmp_path: Path, data: Path) -> None:
+    folder = project(tmp_path / "project")
+    for _ in range(2):
+        played(folder)
+    before = files(data)
+    names = run_names(str(folder))
+    assert files(data) == before
+    runs = list_runs(str(folder))
+    assert isinstance(runs, tuple)
+    assert names == [(run.run_id, run.task) for run in runs]
+    store = Store(str(folder))
+    during = files(data)
+    assert run_names(str(folder)) == names
+    assert files(data) == during
+    store.close()
+
+
+def test_there_are_none_where_none_can_be_read(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (run_names(str(tmp_path)), data.exists()) == ([], False)
+    folder = Path(workspace_folder_path(str(tmp_path)))
+    folder.mkdir(parents=True)
+    assert run_names(str(tmp_path)) == []
+    give_workspace_name(str(folder), "w")
+    assert run_names(str(tmp_path)) == []
+    make_unusable(str(folder), monkeypatch)
+    assert run_names(str(tmp_path)) == []

@@ -1,0 +1,318 @@
+"""The store in PostgreSQL, its tables, and a look at it that makes nothing."""
+
+import os
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from mendgraph.nodes.execute_tools.journal import journal as journal_module
+from mendgraph.nodes.execute_tools.store import postgres_database as module
+from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
+from mendgraph.nodes.execute_tools.store.database import (
+    StoreError,
+    open_database,
+    open_postgres,
+    transaction,
+)
+from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, STORE_TABLES, PostgresTables
+from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
+from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase, close_postgres, look_at, names_of_runs
+from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name, read_url
+from tests.architecture.house import ROOT
+from tests.nodes.execute_tools.files.layout import sha
+from tests.postgres import fresh_database
+
+INSERT = "INSERT INTO backups VALUES (?, ?)"
+
+
+def opened(workspace: str = "w", part: PostgresTables = STORE_TABLES) -> PostgresDatabase:
+    found = open_postgres(part, workspace)
+    assert found is not None
+    return found
+
+
+def refusal(part: PostgresTables = STORE_TABLES) -> str:
+    close_postgres()
+    with pytest.raises(StoreError) as caught:
+        open_postgres(part, "w")
+    return str(caught.value)
+
+
+def run(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def test_a_workspace_is_the_one_that_its_folder_names(shared_store: str, tmp_path: Path) -> None:
+    assert give_workspace_name(str(tmp_path), "ann/notes") is None
+    found = open_database(str(tmp_path))
+    assert isinstance(found, PostgresDatabase)
+    assert (found.workspace, found.name.split(" on ")[0]) == (
+        "ann/notes",
+        f"'{shared_store.split('/')[3].split('?', maxsplit=1)[0]}'",
+    )
+    assert os.listdir(tmp_path) == ["shared_name"]
+
+
+@pytest.mark.usefixtures("shared_store")
+def test_rows_of_one_workspace_are_nothing_to_another() -> None:
+    one, two = opened("one"), opened("two")
+    for database, data in ((one, b"1"), (two, b"2")):
+        database.execute(INSERT, ("a", data))
+    assert [each.execute("SELECT * FROM backups").fetchall() for each in (one, two)] == [[("a", b"1")], [("a", b"2")]]
+    assert one.execute("UPDATE backups SET data = ?", (b"3",)).rowcount == 1
+    assert one.execute("DELETE FROM backups").rowcount == 1
+    assert two.execute("SELECT * FROM backups").fetchall() == [("a", b"2")]
+
+
+@pytest.mark.usefixtures("shared_store")
+def test_rows_are_read_as_those_of_a_file() -> None:
+    database = opened()
+    database.executemany(INSERT, [("a", b"1"), ("b", b"2"), ("c", b"3%?")])
+    rows = database.execute("SELECT * FROM backups ORDER BY sha256")
+    assert (rows.fetchone(), rows.fetchone(), list(rows), rows.fetchone()) == (
+        ("a", b"1"),
+        ("b", b"2"),
+        [("c", b"3%?")],
+        None,
+    )
+    assert database.execute("SELECT 7 % ?", (4,)).fetchall() == [(3,)]
+    database.executemany(INSERT, [])
+
+
+@pytest.mark.usefixtures("shared_store")
+def test_a_transaction_is_all_or_nothing_and_each_threads_own() -> None:
+    database = opened()
+    with suppress(KeyError), transaction(database):
+        database.execute(INSERT, ("a", b"1"))
+        with transaction(database):
+            database.execute(INSERT, ("b", b"1"))
+        seen: list[object] = []
+        other = threading.Thread(target=lambda: seen.extend(database.execute("SELECT * FROM backups")))
+        other.start()
+        other.join()
+        assert (seen, len(database.execute("SELECT * FROM backups").fetchall())) == ([], 2)
+        raise KeyError
+    assert database.execute("SELECT * FROM backups").fetchall() == []
+
+
+@pytest.mark.usefixtures("shared_store")
+def test_a_quick_transaction_does_not_wait_for_the_disk() -> None:
+    database = opened()
+    with database.transaction(quick=True):
+        assert database.execute("SHOW synchronous_commit").fetchall() == [("off",)]
+    with database.transaction():
+        assert database.execute("SHOW synchronous_commit").fetchall() == [("on",)]
+
+
+@pytest.mark.usefixtures("shared_store")
+def test_once_it_is_closed_it_is_not_used() -> None:
+    database = opened()
+    database.close()
+    for use in (
+        database.check_open,
+        lambda: database.execute("SELECT 1"),
+        lambda: database.executemany(INSERT, [("a", b"")]),
+    ):
+        with pytest.raises(StoreError, match="closed database"):
+            use()
+
+
+MAKE = """
+import sys
+from mendgraph.nodes.execute_tools.store.database import open_postgres
+from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
+from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS
+sys.stdin.readline()
+for part in (STORE_TABLES, CHECKPOINTS):
+    open_postgres(part, "w").execute("SELECT 1")
+print("made")
+"""
+
+
+def test_processes_and_threads_that_start_at_once_make_one_set_of_tables(empty_store: str) -> None:
+    command = [sys.executable, "-c", MAKE]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(2)]  # type: ignore[call-overload]
+    errors: list[str] = []
+
+    def make() -> None:
+        try:
+            opened().execute("SELECT 1")
+        except StoreError as error:
+            errors.append(str(error))
+
+    threads = [threading.Thread(target=make) for _ in range(8)]
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    told = [process.communicate(timeout=120)[0] for process in processes]
+    assert (errors, told) == ([], ["made\n", "made\n"])
+    with psycopg.connect(empty_store) as connection:
+        parts = connection.execute("SELECT part, format FROM mendgraph.formats ORDER BY part").fetchall()
+    assert parts[1] == ("store", FORMAT)
+
+
+def test_a_making_that_fails_leaves_nothing_half_made(empty_store: str) -> None:
+    assert "syntax error" in refusal(
+        STORE_TABLES._replace(statements=(*STORE_TABLES.statements, "CREATE no such thing"))
+    )
+    with psycopg.connect(empty_store) as connection:
+        assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'mendgraph'").fetchall() == []
+    opened().execute("SELECT * FROM backups")
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (FORMAT + 1, "a newer mendgraph (format {} of 'store', this one knows {}): update mendgraph, or name another"),
+        (
+            FORMAT - 1,
+            "an older mendgraph (format {} of 'store', this one knows {}): this one cannot read its runs: finish",
+        ),
+    ],
+)
+def test_tables_of_another_version_are_refused(shared_store: str, found: int, said: str) -> None:
+    opened()
+    run(shared_store, f"UPDATE mendgraph.formats SET format = {found}")  # noqa: S608 - a number
+    assert f"was written by {said.format(found, FORMAT)}" in refusal()
+
+
+def test_a_schema_of_somebody_elses_is_left_alone(empty_store: str) -> None:
+    run(empty_store, "CREATE SCHEMA mendgraph", "CREATE TABLE mendgraph.mine (a int)")
+    assert refusal().endswith("is not one of mendgraph: name another database.")
+    run(empty_store, "DROP TABLE mendgraph.mine")
+    opened().execute("SELECT * FROM backups")
+
+
+@pytest.mark.usefixtures("shared_store")
+def test_a_part_that_grows_gets_what_is_missing_once() -> None:
+    steps = ("CREATE TABLE grown (a int)", "INSERT INTO grown VALUES (1)", "INSERT INTO grown VALUES (2)")
+    for count in (1, 3, 2, 3):
+        close_postgres()
+        opened("w", PostgresTables("grown", count, steps[:count], grow=True))
+    assert opened().execute("SELECT a FROM grown ORDER BY a").fetchall() == [(1,), (2,)]
+
+
+def test_a_user_without_rights_is_told(empty_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"guest_{os.getpid()}"
+    run(empty_store, f"CREATE ROLE {name} LOGIN")
+    monkeypatch.setenv("MENDGRAPH_STORE_URL", empty_store.replace("tester@", f"{name}@"))
+    try:
+        assert "its user may not do this: GRANT CREATE ON DATABASE" in refusal()
+    finally:
+        close_postgres()
+        run(empty_store, f"DROP ROLE {name}")
+
+
+@pytest.mark.usefixtures("shared_store")
+def test_a_server_that_is_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "OLDEST_SERVER", 990_000)
+    assert "and 99 is the oldest that will do: update it." in refusal()
+
+
+def test_a_database_that_cannot_hold_every_text_is_told(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with fresh_database(postgres) as url:
+        name = url.split("/")[3].split("?")[0]
+        latin = f"latin_{name}"
+        run(postgres, f"CREATE DATABASE {latin} ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+        monkeypatch.setenv("MENDGRAPH_STORE_URL", url.replace(name, latin))
+        try:
+            assert "holds its texts as LATIN1: make a database with `createdb --encoding UTF8" in refusal()
+        finally:
+            close_postgres()
+            run(postgres, f"DROP DATABASE {latin}")
+
+
+@pytest.mark.usefixtures("shared_store")
+def test_a_process_that_was_forked_has_connections_of_its_own() -> None:
+    database = opened()
+    database.execute(INSERT, ("a", b"parent"))
+    child = os.fork()
+    if child == 0:
+        code = 1
+        with suppress(BaseException):
+            opened().execute(INSERT, ("b", b"child"))
+            code = 0
+        os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert database.execute("SELECT data FROM backups ORDER BY sha256").fetchall() == [(b"parent",), (b"child",)]
+
+
+def test_what_speaks_to_postgresql_is_not_imported_where_nothing_is_shared(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom mendgraph.graph.persistence.store import Store\nStore(sys.argv[1]).close()\n"
+        "print([name for name in sys.modules if 'psycopg' in name or 'checkpoint.postgres' in name])"
+    )
+    (tmp_path / "root").mkdir()
+    environment = {**os.environ, "MENDGRAPH_DATA_DIR": str(tmp_path / "data")}
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "root")],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
+
+
+# --- A journal in it
+
+
+KEY = CallKey("run", "task", 3, 0, "write_file", "write", "hash of arguments")
+EFFECT = FileEffect("src/a.py", FileState(sha(b"old"), 0o644), FileState(sha(b"new"), 0o600))
+
+
+def test_a_shared_journal_keeps_the_bytes_after_a_change_as_well(
+    any_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the files can be made again where only the journal is."""
+    backups = {sha(b"old"): b"old", sha(b"new"): b"new"}
+    journal = Journal(str(tmp_path))
+    recorder = journal.recorder(journal.begin(KEY))
+    recorder.intend("one", [EFFECT], backups, ())
+    kept = b"new" if any_store == "postgresql" else None
+    assert (journal.backup(sha(b"old")), journal.backup(sha(b"new"))) == (b"old", kept)
+    back = FileEffect("src/a.py", EFFECT.after, EFFECT.before)
+    recorder.add("two", [EFFECT, back], backups, ())  # what one file holds after is what the other held before
+    assert journal.backup(sha(b"new")) == b"new"
+    monkeypatch.setattr(journal_module, "LARGEST_BACKUP", 3)
+    recorder.add("three", [EFFECT], {sha(b"1234"): b"1234", sha(b"123"): b"123"}, ())
+    assert (journal.backup(sha(b"1234")), journal.backup(sha(b"123"))) == (None, b"123")
+
+
+RUN = """
+INSERT INTO runs (run_id, task, created, updated, turns, request, state, context, durability)
+VALUES (?, ?, '', ?, 1, '', 'ended', '{}', 'sync')
+"""
+
+
+def test_where_nobody_has_made_tables_none_are_made(empty_store: str) -> None:
+    url = read_url(empty_store)
+    found = look_at(url, None)
+    assert (found.runs, found.size > 0, found.server.split(".")[0].isdigit()) == (None, True, True)
+    assert names_of_runs(url, "w", 10) == []
+    with psycopg.connect(empty_store) as connection:
+        assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'mendgraph'").fetchall() == []
+
+
+def test_the_runs_of_one_workspace_are_counted_and_named_newest_first(shared_store: str) -> None:
+    url = read_url(shared_store)
+    for workspace, runs in (("w", ("b", "c", "a")), ("other", ("z",))):
+        database = open_postgres(STORE_TABLES, workspace)
+        assert database is not None
+        for number, run in enumerate(runs):
+            database.execute(RUN, (run, f"task {run}\0", str(number)))
+    assert [look_at(url, workspace).runs for workspace in ("w", "other", "none", None)] == [3, 1, 0, 0]
+    assert names_of_runs(url, "w", 2) == [("a", "task a\0"), ("c", "task c\0")]

@@ -1,0 +1,251 @@
+"""Locks that hold on all machines: one holder at a time, freed by its end, and nothing written by who lost one."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+from mendgraph.nodes.execute_tools.store import postgres_lock as module
+from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres
+from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
+from mendgraph.nodes.execute_tools.store.postgres_connections import FENCED_MESSAGE, Connections, connections_to
+from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase
+from mendgraph.nodes.execute_tools.store.postgres_lock import (
+    Locks,
+    close_locks,
+    held_epoch,
+    locks_in,
+    postgres_holder,
+    release_in_postgres,
+    take_in_postgres,
+)
+from mendgraph.nodes.execute_tools.store.postgres_url import read_url
+from mendgraph.nodes.execute_tools.store.run_lock import Owner
+from tests.architecture.house import ROOT
+
+PATIENCE_S = 60.0
+OWNER = Owner("r1", 12, "2026-11-20T13:00:00Z")
+TAKES = "wanted text, run text, process bigint, machine text, moment text"
+INSERT = "INSERT INTO backups VALUES (?, ?)"
+
+
+@pytest.fixture
+def database(shared_store: str) -> PostgresDatabase:
+    found = open_postgres(STORE_TABLES, "w")
+    assert (found is not None, shared_store != "") == (True, True)
+    return found  # type: ignore[return-value]
+
+
+@pytest.fixture
+def elsewhere(database: PostgresDatabase, shared_store: str) -> Iterator[Locks]:
+    """Another process's, as far as the server can tell."""
+    found = Locks(Connections(read_url(shared_store)))
+    yield found
+    found.close()
+    assert database.workspace == "w"
+
+
+def mine(url: str) -> Locks:
+    return locks_in(connections_to(read_url(url)))
+
+
+def until(found: Callable[[], object]) -> None:
+    latest = monotonic_s() + PATIENCE_S
+    while not found():
+        assert monotonic_s() < latest
+        pause(0.01)
+
+
+def cut_off(url: str, locks: Locks) -> None:
+    """As a network that fails, or an administrator, does it."""
+    assert locks._connection is not None
+    pid = locks._connection.info.backend_pid
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("SELECT pg_terminate_backend(%s, 60000)", (pid,))
+
+
+def test_one_has_it_at_a_time_and_is_named(elsewhere: Locks) -> None:
+    assert postgres_holder("w") is None
+    assert take_in_postgres("w", OWNER)
+    assert [take_in_postgres("w", OWNER), elsewhere.take("w", OWNER)] == [False, False]
+    assert elsewhere.take("another", Owner("r2"))
+    assert postgres_holder("w") == OWNER
+    release_in_postgres("w")
+    assert postgres_holder("w") is None
+    assert elsewhere.take("w", Owner("r2", 7, "now", "far away"))
+    assert postgres_holder("w") == Owner("r2", 7, "now", "far away")
+    assert not take_in_postgres("w", OWNER)
+
+
+def test_each_holder_has_a_higher_epoch(elsewhere: Locks, shared_store: str) -> None:
+    connections = connections_to(read_url(shared_store))
+    assert held_epoch(connections, "w") is None
+    epochs = []
+    for _ in range(2):
+        take_in_postgres("w", OWNER)
+        epochs.append(held_epoch(connections, "w"))
+        release_in_postgres("w")
+        elsewhere.take("w", OWNER)
+        epochs.append(elsewhere.epoch("w"))
+        elsewhere.release("w")
+    assert epochs == [1, 2, 3, 4]
+    assert (held_epoch(connections, "w"), held_epoch(connections, "")) == (None, None)
+
+
+def test_who_is_cut_off_for_a_moment_goes_on(database: PostgresDatabase, elsewhere: Locks, shared_store: str) -> None:
+    take_in_postgres("w", OWNER)
+    cut_off(shared_store, mine(shared_store))
+    database.execute(INSERT, ("a", b"1"))
+    assert postgres_holder("w") == OWNER
+    assert not elsewhere.take("w", OWNER)
+    release_in_postgres("w")
+    assert elsewhere.take("w", OWNER)
+
+
+def test_who_lost_its_lock_writes_nothing_more(database: PostgresDatabase, elsewhere: Locks, shared_store: str) -> None:
+    take_in_postgres("w", OWNER)
+    database.execute(INSERT, ("a", b"1"))
+    cut_off(shared_store, mine(shared_store))
+    assert elsewhere.take("w", Owner("r2"))
+    for _ in range(2):
+        with pytest.raises(StoreError) as caught:
+            database.execute(INSERT, ("b", b"2"))
+        assert str(caught.value) == FENCED_MESSAGE
+    elsewhere.release("w")
+    with pytest.raises(StoreError, match="lost its lock"):
+        database.execute(INSERT, ("b", b"2"))
+    release_in_postgres("w")
+    assert database.execute("SELECT sha256 FROM backups").fetchall() == [("a",)]
+
+
+def test_a_new_holder_waits_for_what_the_old_one_is_writing(
+    database: PostgresDatabase, elsewhere: Locks, shared_store: str
+) -> None:
+    waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    taken: list[bool] = []
+    take_in_postgres("w", OWNER)
+    with psycopg.connect(shared_store, autocommit=True) as admin:
+        with database.transaction():
+            database.execute(INSERT, ("a", b"1"))
+            cut_off(shared_store, mine(shared_store))
+            other = threading.Thread(target=lambda: taken.append(elsewhere.take("w", Owner("r2"))))
+            other.start()
+            until(lambda: admin.execute(waiting).fetchall())
+            database.execute(INSERT, ("b", b"1"))
+            assert taken == []
+        other.join()
+    assert taken == [True]
+    with pytest.raises(StoreError, match="lost its lock"):
+        database.execute(INSERT, ("c", b"1"))
+    release_in_postgres("w")
+    assert database.execute("SELECT sha256 FROM backups ORDER BY 1").fetchall() == [("a",), ("b",)]
+
+
+def test_one_who_writes_for_too_long_is_still_at_work(elsewhere: Locks, shared_store: str) -> None:
+    with psycopg.connect(shared_store, autocommit=True) as admin:
+        body = "BEGIN RAISE EXCEPTION 'too long' USING ERRCODE = '55P03'; END"
+        admin.execute(
+            f"CREATE OR REPLACE FUNCTION mendgraph.take({TAKES}) RETURNS bigint AS $${body}$$ LANGUAGE plpgsql"
+        )
+    assert not elsewhere.take("w", OWNER)
+
+
+HOLD = """
+import sys
+import threading
+from mendgraph.nodes.execute_tools.store.run_lock import Owner
+from mendgraph.nodes.execute_tools.store.postgres_lock import take_in_postgres
+print(take_in_postgres("w", Owner("other")), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_another_process_has_it_until_it_is_killed(database: PostgresDatabase) -> None:
+    command = [sys.executable, "-c", HOLD]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+        holder = postgres_holder(database.workspace)
+        assert (holder.run_id if holder else "", holder.pid if holder else 0) == ("other", other.pid)
+        assert not take_in_postgres("w", OWNER)
+        other.kill()
+    until(lambda: take_in_postgres("w", OWNER))
+    assert postgres_holder("w") == OWNER
+
+
+def test_a_server_that_is_gone_is_told_and_holds_nobody_up(
+    database: PostgresDatabase, shared_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_in_postgres("w", OWNER)
+    locks = mine(shared_store)
+    cut_off(shared_store, locks)
+    monkeypatch.setattr(locks.connections, "url", read_url("postgresql://u@127.0.0.1:1/none"))
+    assert locks.epoch("w") == 1
+    with pytest.raises(StoreError, match="cannot be reached"):
+        locks.take("another", OWNER)
+    locks.release("w")
+    assert locks.epoch(database.workspace) is None
+
+
+def test_who_writes_does_not_wait_for_a_thread_that_connects_anew(
+    database: PostgresDatabase, shared_store: str
+) -> None:
+    """The epoch tells whether anybody else was faster; a server that is far away would hold up all runs, one by one."""
+    take_in_postgres(database.workspace, OWNER)
+    locks = mine(shared_store)
+    found: list[int | None] = []
+    with locks._lock:
+        other = threading.Thread(target=lambda: found.append(locks.epoch("w")))
+        other.start()
+        until(lambda: found)
+    other.join()
+    assert found == [1]
+
+
+def test_a_statement_that_took_too_long_leaves_nothing_locked(
+    database: PostgresDatabase, elsewhere: Locks, shared_store: str
+) -> None:
+    assert elsewhere.take("another", OWNER)
+    assert elsewhere._connection is not None
+    elsewhere._connection.execute("SET statement_timeout = '50ms'")
+    with psycopg.connect(shared_store) as writer:
+        writer.execute("SELECT pg_advisory_xact_lock_shared(hashtextextended('w', 1))")
+        with pytest.raises(StoreError, match="statement_timeout"):
+            elsewhere.take("w", OWNER)
+    assert take_in_postgres(database.workspace, OWNER)
+
+
+def test_nobody_loses_a_lock_because_nothing_is_asked(elsewhere: Locks, shared_store: str) -> None:
+    with psycopg.connect(shared_store, autocommit=True) as admin:
+        if admin.info.server_version < 140_000:
+            pytest.skip("the server ends no connection for that: it is older than PostgreSQL 14")
+        admin.execute(f"ALTER DATABASE {admin.info.dbname} SET idle_session_timeout = '1min'".encode())
+    assert elsewhere.take("w", OWNER)
+    assert elsewhere._connection is not None
+    assert elsewhere._connection.execute("SHOW idle_session_timeout").fetchone() == ("0",)
+
+
+def test_a_process_that_was_forked_leaves_its_parents_locks_alone(
+    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_in_postgres(database.workspace, OWNER)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: -1)
+        release_in_postgres(database.workspace)
+        close_locks()
+    assert postgres_holder(database.workspace) == OWNER
+    database.execute(INSERT, ("a", b"1"))
+
+
+def test_all_are_released_at_once(elsewhere: Locks) -> None:
+    for name in ("w", "x"):
+        take_in_postgres(name, Owner("r", os.getpid()))
+    close_locks()
+    assert module._known == {}
+    until(lambda: elsewhere.take("w", OWNER))
+    until(lambda: elsewhere.take("x", OWNER))

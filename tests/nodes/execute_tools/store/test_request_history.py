@@ -1,0 +1,76 @@
+"""The history of a workspace's chats: private, bounded, and never in the way."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from mendgraph.nodes.execute_tools.store.request_history import FILE_NAME, LONGEST_REQUEST, MOST_REQUESTS, RequestHistory
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+
+
+def kept(root: Path, base: Path) -> Path:
+    return Path(workspace_folder_path(str(root), str(base))) / FILE_NAME
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> RequestHistory:
+    return RequestHistory(str(tmp_path), str(tmp_path / "data"))
+
+
+def test_the_next_chat_knows_the_requests_of_the_one_before(tmp_path: Path, history: RequestHistory) -> None:
+    assert history.load() == []
+    for request in ("one", "two\nlines", "ümläut \ud83d"):
+        history.add(request)
+    assert RequestHistory(str(tmp_path), str(tmp_path / "data")).load() == ["one", "two\nlines", "ümläut \ufffd"]
+    assert RequestHistory(str(tmp_path / "data"), str(tmp_path / "data")).load() == []
+    assert history.problem == ""
+
+
+def test_only_its_owner_may_read_it(tmp_path: Path, history: RequestHistory) -> None:
+    history.add("one")
+    path = kept(tmp_path, tmp_path / "data")
+    path.chmod(0o644)
+    history.add("two")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_it_does_not_grow_for_ever(tmp_path: Path, history: RequestHistory) -> None:
+    history.add("first")
+    path = kept(tmp_path, tmp_path / "data")
+    requests = [f"request {number}" for number in range(2 * MOST_REQUESTS + 1)]
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in requests), encoding="utf-8")
+    assert history.load() == requests[-MOST_REQUESTS:]
+    assert len(path.read_bytes().splitlines()) == MOST_REQUESTS
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in path.parent.iterdir()] == [FILE_NAME]
+    path.write_bytes(b'"' + b"x" * 3_000_000 + b'"\n"last"\n')
+    assert history.load() == ["last"]
+    assert path.read_bytes() == b'"last"\n'
+
+
+def test_what_is_no_request_is_passed_over(tmp_path: Path, history: RequestHistory) -> None:
+    history.add("one")
+    with kept(tmp_path, tmp_path / "data").open("ab") as file:
+        file.write(b'{"not": "a request"}\n"cut off\n\xff\n\n"two"\n')
+    history.add("x" * (LONGEST_REQUEST + 1))
+    assert history.load() == ["one", "two"]
+
+
+def test_where_nothing_can_be_kept_it_says_why(tmp_path: Path, history: RequestHistory) -> None:
+    history.add("one")
+    path = kept(tmp_path, tmp_path / "data")
+    path.unlink()
+    path.mkdir()
+    assert history.load() == []
+    history.add("two")
+    assert history.problem == f"Cannot keep requests in {str(path)!r}: it is a directory, and a file is needed."
+    path.rmdir()
+    path.symlink_to(tmp_path / "elsewhere")
+    other = RequestHistory(str(tmp_path), str(tmp_path / "data"))
+    other.add("two")
+    assert (other.problem != "", (tmp_path / "elsewhere").exists()) == (True, False)
+    (tmp_path / "file").touch()
+    nowhere = RequestHistory(str(tmp_path), str(tmp_path / "file"))
+    assert (nowhere.load(), nowhere.problem != "") == ([], True)

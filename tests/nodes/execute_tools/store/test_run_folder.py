@@ -1,0 +1,229 @@
+import hashlib
+import os
+import re
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from mendgraph.nodes.execute_tools.store.run_folder import (
+    DATA_DIR_VARIABLE,
+    folder_identity,
+    folder_name,
+    records_folders,
+    remove_run_folder,
+    run_folder,
+    run_folder_path,
+    workspace_folder,
+    workspace_folder_path,
+)
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+
+@pytest.fixture(autouse=True)
+def no_handle_is_left_open() -> object:
+    before = len(os.listdir("/dev/fd"))
+    yield
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def refused(path: Path) -> ToolError:
+    return ToolError(
+        code=ToolErrorCode.PERMISSION_DENIED,
+        message=(
+            f"The run's folder {str(path)!r} cannot be used: it, or the folder above it, is a link, a file, or belongs"
+            " to somebody else. Remove it, or set MENDGRAPH_DATA_DIR to a folder of your own."
+        ),
+    )
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_the_folder_is_made_for_its_owner_alone_and_found_again(tmp_path: Path, umask: int) -> None:
+    base, old = tmp_path / "deep" / "data", os.umask(umask)
+    try:
+        path = run_folder("thread 1", str(base))
+    finally:
+        os.umask(old)
+    assert path == str(base / "runs" / folder_name("thread 1"))
+    assert [mode(each) for each in (base, base / "runs", Path(path))] == [0o700] * 3
+    (Path(path) / "kept").write_text("x")
+    assert run_folder("thread 1", str(base)) == path
+    assert os.listdir(path) == ["kept"]
+
+
+def test_the_variable_names_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path / "mine"))
+    assert run_folder("t") == str(tmp_path / "mine" / "runs" / folder_name("t"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv(DATA_DIR_VARIABLE, "~/mine")
+    assert run_folder("t") == str(tmp_path / "home" / "mine" / "runs" / folder_name("t"))
+    assert run_folder("t", str(tmp_path / "given")) == str(tmp_path / "given" / "runs" / folder_name("t"))
+
+
+def test_without_it_the_users_data_folder_is_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(DATA_DIR_VARIABLE, raising=False)
+    monkeypatch.setattr("platformdirs.user_data_dir", lambda name, appauthor: str(tmp_path / f"{name} {appauthor}"))
+    assert run_folder("t") == str(tmp_path / "mendgraph False" / "runs" / folder_name("t"))
+
+
+@pytest.mark.parametrize(
+    ("thread", "prefix"),
+    [
+        ("thread 1", "thread-1"),
+        ("../../etc/passwd", "etc-passwd"),
+        ("/", "run"),
+        ("", "run"),
+        (".", "run"),
+        ("..", "run"),
+        ("a\x00b\n\u202ec", "a-b-c"),
+        ("\ud800", "run"),
+        ("größe", "gr-e"),
+        ("x" * 5_000, "x" * 40),
+        ("-rf", "rf"),
+    ],
+)
+def test_a_name_has_a_readable_beginning_without_anything_that_climbs(thread: str, prefix: str) -> None:
+    name = folder_name(thread)
+    assert re.fullmatch(re.escape(prefix) + "-[0-9a-f]{16}", name)
+
+
+@given(st.text(), st.text())
+def test_every_thread_has_a_harmless_name_of_its_own(one: str, two: str) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,56}", folder_name(one))
+    assert (folder_name(one).casefold() == folder_name(two).casefold()) is (one == two)
+
+
+def test_a_name_never_changes() -> None:
+    """The end is the beginning of the SHA-256 of the thread's name, as sha256sum gives it."""
+    assert folder_name("thread 1") == "thread-1-e403d0b0e15639ba"
+
+
+def test_a_folder_of_ours_that_others_may_enter_is_closed(tmp_path: Path) -> None:
+    path = Path(str(run_folder("t", str(tmp_path))))
+    path.chmod(0o755)
+    path.parent.chmod(0o777)
+    assert run_folder("t", str(tmp_path)) == str(path)
+    assert [mode(path), mode(path.parent)] == [0o700, 0o700]
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["runs", "thread"])
+@pytest.mark.parametrize("kind", ["link", "dangling link", "file", "pipe"])
+def test_what_is_no_folder_is_refused_and_stays_as_it_is(tmp_path: Path, kind: str, runs: bool) -> None:
+    (tmp_path / "base" / "runs").mkdir(parents=True)
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o755)
+    path = tmp_path / "base" / "runs" / folder_name("t")
+    place = path.parent if runs else path
+    if runs:
+        place.rmdir()
+    if "link" in kind:
+        place.symlink_to(outside if kind == "link" else tmp_path / "nothing")
+    elif kind == "file":
+        place.write_text("x")
+    else:
+        os.mkfifo(place)
+    assert run_folder("t", str(tmp_path / "base")) == refused(path)
+    assert (os.listdir(outside), mode(outside), (tmp_path / "nothing").exists()) == ([], 0o755, False)
+
+
+def test_the_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(str(run_folder("t", str(tmp_path))))
+    path.chmod(0o755)
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    assert run_folder("t", str(tmp_path)) == refused(path)
+    assert mode(path) == 0o755
+
+
+def test_a_place_that_cannot_be_used_is_a_typed_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    where = os.path.join("runs", folder_name("t"))
+    assert run_folder("t", str(tmp_path / "file")) == ToolError(
+        code=ToolErrorCode.INVALID_ARGUMENT,
+        message=(
+            f"Cannot make the run's folder {str(tmp_path / 'file' / where)!r}:"
+            " a part of it is a file where a directory is needed."
+        ),
+    )
+    assert run_folder("t", "/a\x00b") == ToolError(
+        code=ToolErrorCode.INVALID_ARGUMENT,
+        message=f"The run's folder cannot be '/a\\x00b/{where}': no folder can have this name.",
+    )
+
+
+def test_a_workspace_has_one_folder_whatever_it_is_called(tmp_path: Path) -> None:
+    (tmp_path / "pro ject").mkdir()
+    (tmp_path / "link").symlink_to("pro ject")
+    base = str(tmp_path / "data")
+    path = workspace_folder(str(tmp_path / "pro ject"), base)
+    assert path == workspace_folder(str(tmp_path / "link"), base)
+    assert path == workspace_folder_path(f"{tmp_path}/link/../pro ject/", base)
+    whole = hashlib.sha256(os.fsencode(tmp_path / "pro ject")).hexdigest()
+    assert path == str(tmp_path / "data" / "workspaces" / f"pro-ject-{whole[:16]}")
+    assert mode(Path(path)) == 0o700
+
+
+@pytest.mark.parametrize(("root", "prefix"), [("/", "workspace"), ("/a/\udcff", "workspace"), ("/a/b.c", "b-c")])
+def test_every_workspace_has_a_harmless_name_of_its_own(tmp_path: Path, root: str, prefix: str) -> None:
+    path = workspace_folder(root, str(tmp_path))
+    assert re.fullmatch(re.escape(prefix) + "-[0-9a-f]{16}", os.path.basename(str(path)))
+    assert path != workspace_folder(f"{root}x", str(tmp_path))
+
+
+def test_a_runs_folder_is_removed_with_all_that_is_in_it(tmp_path: Path) -> None:
+    path, outside = Path(str(run_folder("t", str(tmp_path)))), tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("x" * 1_000)
+    (path / "deep").mkdir()
+    (path / "deep" / "one").write_text("x" * 5)
+    (path / "two").write_text("x" * 7)
+    (path / "link").symlink_to(outside)
+    neighbour = run_folder("u", str(tmp_path))
+    assert remove_run_folder("t", str(tmp_path)) == 12
+    assert (path.exists(), os.listdir(outside), os.path.isdir(str(neighbour))) == (False, ["kept"], True)
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_where_there_is_no_folder_there_is_nothing_to_remove(tmp_path: Path, runs: bool) -> None:
+    if runs:
+        (tmp_path / "runs").mkdir()
+    assert remove_run_folder("t", str(tmp_path)) == 0
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_what_is_no_folder_is_not_removed(tmp_path: Path, kind: str) -> None:
+    path, outside = Path(run_folder_path("t", str(tmp_path))), tmp_path / "outside"
+    path.parent.mkdir()
+    outside.mkdir()
+    (outside / "kept").write_text("x")
+    path.symlink_to(outside) if kind == "link" else path.write_text("x")
+    with pytest.raises(NotADirectoryError):
+        remove_run_folder("t", str(tmp_path))
+    assert (os.path.lexists(path), os.listdir(outside)) == (True, ["kept"])
+
+
+def test_all_records_lie_below_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = tmp_path / "data"
+    monkeypatch.setenv(DATA_DIR_VARIABLE, str(base))
+    assert (
+        records_folders()
+        == records_folders(str(base))
+        == tuple(str(base / name) for name in ("runs", "workspaces", "spending"))
+    )
+    assert Path(run_folder_path("t")).parent == base / "runs"
+    assert Path(workspace_folder_path(str(tmp_path))).parent == base / "workspaces"
+    assert not base.exists()
+
+
+def test_a_folder_is_the_same_under_each_name_that_leads_to_it(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "other").mkdir()
+    status = tmp_path.stat()
+    names = (tmp_path, tmp_path / "link", tmp_path / "other", tmp_path / "missing")
+    own, linked, other, missing = (folder_identity(str(each)) for each in names)
+    assert own == linked == (status.st_dev, status.st_ino)
+    assert (other == own, missing) == (False, None)

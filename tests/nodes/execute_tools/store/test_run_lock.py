@@ -1,0 +1,396 @@
+"""One run at a time in a workspace, and who that is."""
+
+import errno
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from mendgraph.nodes.execute_tools.store import run_lock
+from mendgraph.nodes.execute_tools.store import run_lock as module
+from mendgraph.nodes.execute_tools.store.database import open_database
+from mendgraph.nodes.execute_tools.files.deadline import call_isolated
+from mendgraph.nodes.execute_tools.store.postgres_connections import Connections
+from mendgraph.nodes.execute_tools.store.postgres_lock import Locks, postgres_holder
+from mendgraph.nodes.execute_tools.store.postgres_url import read_url, workspace_name
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock, WorkspaceLock, lock_holder
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.architecture.house import ROOT
+from tests.broken_stores import NOWHERE
+
+US = Owner("a1", os.getpid(), "2026-01-02T03:04:05Z")
+HOLDER = """
+import sys
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+folder, run_id = sys.argv[1:]
+lock = RunLock(folder)
+print("ready", flush=True)
+sys.stdin.readline()
+busy = lock.acquire(Owner(run_id))
+print(busy.message if busy else "mine", flush=True)
+sys.stdin.readline()
+lock.release()
+"""
+
+
+def taken_by(owner: Owner, what: str = "in this workspace") -> ToolError:
+    message = (
+        f"Another run is at work {what}: run {owner.run_id!r}, process {owner.pid}, since {owner.since}."
+        f" Wait until it has ended, or stop it with Ctrl-C or `kill {owner.pid}`."
+    )
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+SOMEBODY = ToolError(
+    code=ToolErrorCode.UNAVAILABLE,
+    message="Another run is at work in this workspace. Wait until it has ended, or stop it.",
+)
+
+
+@contextmanager
+def process(folder: Path, run_id: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that says "ready", takes the lock at a line, says how that went, and leaves it at another line."""
+    command = [sys.executable, "-c", HOLDER, str(folder), run_id]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True) as started:
+        try:
+            assert heard(started) == "ready"
+            yield started
+        finally:
+            started.kill()
+
+
+def say(started: subprocess.Popen[str]) -> None:
+    assert started.stdin is not None
+    started.stdin.write("\n")
+    started.stdin.flush()
+
+
+def heard(started: subprocess.Popen[str]) -> str:
+    assert started.stdout is not None
+    return started.stdout.readline().removesuffix("\n")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A holder that has not said who it is will not say it any more."""
+    monkeypatch.setattr(run_lock, "_INTRODUCTION_S", 0.0)
+
+
+def test_the_second_is_told_who_was_first(tmp_path: Path) -> None:
+    first, second = RunLock(str(tmp_path)), RunLock(str(tmp_path))
+    assert first.acquire(US) is None
+    assert second.acquire(Owner("b2")) == taken_by(US)
+    first.release()
+    assert second.acquire(Owner("b2")) is None
+    assert first.acquire(US, wait_s=0.05) is not None
+    second.release()
+
+
+def test_a_lock_is_not_held_twice_not_even_by_its_holder(tmp_path: Path) -> None:
+    with RunLock(str(tmp_path)) as lock:
+        assert lock.acquire(US) is None
+        assert lock.acquire(US) == taken_by(US)
+    assert lock.acquire(US) is None
+    lock.release()
+    lock.release()
+
+
+def test_locks_of_other_names_and_folders_are_other_locks(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    with ExitStack() as stack:
+        for lock in (RunLock(str(tmp_path)), RunLock(str(tmp_path), "thread"), RunLock(str(tmp_path / "b"))):
+            assert stack.enter_context(lock).acquire(US) is None
+
+
+def test_what_it_leaves_is_private(tmp_path: Path) -> None:
+    lock = RunLock(str(tmp_path))
+    assert lock.acquire(US) is None
+    held = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert held == {"run.lock": 0o600, "run.lock.json": 0o600}
+    assert json.loads((tmp_path / "run.lock.json").read_bytes()) == {"run_id": "a1", "pid": US.pid, "since": US.since}
+    number = (tmp_path / "run.lock").stat().st_ino
+    lock.release()
+    assert [(path.name, path.stat().st_ino) for path in tmp_path.iterdir()] == [("run.lock", number)]
+
+
+def test_one_thread_may_take_it_and_another_release_it(tmp_path: Path) -> None:
+    lock = RunLock(str(tmp_path))
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lock.acquire, US).result() is None
+    lock.release()
+    assert RunLock(str(tmp_path)).acquire(US) is None
+
+
+def test_whoever_waits_gets_it_when_it_is_left(tmp_path: Path) -> None:
+    lock, begun = RunLock(str(tmp_path)), threading.Event()
+    assert lock.acquire(US) is None
+
+    def wait() -> ToolError | None:
+        with RunLock(str(tmp_path)) as other:
+            begun.set()
+            return other.acquire(Owner("b2"), 30)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(wait)
+        begun.wait(10)
+        lock.release()
+        assert waiting.result(30) is None
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        b"",
+        b'{"run_id": "a1", "pi',
+        b"[]",
+        b'{"run_id": "a1"}',
+        b'{"run_id": "a1", "pid": 0, "since": "x"}',
+        b'{"run_id": "a1", "pid": "5", "since": "x"}',
+        b"\xff",
+        b"[" * 4_000,
+    ],
+)
+def test_a_holder_that_cannot_be_read_is_somebody(tmp_path: Path, data: bytes | None) -> None:
+    written = tmp_path / "run.lock.json"
+    with RunLock(str(tmp_path)) as lock:
+        assert lock.acquire(US) is None
+        written.unlink()
+        if data is not None:
+            written.write_bytes(data)
+        assert RunLock(str(tmp_path)).acquire(Owner("b2")) == SOMEBODY
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("pid", [2**22 + 1, 2**70])
+def test_a_name_that_nobody_corrects_is_better_than_none(tmp_path: Path, pid: int) -> None:
+    named = Owner("gone\x1b", pid, "2026-01-01T00:00:00Z")
+    with RunLock(str(tmp_path)) as lock:
+        assert lock.acquire(named) is None
+        assert RunLock(str(tmp_path)).acquire(Owner("b2")) == taken_by(named)
+
+
+def test_a_process_of_somebody_else_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_pid: int, _signal: int) -> None:
+        raise PermissionError
+
+    assert run_lock.is_alive(os.getpid())
+    monkeypatch.setattr(os, "kill", refuse)
+    assert run_lock.is_alive(1)
+
+
+@pytest.mark.parametrize("function", ["open", "write", "rename"])
+def test_a_lock_whose_holder_cannot_be_written_down_holds_nevertheless(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    monkeypatch.setattr(run_lock, "_INTRODUCTION_S", 0.0)
+    (tmp_path / "run.lock.json").write_text(json.dumps({"run_id": "gone", "pid": os.getpid(), "since": "x"}))
+    real = getattr(os, function)
+
+    def full(*arguments: object, **named: object) -> object:
+        if function != "open" or str(arguments[0]).endswith(".new"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*arguments, **named)
+
+    with RunLock(str(tmp_path)) as lock:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, function, full)
+            assert lock.acquire(US) is None
+        assert RunLock(str(tmp_path)).acquire(Owner("b2")) == SOMEBODY
+
+
+def test_what_the_file_system_refuses_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run.lock").symlink_to("elsewhere")
+    path = str(tmp_path / "run.lock")
+    circle = ToolError(
+        code=ToolErrorCode.INVALID_ARGUMENT, message=f"Cannot lock {path!r}: its symbolic links lead in a circle."
+    )
+    assert RunLock(str(tmp_path)).acquire(US) == circle
+    (tmp_path / "run.lock").unlink()
+
+    def without(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", without)
+    none = ToolError(code=ToolErrorCode.IO_ERROR, message=f"Cannot lock {path!r}: Function not implemented.")
+    assert RunLock(str(tmp_path)).acquire(US) == none
+
+
+def test_a_holder_that_is_killed_blocks_nobody(tmp_path: Path) -> None:
+    with process(tmp_path, "killed") as holder:
+        say(holder)
+        assert heard(holder) == "mine"
+        busy = RunLock(str(tmp_path)).acquire(US)
+        assert busy is not None
+        assert f"run 'killed', process {holder.pid}, since 20" in busy.message
+        holder.send_signal(signal.SIGKILL)
+        holder.wait(30)
+    with RunLock(str(tmp_path)) as lock:
+        assert lock.acquire(US) is None
+        assert RunLock(str(tmp_path)).acquire(Owner("b2")) == taken_by(US)
+
+
+def test_a_copy_of_the_process_does_not_keep_the_lock(tmp_path: Path) -> None:
+    with RunLock(str(tmp_path)) as lock:
+        assert lock.acquire(US) is None
+        busy = call_isolated(30, lambda: RunLock(str(tmp_path)).acquire(Owner("b2")))
+        assert busy == taken_by(US)
+        lock.release()
+        assert call_isolated(30, lambda: RunLock(str(tmp_path)).acquire(Owner("b2"))) is None
+
+
+def test_of_five_processes_at_once_one_holds_it_and_four_are_told_who(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        all_five = [stack.enter_context(process(tmp_path, f"run {number}")) for number in range(5)]
+        for each in all_five:
+            say(each)
+        answers = [heard(each) for each in all_five]
+        (winner,) = [number for number, answer in enumerate(answers) if answer == "mine"]
+        holder = Owner(**json.loads((tmp_path / "run.lock.json").read_bytes()))
+        assert (holder.run_id, holder.pid) == (f"run {winner}", all_five[winner].pid)
+        losers = [answer for number, answer in enumerate(answers) if number != winner]
+        assert losers == [taken_by(holder).message] * 4
+        for each in all_five:
+            say(each)
+        assert [each.wait(30) for each in all_five] == [0] * 5
+    assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
+
+
+OWNER = Owner("r", 12, "2026-11-20T13:00:00Z")
+HOLD = """
+import sys
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+lock = RunLock(sys.argv[1])
+assert lock.acquire(Owner("other")) is None
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_another_process_is_named_until_it_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        held = lock_holder(str(tmp_path))
+        other.kill()
+    assert (held.run_id if held else "", held.pid if held else 0) == ("other", other.pid)
+    assert (tmp_path / "run.lock.json").exists()
+    assert lock_holder(str(tmp_path)) is None
+
+
+def test_to_ask_takes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "run.lock.json").write_text(json.dumps({"run_id": "r", "pid": os.getpid(), "since": ""}))
+    assert lock_holder(str(tmp_path)) is None
+    assert RunLock(str(tmp_path)).acquire(OWNER) is None
+
+
+RUN = Owner("r1")
+FAR = Owner("r2", 7, "2026-11-20T13:00:00Z", "far away")
+
+
+def refusal(found: ToolError | None) -> ToolError:
+    assert found is not None
+    return found
+
+
+@pytest.mark.usefixtures("any_store")
+def test_one_has_it_at_a_time(tmp_path: Path) -> None:
+    one, two = WorkspaceLock(str(tmp_path)), WorkspaceLock(str(tmp_path))
+    with one:
+        assert one.acquire(RUN) is None
+        assert "run 'r1'" in refusal(two.acquire(Owner("r2"))).message
+        assert lock_holder(str(tmp_path)) == RUN
+        assert RunLock(str(tmp_path)).acquire(RUN) is not None
+    assert lock_holder(str(tmp_path)) is None
+    assert two.acquire(Owner("r2")) is None
+    two.release()
+    two.release()
+
+
+def test_another_machine_that_has_it_is_named_and_nothing_stays_locked_here(shared_store: str, tmp_path: Path) -> None:
+    open_database(str(tmp_path)).close()
+    theirs = Locks(Connections(read_url(shared_store)))
+    assert theirs.take(workspace_name(str(tmp_path)), FAR)
+    assert lock_holder(str(tmp_path)) == FAR
+    assert lock_holder(str(tmp_path), "another") is None
+    lock = WorkspaceLock(str(tmp_path), "in this workspace")
+    assert refusal(lock.acquire(RUN, 0.01)) == ToolError(
+        code=ToolErrorCode.UNAVAILABLE,
+        message=(
+            "Another run is at work in this workspace: run 'r2', process 7 on 'far away', since 2026-11-20T13:00:00Z."
+            " Wait until it has ended, or stop it there."
+        ),
+    )
+    with RunLock(str(tmp_path)) as own:
+        assert own.acquire(RUN) is None
+    theirs.close()
+    assert lock.acquire(RUN, 60.0) is None
+    assert postgres_holder(workspace_name(str(tmp_path))) == RUN
+    lock.release()
+    assert lock_holder(str(tmp_path)) is None
+
+
+def test_who_waits_has_it_as_soon_as_it_is_free(
+    shared_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_database(str(tmp_path)).close()
+    theirs = Locks(Connections(read_url(shared_store)))
+    assert theirs.take(workspace_name(str(tmp_path)), FAR)
+    monkeypatch.setattr(module, "pause", lambda _: theirs.close())
+    with WorkspaceLock(str(tmp_path)) as lock:
+        assert lock.acquire(RUN, 60.0) is None
+
+
+def test_a_process_of_this_machine_that_is_no_more_is_waited_for(
+    shared_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has not noticed yet. Whoever is asked nothing more would be told that a dead run is at work."""
+    open_database(str(tmp_path)).close()
+    theirs = Locks(Connections(read_url(shared_store)))
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    assert theirs.take(workspace_name(str(tmp_path)), Owner("r2", dead.pid, FAR.since))
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "pause", lambda _: theirs.close())
+        with WorkspaceLock(str(tmp_path)) as lock:
+            assert lock.acquire(RUN) is None
+    assert theirs.take(workspace_name(str(tmp_path)), Owner("r2", dead.pid, FAR.since))
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_NOTICED_S", 0.0)
+        assert f"process {dead.pid}" in refusal(WorkspaceLock(str(tmp_path)).acquire(RUN)).message
+    theirs.close()
+
+
+def test_a_store_that_cannot_be_asked_is_told_and_nothing_stays_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MENDGRAPH_STORE_URL", NOWHERE)
+    refused = refusal(WorkspaceLock(str(tmp_path)).acquire(RUN))
+    assert (refused.code, "cannot be reached" in refused.message) == (ToolErrorCode.IO_ERROR, True)
+    assert lock_holder(str(tmp_path)) is None
+    with RunLock(str(tmp_path)) as own:
+        assert own.acquire(RUN) is None
+
+
+def test_an_interrupt_meanwhile_leaves_nothing_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "postgres_database", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        WorkspaceLock(str(tmp_path)).acquire(RUN)
+    with RunLock(str(tmp_path)) as own:
+        assert own.acquire(RUN) is None

@@ -1,0 +1,190 @@
+"""The settings of a workspace as bytes, and the mark by which they are trusted."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from mendgraph.nodes.execute_tools.store import user_files
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from mendgraph.nodes.execute_tools.store.user_files import (
+    MOST_BYTES,
+    MOST_SETTINGS_BYTES,
+    SETTINGS_FILE,
+    absolute_name,
+    configuration_file,
+    hash_of,
+    is_one_of,
+    read_settings_file,
+    read_user_file,
+    spending_file,
+    trust,
+    trusted_hash,
+)
+from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+
+@pytest.fixture(autouse=True)
+def no_handle_is_left_open() -> object:
+    before = len(os.listdir("/dev/fd"))
+    yield
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_a_spending_file_is_made_in_the_data_folder_and_is_its_owners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "new" / "data"
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(folder))
+    assert spending_file("a.sqlite") == str(folder / "spending" / "a.sqlite")
+    assert stat.S_IMODE((folder / "spending" / "a.sqlite").stat().st_mode) == 0o600
+    assert stat.S_IMODE((folder / "spending").stat().st_mode) == 0o700
+    assert (folder / "spending" / "a.sqlite").read_bytes() == b""
+
+
+def test_a_spending_file_that_is_there_keeps_what_is_in_it(tmp_path: Path) -> None:
+    (tmp_path / "spending").mkdir()
+    (tmp_path / "spending" / "a.sqlite").write_bytes(b"kept")
+    assert spending_file("a.sqlite", str(tmp_path)) == str(tmp_path / "spending" / "a.sqlite")
+    assert (tmp_path / "spending" / "a.sqlite").read_bytes() == b"kept"
+
+
+def test_a_spending_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "spending" / "a.sqlite").mkdir(parents=True)
+    path = str(tmp_path / "spending" / "a.sqlite")
+    message = f"Cannot open {path!r}: it is a directory, and a file is needed."
+    assert spending_file("a.sqlite", str(tmp_path)) == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def test_without_a_home_there_is_no_spending_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless(name: str, appauthor: bool) -> str:
+        raise RuntimeError(name, appauthor)
+
+    monkeypatch.delenv("MENDGRAPH_DATA_DIR", raising=False)
+    monkeypatch.setattr("platformdirs.user_data_dir", homeless)
+    monkeypatch.setattr("platformdirs.user_config_dir", homeless)
+    message = "There is no home folder to keep runs in: set MENDGRAPH_DATA_DIR to a folder of your own."
+    assert spending_file("a.sqlite") == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+    message = "There is no home folder in which prices.toml could be."
+    assert configuration_file("prices.toml") == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
+
+def test_a_configuration_file_is_where_the_platform_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platformdirs.user_config_dir", lambda name, appauthor: f"/config/{name}-{appauthor}")
+    assert configuration_file("prices.toml") == "/config/mendgraph-False/prices.toml"
+
+
+# --- Reading
+
+
+def test_a_users_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbfa = 1 # \xc3\xa4")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert read_user_file(str(tmp_path / "a.toml")) == "a = 1 # ä"
+    assert read_user_file("~/a.toml") == "a = 1 # ä"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "reason"),
+    [
+        ("none", ToolErrorCode.NOT_FOUND, "there is no such file or directory"),
+        ("folder", ToolErrorCode.INVALID_ARGUMENT, "it is a directory, and a file is needed"),
+        ("pipe", ToolErrorCode.INVALID_ARGUMENT, "it is not a regular file (a pipe, socket or device)"),
+        ("large", ToolErrorCode.INVALID_ARGUMENT, "it has more than 1,000,000 bytes"),
+        ("latin", ToolErrorCode.INVALID_ARGUMENT, "it is no UTF-8 text (byte 1)"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error(tmp_path: Path, name: str, code: ToolErrorCode, reason: str) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").write_bytes(b"x" * (MOST_BYTES + 1))
+    (tmp_path / "latin").write_bytes(b"a\xe4b")
+    path = str(tmp_path / name)
+    assert read_user_file(path) == ToolError(code=code, message=f"Cannot read {path!r}: {reason}.")
+
+
+def test_what_the_user_names_has_an_absolute_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert [absolute_name(each) for each in ("~/a", "b", "/c/../d")] == [
+        *(str(tmp_path / name) for name in ("a", "b")),
+        "/d",
+    ]
+
+
+HASH, OTHER = hash_of(b"a"), hash_of(b"b")
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "root").mkdir()
+    return str(tmp_path / "root")
+
+
+def test_the_file_is_read_whole_up_to_its_bound(root: str) -> None:
+    path = Path(root, SETTINGS_FILE)
+    assert read_settings_file(root) is None
+    path.write_bytes(b"a" * MOST_SETTINGS_BYTES)
+    assert read_settings_file(root) == b"a" * MOST_SETTINGS_BYTES
+    path.write_bytes(b"a" * (MOST_SETTINGS_BYTES + 1))
+    found = read_settings_file(root)
+    assert isinstance(found, ToolError)
+    assert found.code is ToolErrorCode.INVALID_ARGUMENT
+
+
+def test_a_workspace_that_is_not_there_has_no_settings(root: str) -> None:
+    assert read_settings_file(f"{root}/none") is None
+
+
+def test_only_the_last_trusted_hash_is_known_until_it_is_forgotten(root: str) -> None:
+    assert trusted_hash(root) == ""
+    for sha256 in (HASH, OTHER, ""):
+        assert trust(root, sha256) is None
+        assert trusted_hash(root) == sha256
+    assert trust(root, "") is None
+
+
+def test_the_mark_is_the_users_alone_and_belongs_to_one_workspace(root: str) -> None:
+    trust(root, HASH)
+    [mark] = Path(workspace_folder_path(root)).iterdir()
+    assert mark.stat().st_mode & 0o777 == 0o600
+    assert trusted_hash(f"{root}/..") == ""
+
+
+@pytest.mark.parametrize("text", ["", "x", HASH[:-1], f"{HASH}\n{OTHER}"])
+def test_a_damaged_mark_trusts_nothing(root: str, text: str) -> None:
+    trust(root, HASH)
+    Path(workspace_folder_path(root), "trusted-settings").write_text(text)
+    assert trusted_hash(root) == ""
+
+
+def test_a_link_in_place_of_the_mark_is_not_written_through(root: str, tmp_path: Path) -> None:
+    trust(root, HASH)
+    mark, victim = Path(workspace_folder_path(root), "trusted-settings"), tmp_path / "victim"
+    victim.write_text("mine")
+    mark.unlink()
+    mark.symlink_to(victim)
+    assert isinstance(trust(root, HASH), ToolError)
+    assert victim.read_text() == "mine"
+
+
+def test_without_a_place_for_records_nothing_is_trusted(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", "/dev/null/x")
+    assert isinstance(trust(root, HASH), ToolError)
+    monkeypatch.delenv("MENDGRAPH_DATA_DIR")
+    monkeypatch.setattr(user_files, "workspace_folder_path", _no_home)
+    assert trusted_hash(root) == ""
+
+
+def _no_home(root: str) -> str:
+    raise RuntimeError(root)
+
+
+def test_a_folder_is_one_of_those_that_lead_to_it(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "link").symlink_to(root)
+    for folders, found in (((root,), True), (("~/root",), True), (("/nowhere", "~/link/"), True), (("~",), False)):
+        assert is_one_of(root, folders) is found
+        assert is_one_of(os.path.join(root, "sub"), folders) is False
