@@ -107,7 +107,7 @@ mutants: setup ## change the pure files in small ways, and count the changes tha
 
 clean: ## remove what make has made in this folder (the model's weights stay where they are)
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .fuzz .import_linter_cache .hypothesis .benchmarks .coverage*
-	rm -rf .langgraph_api dist tests/browser/node_modules tests/browser/build
+	rm -rf .langgraph_api build dist mendgraph.egg-info tests/browser/node_modules tests/browser/build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 tests/browser/build/.made: tests/browser/package-lock.json tests/browser/agent_chat.config.mjs

@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from mendgraph.graph.runs.kept_run import KeptRun
-from mendgraph.graph.terminal import batch_command
-from mendgraph.graph.terminal import cassette_commands
-from mendgraph.graph.terminal import config_commands
-from mendgraph.graph.terminal import doctor_command
-from mendgraph.graph.terminal import model_commands
-from mendgraph.graph.terminal import options as opt
-from mendgraph.graph.terminal import process_end
-from mendgraph.graph.terminal import run_commands
-from mendgraph.graph.terminal import usage_command
+from mendgraph.graph.terminal import (
+    batch_command,
+    cassette_commands,
+    config_commands,
+    doctor_command,
+    model_commands,
+    options as opt,
+    process_end,
+    run_commands,
+    usage_command,
+)
 from mendgraph.graph.terminal.options import TaskGroup
 from mendgraph.graph.terminal.process_end import ExitCode, exit_code_table
 from mendgraph.nodes.language.display import one_line

@@ -6,13 +6,16 @@ Importing this costs nothing; each name is loaded when it is first used.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mendgraph.graph.configuration.context import AgentContext as AgentContext
+    from mendgraph.graph.configuration.loading import load_context as load_context
     from mendgraph.graph.fleet.batch.batch_result import BatchResult as BatchResult
     from mendgraph.graph.fleet.batch.orders import TaskResult as TaskResult
     from mendgraph.graph.fleet.batch.run_batch import run_batch as run_batch
     from mendgraph.graph.fleet.batch.tasks import BatchTask as BatchTask
     from mendgraph.graph.machine.build import build_graph as build_graph
-    from mendgraph.graph.configuration.loading import load_context as load_context
-    from mendgraph.graph.configuration.context import AgentContext as AgentContext
+    from mendgraph.graph.machine.state import serializer as serializer
+    from mendgraph.graph.persistence.store import Pruned as Pruned
+    from mendgraph.graph.report.page import report_html as report_html
     from mendgraph.graph.runs.events import (
         Alerted as Alerted,
         Asked as Asked,
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
         Traced as Traced,
         Waiting as Waiting,
     )
-    from mendgraph.graph.report.page import report_html as report_html
     from mendgraph.graph.runs.run import (
         Approve as Approve,
         RunResult as RunResult,
@@ -61,14 +63,16 @@ if TYPE_CHECKING:
         account_spent as account_spent,
         accounts_spent as accounts_spent,
     )
-    from mendgraph.graph.machine.state import serializer as serializer
-    from mendgraph.graph.persistence.store import Pruned as Pruned
-    from mendgraph.nodes.execute_tools.tools.mcp_tools import (
+    from mendgraph.nodes.execute_tools.journal.restoring import Restored as Restored
+    from mendgraph.nodes.execute_tools.mcp_tools import (
         load_mcp_tools as load_mcp_tools,
         load_mcp_tools_sync as load_mcp_tools_sync,
     )
-    from mendgraph.nodes.execute_tools.journal.restoring import Restored as Restored
-    from mendgraph.nodes.execute_tools.registry import ToolContext as ToolContext, ToolOutput as ToolOutput, tool as tool
+    from mendgraph.nodes.execute_tools.registry import (
+        ToolContext as ToolContext,
+        ToolOutput as ToolOutput,
+        tool as tool,
+    )
     from mendgraph.nodes.execute_tools.tools import default_tools as default_tools
     from mendgraph.nodes.guard.approvals import ApprovalAnswer as ApprovalAnswer, ApprovalRequest as ApprovalRequest
     from mendgraph.nodes.guard.file_rules import (
@@ -124,8 +128,8 @@ _HOMES = {
     "ToolContext": "mendgraph.nodes.execute_tools.registry",
     "ToolOutput": "mendgraph.nodes.execute_tools.registry",
     "default_tools": "mendgraph.nodes.execute_tools.tools",
-    "load_mcp_tools": "mendgraph.nodes.execute_tools.tools.mcp_tools",
-    "load_mcp_tools_sync": "mendgraph.nodes.execute_tools.tools.mcp_tools",
+    "load_mcp_tools": "mendgraph.nodes.execute_tools.mcp_tools",
+    "load_mcp_tools_sync": "mendgraph.nodes.execute_tools.mcp_tools",
     "ApprovalRequest": "mendgraph.nodes.guard.approvals",
     "ApprovalAnswer": "mendgraph.nodes.guard.approvals",
     "FileGuardrailRule": "mendgraph.nodes.guard.file_rules",
@@ -141,7 +145,7 @@ __all__ = list(_HOMES)
 def __getattr__(name: str) -> Any:
     """Load a public name from its home (PEP 562)."""
     if name not in _HOMES:
-        raise AttributeError(f"module 'graph' has no attribute {name!r}")
+        raise AttributeError(f"module 'mendgraph' has no attribute {name!r}")
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)

@@ -1,7 +1,7 @@
 """The words that all rooms speak: frozen records and closed enums.
 
 Everything here may be in a checkpoint, so each type is plain data: frozen pydantic models, the named tuples that users'
-own tests spell out, enums. Modules and fields are a storage format; `mendgraph.graph.machine.state.CHECKPOINT_TYPES` lists the types.
+own tests spell out, enums. Modules and fields are a storage format; `CHECKPOINT_TYPES` lists the types.
 """
 
 from enum import Enum, StrEnum, auto

@@ -10,8 +10,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import network
-from tests import workspace_watch
+from tests import network, workspace_watch
 from tests.machine import tally
 from tests.memory_folder import memory_folder
 from tests.postgres import (

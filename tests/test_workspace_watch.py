@@ -12,11 +12,11 @@ import pytest
 
 from mendgraph.nodes.execute_tools.files.handles import open_root
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from tests.architecture.house import EFFECT_ROOM
+from tests.architecture.house import EFFECT_PACKAGES
 from tests.nodes.execute_tools.files.layout import allow
 from tests.workspace_watch import ROOT, Sighting, Watch, installed, watched
 
-HOUSE, ENVIRONMENT = "nodes/guard/made_up.py", f"{EFFECT_ROOM}made_up.py"
+HOUSE, ENVIRONMENT = "nodes/guard/made_up.py", f"{EFFECT_PACKAGES[0]}made_up.py"
 OPEN = "def act(path):\n    with open(path) as file:\n        return file.read()\n"
 
 
@@ -170,7 +170,7 @@ def test_the_environment_works_by_handle(root: Path, watch: Watch) -> None:
     list(workspace.walk())
     assert watch.culprits == []
     assert {(each.path, each.place.partition(":")[0]) for each in watch.excused} == {
-        (str(root), f"{EFFECT_ROOM}handles.py")
+        (str(root), "nodes/execute_tools/files/handles.py")
     }
 
 

@@ -1,4 +1,4 @@
-"""Who opens a path of a workspace: during the tests, nobody but `nodes/execute_tools/environment/`, and by handle.
+"""Who opens a path of a workspace: in the tests nobody but the packages of effects of `execute_tools`, by handle.
 
 An audit hook sees each opening, listing and change that Python does, in all threads. It learns where the workspaces
 are from `Workspace` itself. What the kernel is asked without opening (`stat`, `readlink`) raises no audit event, and
@@ -18,33 +18,33 @@ from typing import Any, Final, Literal
 import pytest
 
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from tests.architecture.house import EFFECT_ROOM, PACKAGES
+from tests.architecture.house import EFFECT_PACKAGES, PACKAGES
 
 ROOT: Final = os.path.realpath(Path(__file__).parent.parent)
 Part = Literal["house", "environment", "tests"]
 
 EXCUSED: Final = {
-    f"{EFFECT_ROOM}handles.py:open_root": "the one place where an absolute name is opened",
-    f"{EFFECT_ROOM}mcp_sessions.py:_start": "the user's own server is started with what the user wrote in its settings",
+    "files/handles.py:open_root": "the one place where an absolute name is opened",
+    "network/mcp_sessions.py:_start": "the user's own server is started with what the user wrote in its settings",
     **dict.fromkeys(
         (
-            f"{EFFECT_ROOM}run_folder.py:_private_folder",
-            f"{EFFECT_ROOM}run_folder.py:remove_run_folder",
-            f"{EFFECT_ROOM}user_files.py:spending_file",
-            f"{EFFECT_ROOM}database.py:connect_to",
-            f"{EFFECT_ROOM}audit_log.py:write",
-            f"{EFFECT_ROOM}audit_log.py:_turn",
-            f"{EFFECT_ROOM}artifacts.py:_open_folder",
-            f"{EFFECT_ROOM}run_lock.py:_taken",
-            f"{EFFECT_ROOM}run_lock.py:_introduce",
-            f"{EFFECT_ROOM}run_lock.py:_forget",
-            f"{EFFECT_ROOM}run_lock.py:written_owner",
+            "store/run_folder.py:_private_folder",
+            "store/run_folder.py:remove_run_folder",
+            "store/user_files.py:spending_file",
+            "store/database.py:connect_to",
+            "store/audit_log.py:write",
+            "store/audit_log.py:_turn",
+            "store/artifacts.py:_open_folder",
+            "store/run_lock.py:_taken",
+            "store/run_lock.py:_introduce",
+            "store/run_lock.py:_forget",
+            "store/run_lock.py:written_owner",
         ),
         "the run's own records, in a folder of the user's choice, which rules keep from the agent",
     ),
-    f"{EFFECT_ROOM}processes.py:start_process": "a program starts in the workspace; what it opens is its own affair",
+    "processes/processes.py:start_process": "a program starts in the workspace; what it opens is its own affair",
 }
-"""The functions in `environment/` that may use an absolute name of a workspace, and why."""
+"""The functions below `nodes/execute_tools/` that may use an absolute name of a workspace, and why."""
 
 _NONE: Final = -1
 _Arguments = tuple[tuple[int, int], ...]
@@ -117,7 +117,11 @@ class Watch:
         if not absolute and ((part == "environment" and event == "open") or not self._is_watched(_from_here(path))):
             return  # in there, it is relative to a handle that the event does not tell
         file, function = _relative(frame.f_code.co_filename, self._root), frame.f_code.co_name
-        seen = self.excused if part == "environment" and f"{file}:{function}" in EXCUSED else self.culprits
+        seen = (
+            self.excused
+            if part == "environment" and f"{file}:{function}".removeprefix("nodes/execute_tools/") in EXCUSED
+            else self.culprits
+        )
         seen.append(Sighting(event, path, f"{file}:{frame.f_lineno} in {function}"))
 
     def _is_watched(self, path: str) -> bool:
@@ -144,7 +148,7 @@ class Watch:
 
     def _part_of(self, file: str) -> Part | None:
         relative = _relative(file, self._root)
-        if relative.startswith(EFFECT_ROOM):
+        if relative.startswith(EFFECT_PACKAGES):
             return "environment"
         if relative.startswith("tests/"):
             return "tests"
@@ -152,7 +156,7 @@ class Watch:
 
 
 def _relative(file: str, root: str) -> str:
-    return file.removeprefix(f"{root}/")
+    return file.removeprefix(f"{root}/").removeprefix("mendgraph/")
 
 
 def _from_here(path: str) -> str:

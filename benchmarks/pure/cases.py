@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.secrets.shown_parts import RedactedStream, masked_blocks
 from mendgraph.nodes.execute_tools.edits.definitions import replace_definitions
 from mendgraph.nodes.execute_tools.edits.exact_edits import nearest_regions, replace_text
 from mendgraph.nodes.execute_tools.edits.patches import UpdatedFile, apply_hunks, parse_patch
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.secrets.shown_parts import RedactedStream, masked_blocks
 from mendgraph.nodes.language.blocks import read_blocks
 from mendgraph.nodes.language.dialects import looks_like_call
 from mendgraph.nodes.language.json_arguments import read_native_calls
@@ -201,7 +201,12 @@ def _patterns() -> Iterator[Case]:
             for text in (f"{_of(size, unit)}{end}" for unit in units[:8] for end in ENDS)
         ]
 
-    for package in ("graph.", "mendgraph.nodes.language.", "mendgraph.nodes.execute_tools.", "mendgraph.nodes.call_model."):
+    for package in (
+        "mendgraph.graph.",
+        "mendgraph.nodes.language.",
+        "mendgraph.nodes.execute_tools.",
+        "mendgraph.nodes.call_model.",
+    ):
         yield Case(f"patterns: {package}", partial(searching, package))
 
 

@@ -19,8 +19,8 @@ from pydantic import Field
 from benchmarks.real_model.measured_run import Limits
 from benchmarks.real_model.record import RunEnd
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.events import Alerted, Asked, Ended, Event, Text, Traced
 from mendgraph.graph.langchain import chat_models
+from mendgraph.graph.runs.events import Alerted, Asked, Ended, Event, Text, Traced
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.execute_tools.edits.request import Request as ReadRequest
 from mendgraph.nodes.records import JsonMap, Record

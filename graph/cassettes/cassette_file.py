@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from mendgraph.graph.cassettes.naming import SUFFIX
-from mendgraph.nodes.execute_tools.store.user_files import open_regular, read_bytes
 from mendgraph.nodes.execute_tools.secrets.known_secrets import forms_of, known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, without_spans
+from mendgraph.nodes.execute_tools.store.user_files import open_regular, read_bytes
 from mendgraph.nodes.language.documents import DocumentProblem, read_yaml
 from mendgraph.nodes.records import JsonMap, Record, ToolError, ToolErrorCode
 

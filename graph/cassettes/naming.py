@@ -78,7 +78,7 @@ def orphans(cassettes: Sequence[str], modules: Mapping[str, str]) -> list[str]:
     """Those of the cassettes that no test plays, as far as one can see.
 
     `cassettes` are paths relative to their library, `modules` the sources of tests by their paths from pytest's root.
-    A cassette is played by a test of its module (`mendgraph.graph.cassettes.naming`), or where its name stands in a text: the
+    A cassette is played by a test of its module (`graph.cassettes.naming`), or where its name stands in a text: the
     whole of it without its ending, its file's name in its own module, or its folder's name alone, which tests put
     names together with. A module that cannot be read counts as playing all that are its own.
     """

@@ -61,8 +61,7 @@ class CassetteSession:
 
     def open(self, item: pytest.Item) -> "Cassette":
         """The cassette of a test; the test fails here where there is none, or none that can be used."""
-        from mendgraph.graph.cassettes import fixture
-        from mendgraph.graph.cassettes import source
+        from mendgraph.graph.cassettes import fixture, source
 
         arguments = self._arguments(item)
         hosts = arguments.pop("allow_hosts", ())

@@ -20,13 +20,13 @@ from mendgraph.graph.cassettes.servers import MISSED, refusal
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_chat
 from mendgraph.graph.langchain.learned import LESSONS
-from mendgraph.graph.runs.run import Session
 from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.call_model.effects import Connect
 from mendgraph.nodes.call_model.exchange import WRAP_UP_SYSTEM
 from mendgraph.nodes.execute_tools.files.change_plan import MOST_CHANGES
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.execute_tools.files.workspace import Change, FileContent, Workspace, WriteFile
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import (
     FinishReason,
     JsonMap,

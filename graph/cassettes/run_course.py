@@ -11,17 +11,17 @@ from langchain_core.messages import AIMessage, AnyMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.types import StateSnapshot
 
-from mendgraph.graph.machine import routes
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.cassettes.cassette_file import secrets_in
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine import routes
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.judged_workspace import judged_workspace
 from mendgraph.graph.runs.runs import small_history, thread_config
 from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.files.failures import quoted
+from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.restoring import net_effects
-from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.records import (

@@ -10,6 +10,7 @@ from pydantic import SecretStr, ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.chat_models import endpoint_model, served_models
+from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS, shared_local_server
 from mendgraph.nodes.call_model.endpoint import (
     NO_KEY,
     PLAIN,
@@ -19,7 +20,6 @@ from mendgraph.nodes.call_model.endpoint import (
     find_endpoint,
     split_provider,
 )
-from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS, shared_local_server
 from mendgraph.nodes.records import JsonMap, ProviderFailure, Record
 
 ARGUMENTS: Final = frozenset({"base_url", "model", "protocol", "edit_form"})

@@ -1,6 +1,6 @@
 """What a run may do, on which model, within which limits: the form that LangGraph Studio shows.
 
-The context of a turn is stored in the state when the turn begins (`mendgraph.graph.machine.state`), so that a resumed run cannot fall
+The context of a turn is stored in the state when the turn begins (`state`), so that a resumed run cannot fall
 back to other limits. It holds no secrets: the endpoint's key comes from `OPENAI_API_KEY`.
 """
 
@@ -25,19 +25,19 @@ from mendgraph.nodes.call_model.endpoint import FallbackProblem, ModelOptions, m
 from mendgraph.nodes.call_model.limits import RunLimits, account_problem
 from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
-from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
 from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit, RetryPolicy
+from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
 from mendgraph.nodes.execute_tools.secrets.keys import is_secret_key
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
 from mendgraph.nodes.loop_check.repetition import LoopConfig
 from mendgraph.nodes.records import EditForm, Profile, Protocol
 
 if TYPE_CHECKING:
-    from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
     from mendgraph.nodes.execute_tools.call_policy import CallRules
+    from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
 
 MAX_CALLS_PER_TURN_LIMIT = 1_000
-"""The most calls that a context may allow in one turn; `mendgraph.graph.machine.build` derives its recursion limit from it."""
+"""The most calls that a context may allow in one turn; `graph.machine.build` derives its recursion limit from it."""
 
 
 MOST = 2**53
@@ -79,7 +79,7 @@ class Setting(NamedTuple):
     """What else there is to know of a field, beside its type, default, bounds and description.
 
     `trust` says when a workspace's own file may set it although the user does not trust the file: the name of a rule
-    in `mendgraph.graph.configuration.trust`, or the values in order, the strictest one first; "" is never. `option` is the option
+    in `graph.configuration.trust`, or the values in order, the strictest one first; "" is never. `option` is the option
     of the command line, with its metavar, "" where there is none; `choices` are its values where the field takes more.
     """
 

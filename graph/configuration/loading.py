@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from mendgraph.graph.configuration.settings_file import Problem, Settings, parse_settings
-from mendgraph.graph.configuration.trust import widening
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.price_files import FILE_NAME as PRICES
+from mendgraph.graph.configuration.settings_file import Problem, Settings, parse_settings
+from mendgraph.graph.configuration.trust import widening
 from mendgraph.nodes.call_model.prices import PRICES_VARIABLE
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.store.user_files import (

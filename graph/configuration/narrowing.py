@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
+from mendgraph.graph.configuration.context import SETTINGS, AgentContext
 from mendgraph.graph.configuration.loading import CONFIG_VARIABLE, FILE_NAME, load_context
 from mendgraph.graph.configuration.trust import widening
-from mendgraph.graph.configuration.context import SETTINGS, AgentContext
 from mendgraph.nodes.call_model.endpoint import split_provider
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.store.user_files import configuration_file

@@ -22,14 +22,14 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.doctor.examination import Finding, report
 from mendgraph.graph.machine.run_records import RunRecord
-from mendgraph.graph.runs.runs import RunStep, steps_of, thread_config, with_store
 from mendgraph.graph.persistence.store import Store
-from mendgraph.nodes.execute_tools.store.audit_log import FILE_NAME
+from mendgraph.graph.runs.runs import RunStep, steps_of, thread_config, with_store
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
-from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path
-from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.store.audit_log import FILE_NAME
+from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path
+from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular
 from mendgraph.nodes.records import ToolCall, ToolError, ToolErrorCode
 
 _EARLIEST: Final = (1980, 1, 1, 0, 0, 0)

@@ -170,7 +170,7 @@ def _with_configuration(
 
 
 def _later(module: str, check: str, *given: Any, **options: Any) -> Check:
-    """A check of `mendgraph.graph.doctor`, whose module is loaded when it is made: what that needs may be what is broken."""
+    """A check of `graph.doctor`, whose module is loaded when it is made: what that needs may be what is broken."""
 
     def make() -> Finding:
         found: Finding = getattr(import_module(f"mendgraph.graph.doctor.{module}"), check)(*given, **options)

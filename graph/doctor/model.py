@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.doctor.examination import Finding, Status, fine, off, problem, warning
-from mendgraph.nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, ModelOptions, find_endpoint
 from mendgraph.nodes.call_model.embedded.weights import WeightsSpec, embedded_weights, file_sha256, weights_path
+from mendgraph.nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, ModelOptions, find_endpoint
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
 ENOUGH_BYTES = 3_000_000_000

@@ -7,12 +7,12 @@ from contextlib import closing
 from urllib.parse import quote
 
 from mendgraph.graph.doctor.examination import Finding, fine, off, problem, warning
+from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.store.database import APPLICATION_ID, FILE_NAME, StoreError, check_file
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT
 from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name, postgres_url, uses_postgres
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import lock_holder
-from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.records import ToolError
 
 LEAST_BYTES, SOME_BYTES = 100_000_000, 1_000_000_000

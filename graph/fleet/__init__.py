@@ -1,1 +1,1 @@
-"""."""
+"""Many runs: batches on threads, processes and Ray, and serving. The machine does not know it."""

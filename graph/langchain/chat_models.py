@@ -36,6 +36,7 @@ from mendgraph.graph.langchain.failures import (
 from mendgraph.graph.langchain.learned import LESSONS, NEW_LIMIT, OLD_LIMIT, Learned
 from mendgraph.graph.langchain.openai_chat import EndpointChat, KeepsExtras, PlainCompletions, keeping_extras
 from mendgraph.nodes.call_model.effects import Connect
+from mendgraph.nodes.call_model.embedded.local_model import shared_local_server
 from mendgraph.nodes.call_model.endpoint import (
     LOOPBACK_HOSTS,
     NO_KEY,
@@ -46,7 +47,6 @@ from mendgraph.nodes.call_model.endpoint import (
     choose_served_model,
     find_endpoint,
 )
-from mendgraph.nodes.call_model.embedded.local_model import shared_local_server
 from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 

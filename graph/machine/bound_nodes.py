@@ -16,13 +16,12 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Overwrite
 
-from mendgraph.graph.configuration.narrowing import client_context
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.given_context import Admission, given_context, run_id_of
+from mendgraph.graph.configuration.narrowing import client_context
 from mendgraph.graph.machine.guard_runtime import judge_calls, with_known_files
 from mendgraph.graph.machine.judged_workspace import WorkspaceFiles
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared
-from mendgraph.graph.telemetry.observing import OBSERVER
 from mendgraph.graph.machine.reply_reader import reply_reader, rescue
 from mendgraph.graph.machine.run_records import REQUEST_ID
 from mendgraph.graph.machine.slices import (
@@ -40,6 +39,7 @@ from mendgraph.graph.machine.state import Update
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.machine.workspace_records import WorkspaceRecords
+from mendgraph.graph.telemetry.observing import OBSERVER
 from mendgraph.nodes.begin_turn.node import begin_turn
 from mendgraph.nodes.begin_turn.noted_files import most_bytes
 from mendgraph.nodes.begin_turn.turn_start import Made, TurnResources
@@ -50,8 +50,8 @@ from mendgraph.nodes.call_model.window import WHOLE
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, calls_in_loop
 from mendgraph.nodes.execute_tools.files.file_reads import FileContent
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-from mendgraph.nodes.execute_tools.network.url_rules import rule_problems
 from mendgraph.nodes.execute_tools.journaled_calls import Execution
+from mendgraph.nodes.execute_tools.network.url_rules import rule_problems
 from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
 from mendgraph.nodes.guard.policy import judge_workspace, told_of_edit
 from mendgraph.nodes.heal.node import heal

@@ -1,6 +1,6 @@
 """Puts the machine together: the only file that knows all nodes.
 
-It replays the transition table of `mendgraph.graph.machine.routes`, gives each node its slice of the state, and hands one node what it
+It replays the transition table of `routes`, gives each node its slice of the state, and hands one node what it
 needs of another. A node's configuration comes from the context that `begin_turn` stored in the state, never from the
 run's own arguments: those are gone after a resume.
 """
@@ -15,11 +15,11 @@ from langgraph.graph import StateGraph
 from langgraph.runtime import get_runtime
 from langgraph.store.base import BaseStore
 
+from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.bound_nodes import BoundNodes
 from mendgraph.graph.machine.build_arguments import BuildArguments, check_arguments, with_keys
 from mendgraph.graph.machine.compiled import Machine, agent_graph
-from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from mendgraph.graph.machine.slices import (
     BeginTurnSlice,
     CallModelSlice,
@@ -68,7 +68,7 @@ def build_graph(
     `AgentContext`, and keeps its records apart from those of other agents in the same thread.
 
     Args:
-        checkpointer: keeps threads, and is needed by mode "ask". It is used with `mendgraph.graph.machine.state.serializer()`, unless it
+        checkpointer: keeps threads, and is needed by mode "ask". It is used with `serializer()`, unless it
             has a serializer of its own. True keeps the threads of a node in its parent's checkpointer from one of the
             parent's turns to the next, False keeps none there.
         model: a chat model of LangChain's, such as ChatAnthropic(...), or the name of one: "provider:name", or a name
@@ -116,7 +116,7 @@ def build_machine(  # noqa: PLR0913 - the same
     stop: StopRequest | None = None,
     served: bool = False,
 ) -> tuple[Machine, BoundNodes]:
-    """Compile the machine, and give its nodes as well: they are closed by whoever runs it (`mendgraph.graph.runs.session`).
+    """Compile the machine, and give its nodes as well: they are closed by whoever runs it (`graph.runs.session`).
 
     `stop` is how somebody may let a run end early. With `served` every context is a client's, on any server.
     """

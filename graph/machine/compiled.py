@@ -22,8 +22,8 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph.state import CompiledStateGraph
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.telemetry.observing import RunObserver, at_work, run_observer
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentInput, AgentOutput, AgentState, serializer
+from mendgraph.graph.telemetry.observing import RunObserver, at_work, run_observer
 from mendgraph.nodes.begin_turn.history import scrubbed
 
 Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]

@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from mendgraph.nodes.execute_tools.files.file_reads import OpenedFile
-from mendgraph.nodes.execute_tools.store.run_folder import Identity, folder_identity, records_folders
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.store.run_folder import Identity, folder_identity, records_folders
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from mendgraph.nodes.guard.paths import folded_parts
 from mendgraph.nodes.guard.policy import judge_content, judge_path

@@ -15,13 +15,15 @@ from langchain_core.messages import AnyMessage
 from langgraph.config import get_stream_writer
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.telemetry.observing import OBSERVER, RunObserver
 from mendgraph.graph.configuration.price_files import load_prices
 from mendgraph.graph.machine.slices import CallModelSlice
-from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.graph.telemetry.observing import OBSERVER, RunObserver
 from mendgraph.nodes.call_model.driver import NEVER, Hands, Stop
 from mendgraph.nodes.call_model.effects import Connect, Wait
+from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS
+from mendgraph.nodes.call_model.embedded.weights import embedded_weights
 from mendgraph.nodes.call_model.endpoint import (
     EMBEDDED_MODEL,
     Endpoint,
@@ -32,13 +34,11 @@ from mendgraph.nodes.call_model.endpoint import (
 )
 from mendgraph.nodes.call_model.exchange import CallSettings
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending, charge_lost, unknown_price
-from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS
 from mendgraph.nodes.call_model.model import GuardedModel, Model, Scrubber
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prices import FREE, Price, PriceList, find_price
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages
-from mendgraph.nodes.call_model.embedded.weights import embedded_weights
 from mendgraph.nodes.call_model.window import StandIns
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers

@@ -18,8 +18,8 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Overwrite
 
 from mendgraph.nodes.begin_turn.history import scrubbed
-from mendgraph.nodes.execute_tools.store.database import StoreError, UnreadableValueError
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.store.database import StoreError, UnreadableValueError
 
 COMPRESSED: Final = "+zlib"
 """Ends the kind of bytes that were compressed."""
@@ -42,7 +42,7 @@ _WORTH_IT = 100
 _SHORT, _SHORT_TEXTS = 100, 1_000
 """Characters of texts that come again at each step, such as paths and hashes, and how many of them are remembered."""
 
-_OURS = ("graph.", "nodes.")
+_OURS = ("mendgraph.graph.", "mendgraph.nodes.")
 """How the modules of our own types begin."""
 
 

@@ -16,7 +16,7 @@ from mendgraph.nodes.execute_tools.policy.alerts import Vitals
 from mendgraph.nodes.guard.node import GuardState
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.heal.node import HealState
-from mendgraph.nodes.loop_check.node import LoopState
+from mendgraph.nodes.loop_check.repetition import LoopState
 from mendgraph.nodes.parse.node import ParseState
 from mendgraph.nodes.records import FileChange, LoopRecord, ModelReply, Profile
 from mendgraph.nodes.stop.node import StopState

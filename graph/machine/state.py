@@ -22,8 +22,8 @@ from mendgraph.graph.machine.delta_channels import Changes, FilesRead, Messages
 from mendgraph.graph.machine.scrubbing_serializer import ScrubbingSerializer
 from mendgraph.nodes import records
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
-from mendgraph.nodes.call_model.prompts.estimates import Gauge
 from mendgraph.nodes.call_model.ledger import Mending, RunLimits, Spending
+from mendgraph.nodes.call_model.prompts.estimates import Gauge
 from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values

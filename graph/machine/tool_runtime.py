@@ -13,36 +13,36 @@ from typing import Any
 
 from langchain_core.messages import AnyMessage
 
-from mendgraph.graph.configuration.loading import user_settings_rule
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.loading import user_settings_rule
 from mendgraph.graph.machine.judged_workspace import RecordRules, judged_workspace
-from mendgraph.graph.telemetry.observing import observed_call
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenWords
 from mendgraph.graph.machine.slices import ExecuteToolsSlice
 from mendgraph.graph.machine.workspace_records import WorkspaceRecords
+from mendgraph.graph.telemetry.observing import observed_call
 from mendgraph.nodes.call_model.prompts.offered_tools import offered_tools
+from mendgraph.nodes.execute_tools.call_policy import CallPolicy, PolicyMemory
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
-from mendgraph.nodes.execute_tools.store.artifacts import Artifacts
-from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
-from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
 from mendgraph.nodes.execute_tools.files.failures import os_failure
-from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.files.judged_paths import ContentJudge
-from mendgraph.nodes.execute_tools.network.network import Network
-from mendgraph.nodes.execute_tools.store.run_folder import run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journaled_calls import Execution, calls_made, changes_something
+from mendgraph.nodes.execute_tools.network.network import Network
 from mendgraph.nodes.execute_tools.node import execute_tools
-from mendgraph.nodes.execute_tools.call_policy import CallPolicy, PolicyMemory
 from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from mendgraph.nodes.execute_tools.policy.roles import allowed_tools
+from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
 from mendgraph.nodes.execute_tools.run_log import RunLog
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import StepResources, nothing_done
+from mendgraph.nodes.execute_tools.store.artifacts import Artifacts
+from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
+from mendgraph.nodes.execute_tools.store.run_folder import run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink

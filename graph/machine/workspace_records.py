@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
+from mendgraph.nodes.execute_tools.processes.workspace_cover import remove_placeholder
+from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
-from mendgraph.nodes.execute_tools.processes.workspace_cover import remove_placeholder
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 

@@ -29,8 +29,15 @@ from psycopg import Cursor
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
 
-from mendgraph.graph.persistence.checkpoint_saver import ANY_TYPES, PendingRows, StoreSaver, config_of, is_quick, place_of
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.persistence.checkpoint_saver import (
+    ANY_TYPES,
+    PendingRows,
+    StoreSaver,
+    config_of,
+    is_quick,
+    place_of,
+)
 from mendgraph.nodes.execute_tools.store.database import Database, open_postgres
 from mendgraph.nodes.execute_tools.store.database_schema import PostgresTables
 from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase

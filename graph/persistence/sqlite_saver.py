@@ -19,10 +19,18 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from mendgraph.graph.persistence.checkpoint_saver import ANY_TYPES, PendingRows, Place, StoreSaver, config_of, is_quick, place_of
+from mendgraph.graph.persistence.checkpoint_saver import (
+    ANY_TYPES,
+    PendingRows,
+    Place,
+    StoreSaver,
+    config_of,
+    is_quick,
+    place_of,
+)
+from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.store import database
 from mendgraph.nodes.execute_tools.store.database import Database, store_errors
-from mendgraph.nodes.execute_tools.files.failures import quoted
 
 _FORGET: Final = ("DELETE FROM checkpoints WHERE thread_id = ?", "DELETE FROM writes WHERE thread_id = ?")
 _PUT: Final = """

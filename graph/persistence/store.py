@@ -14,9 +14,12 @@ from pydantic.fields import FieldInfo
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.routes import NODES
 from mendgraph.graph.machine.run_records import UNDONE, Durability, RunRecord, bounded, find_run, run_record
-from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentState, channel_types, serializer
+from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
 from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN
+from mendgraph.nodes.execute_tools.files.failures import os_failure
+from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.database import (
     FILE_NAME,
     Database,
@@ -26,10 +29,7 @@ from mendgraph.nodes.execute_tools.store.database import (
     store_errors,
     transaction,
 )
-from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.execute_tools.store.run_folder import remove_run_folder, run_folder_path, workspace_folder
-from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
-from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.records import Outcome, OutcomeKind, ToolError
 

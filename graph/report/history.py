@@ -18,7 +18,16 @@ from mendgraph.graph.runs.runs import small_history, thread_config
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.language.history import is_request
-from mendgraph.nodes.records import CallError, CallResult, LoopRecord, ModelReply, Outcome, ToolCall, Verdict, VerdictKind
+from mendgraph.nodes.records import (
+    CallError,
+    CallResult,
+    LoopRecord,
+    ModelReply,
+    Outcome,
+    ToolCall,
+    Verdict,
+    VerdictKind,
+)
 
 START: Final = routes.TRANSITIONS[0].source
 END: Final = routes.TRANSITIONS[-1].target

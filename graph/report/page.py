@@ -10,8 +10,9 @@ from importlib import metadata, resources
 from typing import Any, Final, NamedTuple
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.kept_run import command_line, short_id
 from mendgraph.graph.machine.redaction import CurrentRedactor
+from mendgraph.graph.machine.routes import TRANSITIONS
+from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import Course, History, Turn, course_of, read_history
 from mendgraph.graph.report.picture import draw
 from mendgraph.graph.report.step_view import Scale, step_view
@@ -28,10 +29,9 @@ from mendgraph.graph.report.texts import (
     turn_bars,
     visible,
 )
-from mendgraph.graph.machine.routes import TRANSITIONS
+from mendgraph.graph.runs.kept_run import command_line, short_id
 from mendgraph.graph.runs.runs import ListedRun, RunState, get_run, list_runs, with_store
 from mendgraph.graph.spending.report import AccountSpent, account_spent, spent_by_day
-from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.records import JsonMap, Outcome, Plan, ToolError, ToolErrorCode

@@ -1,7 +1,7 @@
 """The machine as a picture: each transition of the table as a line, with the way of one run drawn over it. Pure.
 
 The places are chosen by hand, as on the map of an underground: the usual way leads down the middle, corrections on its
-left, and each end has a rail of its own on the right. What is drawn comes from `mendgraph.graph.machine.routes.TRANSITIONS`: a transition
+left, and each end has a rail of its own on the right. What is drawn comes from `TRANSITIONS`: a transition
 without a place raises, so that none can be forgotten.
 """
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from mendgraph.graph.report.history import END, START
 from mendgraph.graph.machine.routes import NODES, TRANSITIONS, Transition
+from mendgraph.graph.report.history import END, START
 
 WIDTH: Final = 970
 HEIGHT: Final = 830

@@ -12,7 +12,16 @@ from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.call_summary import result_words, target_of
 from mendgraph.nodes.language.display import count_of, output_words
-from mendgraph.nodes.records import CallError, JsonMap, LoopVerdict, StopCause, ToolCall, ToolErrorCode, Verdict, VerdictKind
+from mendgraph.nodes.records import (
+    CallError,
+    JsonMap,
+    LoopVerdict,
+    StopCause,
+    ToolCall,
+    ToolErrorCode,
+    Verdict,
+    VerdictKind,
+)
 
 _LOOP_WORDS: Final = {
     LoopVerdict.OVERRIDE: "The same action came too often: it was refused from here on.",

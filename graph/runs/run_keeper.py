@@ -12,14 +12,14 @@ from langgraph.checkpoint.memory import InMemorySaver
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.run_records import REQUEST_ID, UNDONE
 from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.persistence.store import Durability, RunRecord, Store
 from mendgraph.graph.machine.two_ways import NodeTimeoutError
 from mendgraph.graph.machine.workspace_records import WorkspaceRecords, decide_open_changes
-from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.graph.persistence.store import Durability, RunRecord, Store
+from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder, workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock, WorkspaceLock
-from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.records import Outcome, StopCause, StopReason, ToolError, ToolErrorCode
 
 

@@ -18,9 +18,14 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.store.base import BaseStore
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import NO_ROLES, build_machine
 from mendgraph.graph.machine.build_arguments import BuildArguments, check_arguments, with_keys
-from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.routes import recursion_limit
+from mendgraph.graph.machine.run_records import REQUEST_ID, resuming_request
+from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.graph.machine.two_ways import NodeTimeoutError
+from mendgraph.graph.persistence.store import Durability
 from mendgraph.graph.runs.events import Asked, Ended, Event, EventReader
 from mendgraph.graph.runs.resume_plan import (
     NOBODY_ASKED,
@@ -33,16 +38,11 @@ from mendgraph.graph.runs.resume_plan import (
     requests_of,
     resume_plan,
 )
-from mendgraph.graph.machine.routes import recursion_limit
 from mendgraph.graph.runs.run_keeper import AT_WORK, RunKeeper, given_up
-from mendgraph.graph.machine.run_records import REQUEST_ID, resuming_request
 from mendgraph.graph.runs.run_result import RunResult, net_diffs
-from mendgraph.graph.machine.stop_request import StopRequest
-from mendgraph.graph.persistence.store import Durability
-from mendgraph.graph.machine.two_ways import NodeTimeoutError
 from mendgraph.nodes.call_model.ledger import Spending, usage_report
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.registry import Tool
+from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from mendgraph.nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan, StopCause
 from mendgraph.nodes.stop.report import stopped

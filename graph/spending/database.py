@@ -13,6 +13,7 @@ from os.path import basename
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 from weakref import finalize
 
+from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.store.database import (
     LONGEST_WAIT_S,
     Database,
@@ -24,7 +25,6 @@ from mendgraph.nodes.execute_tools.store.database import (
     write_ahead,
 )
 from mendgraph.nodes.execute_tools.store.database_schema import POSTGRES, SQLITE, PostgresTables
-from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, SPENDING
 from mendgraph.nodes.execute_tools.store.user_files import spending_file

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final
 
-from mendgraph.graph.spending import entries as entries
+from mendgraph.graph.spending import entries
 from mendgraph.graph.spending.database import Book, open_book
 from mendgraph.graph.spending.entries import fits, is_limited, locked_accounts, refusal, without_price
 from mendgraph.nodes.call_model.limits import Entry, RunLimits, Used

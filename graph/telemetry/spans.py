@@ -1,6 +1,6 @@
 """One run as OpenTelemetry sees it: a span `invoke_agent mendgraph`, with a child for each model call and each tool.
 
-The machine says what happens (`mendgraph.graph.telemetry.observing`), and it becomes spans, events and metrics here. Nothing that goes
+The machine says what happens (`observing`), and it becomes spans, events and metrics here. Nothing that goes
 wrong with that may reach the run: a span processor of the user's own may fail in any way. Imported only where the
 process has OpenTelemetry.
 """
@@ -78,7 +78,7 @@ class Span:
 class RunSpan(Span):
     """The span of one run: from the moment it is streamed until that stream has ended, for whatever reason.
 
-    A run that is taken up again has another one, of the same conversation. It observes the run: see `mendgraph.graph.telemetry.observing`.
+    A run that is taken up again has another one, of the same conversation. It observes the run: see `observing`.
     """
 
     def __init__(self, tracer: "Tracer", run_id: str, scrub: Callable[[str], str]) -> None:

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
-from mendgraph.graph.terminal import options as opt
-from mendgraph.graph.terminal import process_end
+from mendgraph.graph.terminal import options as opt, process_end
 from mendgraph.graph.terminal.process_end import LONGEST_LINE, ExitCode, settings_refused
 from mendgraph.graph.terminal.run_commands import options_without_events, refused
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import ToolError
 
 if TYPE_CHECKING:
+    from mendgraph.graph.configuration.settings_file import Problem
     from mendgraph.graph.fleet.batch.batch import Batch, Terms
     from mendgraph.graph.fleet.batch.batch_result import BatchResult
     from mendgraph.graph.fleet.batch.orders import TaskResult
     from mendgraph.graph.fleet.batch.preparing import Crew, Ready
-    from mendgraph.graph.configuration.settings_file import Problem
     from mendgraph.graph.terminal.batch_progress import BatchProgress
 
 _NAMES: Final = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
@@ -122,10 +121,10 @@ def _run(  # noqa: PLR0913, PLR0917 - what the command was given
 
 def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) -> "Terms | tuple[Problem, ...]":
     """What the tasks may do: the user's file below the options; a workspace's own file comes between them."""
+    from mendgraph.graph.configuration.context import AgentContext
+    from mendgraph.graph.configuration.loading import load_configuration
     from mendgraph.graph.fleet.batch.batch import Terms
     from mendgraph.graph.fleet.batch.settings import trusted_settings
-    from mendgraph.graph.configuration.loading import load_configuration
-    from mendgraph.graph.configuration.context import AgentContext
 
     found = load_configuration(str(chosen.root), workspace_file=False)
     if isinstance(found, tuple):

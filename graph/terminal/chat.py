@@ -15,13 +15,19 @@ from mendgraph.graph.terminal.approval import ReadLine
 from mendgraph.graph.terminal.options import fallback_problem
 from mendgraph.graph.terminal.output_lines import Line, diff_lines
 from mendgraph.graph.terminal.process_end import ExitCode
-from mendgraph.graph.terminal.run_commands import NOTHING_TO_UNDO, refusal_words, restored_lines, restored_object, terminal_width
+from mendgraph.graph.terminal.run_commands import (
+    NOTHING_TO_UNDO,
+    refusal_words,
+    restored_lines,
+    restored_object,
+    terminal_width,
+)
 from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.turns import Setup, Turns
-from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint, split_provider
 from mendgraph.nodes.call_model.embedded.weights import WeightsState, embedded_weights, weights_status
-from mendgraph.nodes.execute_tools.store.request_history import RequestHistory
+from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint, split_provider
 from mendgraph.nodes.execute_tools.journal.restoring import Restored
+from mendgraph.nodes.execute_tools.store.request_history import RequestHistory
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode

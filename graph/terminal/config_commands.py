@@ -50,8 +50,8 @@ def config(context: typer.Context) -> int:
 @app.command()
 def show(context: typer.Context) -> int:
     """Show all settings of a run here, and who set them."""
-    from mendgraph.graph.configuration.loading import CALLER, DEFAULT, Origin, load_configuration
     from mendgraph.graph.configuration.context import AgentContext
+    from mendgraph.graph.configuration.loading import CALLER, DEFAULT, Origin, load_configuration
     from mendgraph.graph.terminal.output_lines import Line
 
     chosen = options_without_events(context)

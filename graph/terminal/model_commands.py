@@ -12,7 +12,14 @@ import typer
 from mendgraph.graph.terminal.options import Options, Port
 from mendgraph.graph.terminal.process_end import ExitCode, fail
 from mendgraph.graph.terminal.run_commands import options_without_events, tell_object
-from mendgraph.nodes.call_model.embedded.weights import PullPhase, PullProgress, WeightsState, WeightsStatus, weights_path, weights_status
+from mendgraph.nodes.call_model.embedded.weights import (
+    PullPhase,
+    PullProgress,
+    WeightsState,
+    WeightsStatus,
+    weights_path,
+    weights_status,
+)
 from mendgraph.nodes.language.display import plain
 
 if TYPE_CHECKING:

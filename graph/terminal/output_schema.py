@@ -9,13 +9,13 @@ from typing import Any, Final, Literal, NotRequired, cast, get_args, get_type_hi
 from pydantic import TypeAdapter, create_model
 from typing_extensions import TypedDict
 
-from mendgraph.graph.fleet.batch.batch_result import BatchResult, Tally
-from mendgraph.graph.fleet.batch.orders import TaskResult
 from mendgraph.graph.cassettes.cassette_lint import LintFinding
 from mendgraph.graph.cassettes.from_run import WrittenCassette
 from mendgraph.graph.configuration.settings_file import Problem
 from mendgraph.graph.doctor.bundle import Written
 from mendgraph.graph.doctor.examination import Finding
+from mendgraph.graph.fleet.batch.batch_result import BatchResult, Tally
+from mendgraph.graph.fleet.batch.orders import TaskResult
 from mendgraph.graph.runs.events import Compacted, Ended, Event, Paid
 from mendgraph.graph.runs.runs import RunDiff
 from mendgraph.graph.spending.report import AccountSpent, ModelDay

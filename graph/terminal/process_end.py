@@ -86,9 +86,9 @@ def report_bug(arguments: Sequence[str], error: Exception) -> int:
 
     A store that cannot be used is none.
     """
-    from mendgraph.nodes.execute_tools.store.database import StoreError
     from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
     from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+    from mendgraph.nodes.execute_tools.store.database import StoreError
 
     if isinstance(error, StoreError):
         return fail(arguments, ExitCode.SYSTEM_ERROR, one_line(str(error), 2_000))

@@ -37,9 +37,9 @@ from mendgraph.graph.terminal.process_end import ExitCode, exit_code_of, leave_a
 from mendgraph.graph.terminal.screen import Display, RunView
 from mendgraph.graph.terminal.status_line import Status
 from mendgraph.graph.terminal.visible_text import VisibleText
-from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.call_model.embedded.local_model import local_server_is_starting
 from mendgraph.nodes.call_model.embedded.weights import embedded_weights
+from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import EditForm

@@ -16,9 +16,9 @@ from langchain_core.messages import AnyMessage
 
 from mendgraph.nodes.call_model.compaction import RULES, Budget, Compacted, NeedsSummary, compact
 from mendgraph.nodes.call_model.effects import Answer, Effect, Tell
-from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
 from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
 from mendgraph.nodes.call_model.paid_call import CallBudget, Request, paid_call
+from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
 from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages
 from mendgraph.nodes.call_model.window import StandIns, Window, noted_request, notes_tokens, shown, with_notes

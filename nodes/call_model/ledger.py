@@ -16,7 +16,6 @@ from mendgraph.nodes.call_model.budget import (
     reset_turn_usage,
     update_usage_after_call,
 )
-from mendgraph.nodes.call_model.prompts.estimates import Gauge, countable
 from mendgraph.nodes.call_model.limits import (
     WRAP_UP_INPUT_TOKENS,
     WRAP_UP_OUTPUT_TOKENS,
@@ -27,6 +26,7 @@ from mendgraph.nodes.call_model.limits import (
     unknown_price,
 )
 from mendgraph.nodes.call_model.prices import Price, cache_parts, cost_of, most_cost
+from mendgraph.nodes.call_model.prompts.estimates import Gauge, countable
 from mendgraph.nodes.records import JsonMap, Record, StopCause, StopReason
 
 __all__ = [

@@ -23,11 +23,11 @@ from mendgraph.nodes.call_model.effects import (
     Wait,
 )
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.prompts.estimates import countable, estimate_input
 from mendgraph.nodes.call_model.ledger import Reservation, RunLimits, Spending, charge_lost, measured, reserve, settle
 from mendgraph.nodes.call_model.limits import Entry, Used
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prices import Price
+from mendgraph.nodes.call_model.prompts.estimates import countable, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.call_model.retry import Tried, in_words, next_model, wait_before_retry
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, StopCause, StopReason

@@ -159,7 +159,12 @@ class Memory:
 
         Where not even the last request and exchange fit, they are shown all the same.
         """
-        from mendgraph.nodes.call_model.compaction import Budget, Compacted, NeedsSummary, compact  # it stands on this module
+        from mendgraph.nodes.call_model.compaction import (  # it stands on this module
+            Budget,
+            Compacted,
+            NeedsSummary,
+            compact,
+        )
 
         budget = Budget(self._tokens, besides, self._reply_tokens)
         found = compact(self.messages, self.window, None, (), _tokens_of, budget, made=self._made)

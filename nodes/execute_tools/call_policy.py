@@ -17,7 +17,14 @@ from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers, CircuitBreaker
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, has_mark
-from mendgraph.nodes.execute_tools.tool_run import Failure, GuardrailError, RetryableToolError, ToolRun, reason_of, refused
+from mendgraph.nodes.execute_tools.tool_run import (
+    Failure,
+    GuardrailError,
+    RetryableToolError,
+    ToolRun,
+    reason_of,
+    refused,
+)
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolErrorCode, ToolSpec
 
 WITHOUT_CHANGE = frozenset({Effect.NONE, Effect.READ})

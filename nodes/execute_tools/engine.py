@@ -19,9 +19,9 @@ from typing import Any, TypeAlias, TypeVar
 
 import orjson
 
+from mendgraph.nodes.execute_tools.call_policy import NO_BACKOFF, CallPolicy, CallRules, PolicyMemory
 from mendgraph.nodes.execute_tools.files.deadline import await_call, monotonic_ms, monotonic_s, pause
 from mendgraph.nodes.execute_tools.invocation import await_tool, call_tool
-from mendgraph.nodes.execute_tools.call_policy import NO_BACKOFF, CallPolicy, CallRules, PolicyMemory
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.results import clip, is_usable, plain_output
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor

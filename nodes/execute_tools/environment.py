@@ -1,327 +1,376 @@
-"""An action of spec 4 as a tool of the engine, and what became of it."""
+"""Spec 4's Environment: runs any action safely, and always answers in the same shape.
 
-import asyncio
-import inspect
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from enum import Enum
-from pathlib import PosixPath, PurePath, PurePosixPath
-from typing import Any, Final, NamedTuple, Protocol
-from uuid import UUID
+It is the engine with a policy made of these settings: there is no second way to run a tool. An action is any object
+with a `name` and an `execute(**arguments)`, sync or async.
+"""
 
-from pydantic import BaseModel
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from copy import deepcopy
+from dataclasses import replace
+from math import inf
+from typing import Any
 
-from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
-from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolResult
+from mendgraph.nodes.execute_tools.actions import (
+    GOING_OUT,
+    UNKNOWN,
+    Action,
+    ActionError,
+    ExecResult,
+    OwnTimeout,
+    SeenArguments,
+    attempt_of,
+    check_content,
+    effect_of,
+    freed,
+    is_plain,
+    is_writer,
+    json_like,
+    lists,
+    name_of,
+    named_arguments,
+    names_a_folder,
+    path_fields,
+    seen,
+    shown,
+    value_of,
+)
+from mendgraph.nodes.execute_tools.call_policy import (
+    OPEN_RULES,
+    WITHOUT_CHANGE,
+    CallPolicy,
+    CallRules,
+    PolicyMemory,
+    RetryPolicy,
+    Validator,
+)
+from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_ms, monotonic_s
+from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox, extension_denial
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.invocation import call_tool
+from mendgraph.nodes.execute_tools.journal.fingerprints import call_fingerprint
+from mendgraph.nodes.execute_tools.network.url_rules import names_target, read_url
+from mendgraph.nodes.execute_tools.policy.alerts import Vitals, observe_tool
+from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
+from mendgraph.nodes.execute_tools.policy.idempotency import Conflict, IdempotentResults, Stored
+from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, Redactor
+from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
+from mendgraph.nodes.execute_tools.tool_run import http_status, reason_of
+from mendgraph.nodes.execute_tools.trace import TraceSink
+from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolCall, ToolError, ToolErrorCode
 
-UNKNOWN: Final = "<unknown>"
-"""Stands for the name of what has none. Source: spec 4."""
+__all__ = ["Action", "Environment", "ExecResult"]
+
+_NOT_MADE = frozenset({"QuotaError", "RateLimitError", "CircuitOpenError"})
+"""Refusals that say nothing of the call, only of the moment: with the same key it may be made later."""
+
+_RETRIES: ContextVar[list[int]] = ContextVar("retries")
+"""The retries of the action that is being run, where the hooks of a subclass cannot lose them."""
 
 
-class Action(Protocol):
-    """What an environment runs. It may declare its `effect`; without one it counts as changing the world."""
+class Environment:
+    """The gateway for actions. Every default is spec 4's; `rules` adds what its text asks for beside its code.
 
-    @property
-    def name(self) -> str:
-        """What it is called."""
+    Files: with a `base_dir`, path arguments of file actions become real paths inside it, of these extensions (none
+    given: of any); without one they become absolute, and nothing restricts where they lead. Network: actions that go
+    out are refused unless `allow_net`, and then limited to `allowed_domains` (none given: to any). The attributes may
+    be changed; the next action heeds them. Subclasses may override the methods with a leading underscore, which are
+    spec 4's. Source: spec 4.
 
-    @property
-    def execute(self) -> Callable[..., Any]:
-        """The method that does it. Whatever it raises becomes an error of the result."""
-
-
-@dataclass
-class ExecResult:
-    """What became of an action. `ms` is wall time in milliseconds, `retries` the attempts after the first.
-
-    `data` is the very object that the action gave back: nothing is clipped or copied for a caller in Python. Only where
-    a secret can be seen in it, it is a copy made of JSON values without secrets. `args` are always such a copy: those
-    that the action was given, or those of the caller where it failed. `error` and `error_type` (the name of the
-    exception, or the code of a tool's typed error) are None where it went well, `data` is None where it did not.
+    An action that opens the path by itself opens a name, which another program may swap meanwhile; the tools of this
+    house use the workspace's handles instead.
     """
 
-    ok: bool
-    action: str
-    args: JsonMap
-    data: Any | None = None
-    error: str | None = None
-    ms: int = 0
-    retries: int = 0
-    error_type: str | None = None
+    _REDACT_KEYS = re.compile(r"(password|secret|token|api_?key|authorization|bearer)", re.IGNORECASE)
+    """Names whose texts are not shown, beside those that the redactor knows. Source: spec 4."""
 
-    def to_dict(self) -> JsonMap:
-        """All fields by name, in this order."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+    def __init__(  # noqa: PLR0913 - spec 4's constructor, and its policies
+        self,
+        *,
+        base_dir: str | None = None,
+        allowed_exts: Iterable[str] | None = (".txt", ".md"),
+        allow_net: bool = False,
+        allowed_domains: Iterable[str] | None = None,
+        timeout_s: float = 10.0,
+        max_retries: int = 1,
+        retry_backoff_s: float = 0.5,
+        retry_exceptions: tuple[type[BaseException], ...] = (TimeoutError,),
+        arg_validators: Mapping[str, Validator] | None = None,
+        logger: Callable[[JsonMap], None] | None = None,
+        rules: CallRules = OPEN_RULES,
+        breaker: BreakerConfig | None = None,
+        secrets: Iterable[str] = (),
+        audit: AuditLog | None = None,
+        clock: Callable[[], float] = monotonic_s,
+    ) -> None:
+        """With a `breaker`, an action whose endpoint is down rests for a while; `secrets` are never shown.
 
+        A timeout is not retried where the action is known to change something: by its `effect`, or by its name.
 
-class ActionError(RuntimeError):
-    """An action came to no value: it was refused, or failed by a typed error. `kind` is the result's `error_type`."""
+        Raises:
+            ValueError: a number of the retries is negative.
+        """
+        self.base_dir = os.path.abspath(base_dir) if base_dir else None
+        self.allowed_exts = set(allowed_exts or ())
+        self.allow_net = allow_net
+        self.allowed_domains = set(allowed_domains or ())
+        self.timeout_s = float(timeout_s)
+        self.max_retries = int(max_retries)
+        self.retry_backoff_s = float(retry_backoff_s)
+        self.retry_exceptions = retry_exceptions
+        self.arg_validators = {**rules.validators, **(arg_validators or {})}
+        self.logger = logger
+        self._rules, self._audit = rules, audit
+        self._retries("", None)  # made for each action; what makes no sense is refused here
+        self._used: dict[str, int] = {}
+        self._memory = PolicyMemory(clock, breaker)
+        self._results: IdempotentResults[ExecResult] = IdempotentResults()
+        self._redactor = Redactor(secrets)
+        self._vitals = Vitals()
+        self._context = ToolContext(Workspace(os.sep, _closed), timeout_s=inf)
 
-    def __init__(self, message: str, kind: str) -> None:
-        super().__init__(message)
-        self.kind = kind
+    def execute_action(self, action: Action, args: Mapping[str, Any], *, idempotency_key: str = "") -> JsonMap:
+        """Run one action: `{ok, action, args, data, error, ms, retries, error_type}`, and never an exception.
 
+        With the same `idempotency_key` the same call is done once, and its result given again; the same key with other
+        arguments is refused. Only KeyboardInterrupt passes.
+        """
+        return self.execute(action, args, idempotency_key=idempotency_key).to_dict()
 
-class OwnTimeout(NamedTuple):
-    """A TimeoutError that the action itself raised; the other one is that of whoever waits for it."""
-
-    error: TimeoutError
-
-
-class SeenArguments(BaseModel):
-    """What the engine sees of the arguments: their text as JSON. The action gets the arguments themselves."""
-
-    text: str = ""
-
-
-def name_of(action: Action) -> str:
-    """What the action is called. What has no name cannot be allowed, counted or found in a log.
-
-    Raises:
-        TypeError: it has none.
-    """
-    name = getattr(action, "name", None)
-    if not isinstance(name, str) or not name:
-        raise TypeError("an action needs a name: a text that is not empty")
-    return str.__str__(name)
-
-
-def attempt_of(action: Action, arguments: Mapping[str, Any]) -> Tool:
-    """One attempt at the action with these arguments, which gives its value as it is, or an OwnTimeout."""
-
-    def run(_: ToolContext, __: SeenArguments) -> Any:
+    def execute(self, action: Action, args: Mapping[str, Any], *, idempotency_key: str = "") -> ExecResult:
+        """The same as a record."""
+        name, given = UNKNOWN, dict[str, Any]()
         try:
-            return _awaited(action.execute(**arguments))
-        except TimeoutError as error:
-            return OwnTimeout(error)
+            try:
+                name = name_of(action)
+            finally:  # what has no name is shown with its arguments as well
+                given = named_arguments(args)
+            if idempotency_key or not isinstance(idempotency_key, str):
+                return self._once(idempotency_key, action, name, given)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever action, arguments and key are, the caller gets a result
+            return self._told(_failed(name, given, error))
+        return self._run(action, name, given)
 
-    async def arun(_: ToolContext, __: SeenArguments) -> Any:
+    def _once(self, key: str, action: Action, name: str, given: JsonMap) -> ExecResult:
+        if not isinstance(key, str):
+            raise TypeError(f"an idempotency key is a text, not {type(key).__name__}")
+        if not is_plain(given):
+            raise TypeError("with an idempotency key all arguments are plain values, as no others can be compared")
+        mark = call_fingerprint(name, json_like(given))
+        begun = self._results.begin(key, mark)
+        if isinstance(begun, Stored):
+            return _copied(begun.value)
+        if isinstance(begun, Conflict):
+            raise ActionError(begun.message, "IdempotencyError")
+        # Cut off by Ctrl-C, it stays "in progress": whether it had its effect is unknown, so it is not made again.
+        result = self._run(action, name, given)
+        if result.error_type in _NOT_MADE:
+            self._results.forget(key)
+            return result
+        self._results.finish(key, mark, _copied(result))
+        return result
+
+    def _run(self, action: Action, name: str, given: JsonMap) -> ExecResult:
+        started, retries = monotonic_ms(), list[int]()
+        outer = _RETRIES.set(retries)
         try:
-            return await action.execute(**arguments)
-        except TimeoutError as error:
-            return OwnTimeout(error)
+            self._permit(name, _effect_of(action))
+            prepared = self._prepare_args(name, dict(given))
+            data = self._run_with_retries(action, prepared)
+            result = ExecResult(True, name, prepared, data=freed(data, self._redactor))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever action and hooks do, the caller gets a result
+            result = _failed(name, given, error)
+        finally:
+            _RETRIES.reset(outer)
+        return self._told(replace(result, ms=monotonic_ms() - started, retries=sum(retries)))
 
-    body = arun if inspect.iscoroutinefunction(getattr(action, "execute", None)) else run
-    return Tool(action.name, action.name, SeenArguments, Effect.NONE, body)
+    # --- Spec 4's own steps, which a subclass may override ------------------------------------------------------
+
+    def _prepare_args(self, action_name: str, args: dict[str, Any]) -> dict[str, Any]:
+        """Paths made safe, contents, addresses and the action's own validator heeded; what is refused raises."""
+        for field in path_fields(action_name):
+            if field in args:
+                args[field] = self._safe_path(args[field])
+                is_folder = names_a_folder(action_name, field) and os.path.isdir(args[field])
+                if not (is_folder or lists(action_name)):
+                    self._check_extension(args[field])
+        check_content(action_name, args)
+        if action_name in GOING_OUT:
+            if not self.allow_net:
+                raise PermissionError("Network access is disabled in this Environment.")
+            url = args.get("url")
+            if not isinstance(url, str) or not url:
+                raise ValueError("A non-empty 'url' is required.")
+            self._check_domain(url)
+        validator = self.arg_validators.get(action_name)
+        if validator is None:
+            return args
+        checked = validator(args)
+        if not isinstance(checked, Mapping):
+            raise TypeError(f"the validator of {action_name} returned no arguments")
+        return named_arguments(checked)
+
+    def _run_with_retries(self, action: Action, args: dict[str, Any]) -> Any:
+        """What the action gives back, after as many attempts as the engine and its policy allow; else it raises."""
+        name, effect = name_of(action), _effect_of(action)
+        values, errors = list[Any](), list[BaseException]()
+
+        def attempt(_: ToolContext, __: SeenArguments) -> ToolOutput:
+            errors.clear()
+            try:
+                returned = self._run_with_timeout(action, args, self._rules.timeouts.get(name, self.timeout_s))
+            except BaseException as error:
+                errors.append(error)
+                raise
+            values.append(value_of(returned))
+            return seen(values[-1], http_status(returned))
+
+        rules = replace(self._rules, timeouts={}, validators={}, retries=self._retries(name, effect))
+        tool = Tool(name, name, SeenArguments, effect or effect_of(name), attempt, remote=name in GOING_OUT)
+        engine = Engine(
+            ActionRegistry([tool]),
+            TraceSink(),
+            EngineConfig(enable_cache=False),
+            policy=CallPolicy(rules, self._memory, used=self._used),
+            redactor=self._redactor,
+        )
+        arguments = SeenArguments(text=json.dumps(json_like(args))).model_dump()
+        run = engine.run_sync(ToolCall(call_id="", tool=name, arguments=arguments, raw_arguments=""), self._context)
+        _RETRIES.get([]).append(run.retries)
+        if errors:
+            raise errors[-1]
+        if run.result.error is not None:
+            raise ActionError(run.result.error.message, run.error_type or run.result.error.code.value)
+        return values[-1]
+
+    def _run_with_timeout(self, action: Action, args: dict[str, Any], timeout_s: float) -> Any:
+        """One attempt: what the action gives back or raises, and TimeoutError as soon as its time is over."""
+        try:
+            returned = call_tool(attempt_of(action, args), self._context, {}, max(0.001, timeout_s))
+        except TimeoutError:
+            raise TimeoutError(f"Action '{action.name}' timed out after {timeout_s:.1f}s") from None
+        if isinstance(returned, OwnTimeout):
+            raise returned.error
+        return returned
+
+    def _safe_path(self, file_name: str) -> str:
+        """The absolute path; with a `base_dir` the real one, where it leads out of that PermissionError is raised."""
+        path = os.fspath(file_name) if isinstance(file_name, os.PathLike) else file_name
+        if not isinstance(path, str):
+            raise TypeError("A path must be text.")
+        full = os.path.abspath(os.path.join(self.base_dir or "", path))
+        if self.base_dir is None:
+            return full
+        if not os.path.isdir(self.base_dir):  # nor is there anything in it that could lead elsewhere
+            if not os.path.join(full, "").startswith(os.path.join(self.base_dir, "")):
+                raise PermissionError("Path traversal blocked.")
+            return full
+        sandbox = PathSandbox(self.base_dir)
+        place = sandbox.locate(path, PathAccess.LIST_DIR)
+        if isinstance(place, ToolError):
+            denied = place.code is ToolErrorCode.PERMISSION_DENIED
+            raise PermissionError("Path traversal blocked.") if denied else ValueError(place.message)
+        return os.path.normpath(os.path.join(sandbox.root, place.real))
+
+    def _check_extension(self, full_path: str) -> None:
+        if extension_denial(full_path, {each.lower() for each in self.allowed_exts or ()}) is not None:
+            raise PermissionError(f"Extension '{os.path.splitext(full_path)[1]}' not allowed.")
+
+    def _check_domain(self, url: str) -> None:
+        """Only http and https, and only to allowed hosts, read as the tools of this house read an address."""
+        target = read_url(url)
+        if isinstance(target, ToolError):
+            raise PermissionError(target.message)
+        if self.allowed_domains and not names_target(self.allowed_domains, target):
+            raise PermissionError(f"Domain '{target.host}' not allowed.")
+
+    def _log(self, record: JsonMap) -> None:
+        """Tell whoever listens, without secrets; none of them can break the run."""
+        safe = self._redact(record)
+        if self._audit is not None:
+            self._audit.write(safe)
+        if self.logger is None:
+            return
+        try:
+            self.logger(safe)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001, S110 - spec 4: logging never breaks an action
+            pass
+
+    def _redact(self, obj: Any) -> Any:
+        """A copy made of JSON values, without what the redactor knows and what stands under `_REDACT_KEYS`."""
+        if isinstance(obj, dict):
+            return self._unnamed(shown(obj, self._redactor))
+        return self._unnamed(self._redactor.value(json_like(obj, self._redactor.forms)))
+
+    # ------------------------------------------------------------------------------------------------------------
+
+    def _unnamed(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._unnamed(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        return {
+            key: PLACEHOLDER if isinstance(each, str) and self._REDACT_KEYS.search(key) else self._unnamed(each)
+            for key, each in value.items()
+        }
+
+    def _permit(self, name: str, effect: Effect | None) -> None:
+        """Whether the action may be used at all, before its arguments are looked at."""
+        tool = Tool(name, name, SeenArguments, effect or effect_of(name), seen)
+        refusal = CallPolicy(self._rules, self._memory).permit(tool, {})
+        if refusal is not None:
+            raise ActionError(refusal.told.message, refusal.error_type)
+
+    def _retries(self, name: str, effect: Effect | None) -> RetryPolicy:
+        """A timeout leaves open what was done: what is known to change something is not done again. Source: spec 4."""
+        changing = is_writer(name) if effect is None else effect in CHANGING
+        repeatable = WITHOUT_CHANGE if changing else frozenset(Effect)
+        named = self.retry_exceptions
+        exceptions = (named,) if isinstance(named, type) else tuple(named)
+        return RetryPolicy(self.max_retries, self.retry_backoff_s, exceptions, repeatable)
+
+    def _told(self, result: ExecResult) -> ExecResult:
+        """The result without secrets, told to whoever listens."""
+        error = None if result.error is None else self._redactor.text(result.error)
+        action = self._redactor.text(result.action)
+        result = replace(result, action=action, args=self._redact(result.args), error=error)
+        self._log({"event": "action_ok" if result.ok else "action_error", **result.to_dict()})
+        self._vitals, alert = observe_tool(self._vitals, result.ok)
+        if alert is not None:
+            self._log({"event": "alert", **alert.as_map()})
+        return result
 
 
-def value_of(returned: Any) -> Any:
-    """What a caller in Python is given of what an action gave back: the data of a tool's result, or a ToolError."""
-    result = returned.result if isinstance(returned, ToolOutput) else returned
-    if isinstance(result, ToolResult):
-        return result.data if result.error is None else result.error
-    return result
+def _effect_of(action: Action) -> Effect | None:
+    """What the action says that it does, None where it says nothing."""
+    effect = getattr(action, "effect", None)
+    return effect if isinstance(effect, Effect) else None
 
 
-def seen(value: Any, status: int | None) -> ToolOutput:
-    """What the engine is told of such a value: whether it is a failure, and the HTTP status where it has one."""
-    if isinstance(value, ToolError):
-        return ToolOutput.failed(value)
-    return ToolOutput.ok() if status is None else ToolOutput.ok(status=status)
+def _failed(name: str, args: JsonMap, error: BaseException) -> ExecResult:
+    kind = error.kind if isinstance(error, ActionError) else type(error).__name__
+    return ExecResult(False, name, args, error=reason_of(error), error_type=kind)
 
 
-def _awaited(value: Any) -> Any:
-    """What a coroutine comes to, where a function that is none gave one back."""
-    if not inspect.iscoroutine(value):
-        return value
+def _copied(result: ExecResult) -> ExecResult:
+    """A copy that its caller may change; what cannot be copied is shared."""
     try:
-        return asyncio.run(value)
-    finally:
-        value.close()
+        return deepcopy(result)
+    except Exception:  # noqa: BLE001 - an object of the action's own may refuse in any way
+        return replace(result)
 
 
-_PATH_FIELDS: Final = ("file_name", "filename", "path", "target", "directory")
-_READING: Final = frozenset({"read_file", "search_in_file", "file_info"})
-_LISTING: Final = frozenset({"list_files", "list_directory", "glob_files", "search_files"})
-_TEXT_WRITING: Final = frozenset({"write_file", "append_file"})
-_WRITING: Final = _TEXT_WRITING | {"edit_file", "multi_edit", "delete_file", "move_file", "create_file"}
-
-GOING_OUT: Final = frozenset({"http_get", "http_post", "fetch_url"})
-"""Actions whose `url` is judged. Source: spec 4."""
-
-
-def path_fields(action: str) -> tuple[str, ...]:
-    """The arguments that name files, where this is a file action."""
-    return _PATH_FIELDS if action in _READING | _LISTING | _WRITING else ()
-
-
-def lists(action: str) -> bool:
-    """Whether what this action names are folders, which are of no kind."""
-    return action in _LISTING
-
-
-def names_a_folder(action: str, field: str) -> bool:
-    """Whether this argument may be a folder instead of a file: the kind of the file is then that of what is moved."""
-    return action == "move_file" and field in {"target", "directory"}
-
-
-def effect_of(action: str) -> Effect:
-    """What an action of this name does; one that is not known counts as changing the world."""
-    if action in _READING | _LISTING:
-        return Effect.READ
-    return Effect.NETWORK if action in {"http_get", "fetch_url"} else Effect.WRITE
-
-
-def is_writer(action: str) -> bool:
-    """Whether an action of this name is known to change something."""
-    return action in _WRITING or action == "http_post"
-
-
-def named_arguments(arguments: object) -> dict[str, Any]:
-    """A copy of the arguments of a call, which has each of them by its name.
-
-    Raises:
-        TypeError: it is no mapping, or one of its keys is no text.
-    """
-    if not isinstance(arguments, Mapping):
-        raise TypeError(f"the arguments of an action are a mapping, not {type(arguments).__name__}")
-    found = dict(arguments)
-    if wrong := next((type(key).__name__ for key in found if not isinstance(key, str)), ""):
-        raise TypeError(f"the names of arguments are texts, not {wrong}")
-    return found
-
-
-def check_content(action: str, arguments: JsonMap) -> None:
-    """Writers must supply content.
-
-    Raises:
-        ValueError: they do not.
-    """
-    if action in _TEXT_WRITING and not isinstance(arguments.get("content"), str):
-        raise ValueError("Missing or invalid 'content' for write/append operation.")
-
-
-LONGEST_INTEGER: Final = 14_000
-"""Bits of an integer that are written out; Python refuses to write more than 4,300 digits."""
-
-_SAID_BY_TEXT: Final = (PurePath, date, time, timedelta, Decimal, UUID)
-_MANY: Final = (list, tuple, set, frozenset)
-_PLAIN: Final = frozenset({
-    type(None), bool, int, float, str, bytes, date, datetime, time, timedelta, Decimal, UUID, PosixPath,
-    PurePosixPath,
-})  # fmt: skip
-
-
-def json_like(value: Any, hidden: Collection[str] = ()) -> Any:
-    """A copy of strings, numbers, lists and maps with text keys; paths, dates and bytes are texts, records are maps.
-
-    Anything else is its `repr`, or its type where it has none; so is a value that contains itself, or is nested too
-    deep. A number whose digits hold one of the `hidden` texts is a text, so that it can be taken out. Integers may be
-    of any size, and texts may hold lone surrogates. Only KeyboardInterrupt is raised.
-    """
-    try:
-        return _copied(value, hidden)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - a value may fight back in any way
-        return in_words(value)
-
-
-def in_words(value: Any) -> str:
-    """The value's `repr`, or its type where that fails. Only KeyboardInterrupt is raised."""
-    try:
-        return str.__str__(repr(value))
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - a value may fight back in any way
-        return f"<{type(value).__name__}>"
-
-
-def is_plain(value: Any) -> bool:
-    """Whether the value is all that `json_like` shows of it: nothing in it is of a type that could hide more.
-
-    What contains itself, or is nested too deep, is not.
-    """
-    try:
-        return _is_plain(value)
-    except RecursionError:
-        return False
-
-
-def freed(value: Any, redactor: Redactor) -> Any:
-    """The value itself if no secret can be seen in it, else a copy made of JSON values with marks.
-
-    Of a map or list that cannot be looked through there is the `repr`. Only KeyboardInterrupt is raised.
-    """
-    told = json_like(value, redactor.forms)
-    safe = redactor.content(told)
-    hidden = isinstance(told, str) and isinstance(value, (Mapping, *_MANY))
-    return value if safe == told and not hidden else safe
-
-
-def shown(record: JsonMap, redactor: Redactor) -> JsonMap:
-    """A copy for people, made of JSON values; what cannot be looked through costs no more than its own field."""
-    safe: JsonMap = {}
-    for key, value in record.items():
-        plain = redactor.value({key: json_like(value, redactor.forms)})
-        safe |= plain if isinstance(plain, dict) else {redactor.text(key): plain}
-    return safe
-
-
-def _is_plain(value: Any) -> bool:
-    if type(value) in _PLAIN:
-        return True
-    if type(value) is dict:
-        return all(_is_plain(key) and _is_plain(each) for key, each in value.items())
-    return type(value) in _MANY and all(_is_plain(each) for each in value)
-
-
-def _copied(value: Any, hidden: Collection[str]) -> Any:
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, Enum):
-        return _copied(value.value, hidden)
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, int | float):
-        return _number(value, hidden)
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).decode("utf-8", "backslashreplace")
-    if isinstance(value, _SAID_BY_TEXT):
-        return str(value)
-    if isinstance(value, Mapping):
-        return _map(value, hidden)
-    if isinstance(value, _MANY):
-        return [_part(each, hidden) for each in value]
-    return _record(value, hidden)
-
-
-def _part(value: Any, hidden: Collection[str]) -> Any:
-    """The same of what stands inside of another value, where only that one may say that it is nested too deep."""
-    try:
-        return _copied(value, hidden)
-    except (KeyboardInterrupt, RecursionError):
-        raise
-    except BaseException:  # noqa: BLE001 - a value may fight back in any way
-        return in_words(value)
-
-
-def _number(value: float, hidden: Collection[str]) -> int | float | str:
-    if isinstance(value, float):
-        plain: int | float = float.__float__(value)
-    else:
-        plain = int.__int__(value)
-        if plain.bit_length() > LONGEST_INTEGER:
-            return f"<int of {plain.bit_length()} bits>"
-    return str(plain) if any(text in str(plain) for text in hidden) else plain
-
-
-def _map(value: Mapping[Any, Any], hidden: Collection[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, each in value.items():
-        name = str(_part(key, hidden))
-        while name in found:  # 1 and "1" are two keys
-            name += "_"
-        found[name] = _part(each, hidden)
-    return found
-
-
-def _record(value: Any, hidden: Collection[str]) -> Any:
-    if isinstance(value, BaseModel):
-        return _map(value.model_dump(), hidden)
-    if is_dataclass(value) and not isinstance(value, type):
-        return _map({each.name: getattr(value, each.name) for each in fields(value)}, hidden)
-    return in_words(value)
+def _closed(path: str, _for_write: bool) -> ToolError | None:
+    """Actions reach files by themselves, and not through the engine's workspace."""
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"This environment has no workspace for {path!r}.")

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from urllib.parse import urlsplit
 
-from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.execute_tools.journal.fingerprints import call_fingerprint
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.records import CallError, CallResult, JsonMap, ToolCall, Verdict
 
 LONGEST_TARGET = 200

@@ -7,7 +7,16 @@ from typing_extensions import TypedDict
 
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt, SelfHealingConfig, manner_of
 from mendgraph.nodes.heal.healing import canonical_text, correction_of, is_call_in_another_form, next_attempt
-from mendgraph.nodes.records import CallError, Correction, ExtractionError, ModelReply, Profile, Reading, StopCause, ToolCall
+from mendgraph.nodes.records import (
+    CallError,
+    Correction,
+    ExtractionError,
+    ModelReply,
+    Profile,
+    Reading,
+    StopCause,
+    ToolCall,
+)
 
 Rescue = Callable[[str, int], list[ToolCall | CallError]]
 """Reads a reply in another dialect as it is: its calls, or nothing."""

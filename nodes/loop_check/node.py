@@ -3,26 +3,20 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from typing_extensions import TypedDict
-
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.loop_check import repetition
 from mendgraph.nodes.loop_check.signature import target_of
-from mendgraph.nodes.records import CallError, CallResult, LoopRecord, LoopVerdict, ModelReply, Profile, ToolCall, ToolSpec
-
-
-class LoopState(TypedDict, total=False):
-    """What loop control reads. `results` are those of `items`, in order."""
-
-    items: list[ToolCall | CallError]
-    results: list[CallResult]
-    loop: LoopRecord
-    reply: ModelReply | None
-    profile: Profile
+from mendgraph.nodes.records import (
+    LoopRecord,
+    LoopVerdict,
+    ModelReply,
+    ToolCall,
+    ToolSpec,
+)
 
 
 def check(
-    state: LoopState,
+    state: repetition.LoopState,
     config: repetition.LoopConfig,
     signature_of: Callable[[ToolCall, ToolSpec], str],
     specs: Mapping[str, ToolSpec],

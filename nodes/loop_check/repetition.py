@@ -14,6 +14,7 @@ them.
 from collections.abc import Collection, Mapping, Sequence
 
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from mendgraph.nodes.language.tool_results import is_miss, miss_advice
 from mendgraph.nodes.records import (
@@ -25,6 +26,7 @@ from mendgraph.nodes.records import (
     JsonMap,
     LoopRecord,
     LoopVerdict,
+    ModelReply,
     OverrideConstraint,
     Profile,
     Record,
@@ -300,3 +302,13 @@ def _with_notice(result: CallResult, signature: str, loop: LoopRecord) -> CallRe
     else:
         told = ToolResult(ok=False, error=error.model_copy(update={"message": f"{error.message} {notice['message']}"}))
     return result.model_copy(update={"result": told})
+
+
+class LoopState(TypedDict, total=False):
+    """What loop control reads. `results` are those of `items`, in order."""
+
+    items: list[ToolCall | CallError]
+    results: list[CallResult]
+    loop: LoopRecord
+    reply: ModelReply | None
+    profile: Profile

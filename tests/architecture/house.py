@@ -33,6 +33,11 @@ EFFECT_FILES = frozenset(
         "graph/fleet/serving/lost_runs.py",
         "graph/telemetry/exporting.py",
         "nodes/call_model/driver.py",
+        "nodes/execute_tools/environment.py",
+        "nodes/execute_tools/evidence/checks.py",
+        "nodes/execute_tools/evidence/example_runner.py",
+        "nodes/execute_tools/evidence/project_tests.py",
+        "nodes/execute_tools/mcp_tools.py",
         "nodes/call_model/embedded/local_model.py",
         "nodes/call_model/embedded/local_server.py",
         "nodes/call_model/model_loop.py",
@@ -40,10 +45,11 @@ EFFECT_FILES = frozenset(
         "nodes/call_model/embedded/weights.py",
     }
 )
-"""The single files that may touch the world; `EFFECT_ROOM` is a folder of nothing else."""
+"""The single files that may touch the world; `EFFECT_PACKAGES` hold nothing else."""
 
-EFFECT_ROOM = "nodes/execute_tools/environment/"
-
+EFFECT_PACKAGES = tuple(
+    f"nodes/execute_tools/{name}/" for name in ("copies", "files", "journal", "network", "processes", "store")
+)
 
 NOT_OURS = frozenset({"__pycache__", "node_modules"})
 """Folders of what was made or fetched."""
@@ -57,12 +63,12 @@ def sources(*folders: str) -> list[str]:
 
 def is_pure(path: str) -> bool:
     """Whether this file of `graph` or `nodes` has to do without the world."""
-    return path not in EFFECT_FILES and not path.startswith(EFFECT_ROOM)
+    return path not in EFFECT_FILES and not path.startswith(EFFECT_PACKAGES)
 
 
 def module_name(path: str) -> str:
     """`nodes/guard/policy.py` -> `mendgraph.nodes.guard.policy`."""
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return "mendgraph." + path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def text_of(path: str) -> str:

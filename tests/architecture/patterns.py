@@ -18,6 +18,7 @@ HANDED_ON: Final = frozenset(
         "mendgraph.nodes.execute_tools.edits.diffs._TABLES",
         "mendgraph.nodes.language.dialects._form",
         "mendgraph.nodes.language.python_calls._BETWEEN",
+        "mendgraph.nodes.language.python_calls._HEAD",
     }
 )
 """Patterns that are given to a function, which compares them with a text from one position on."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.architecture.house import EFFECT_FILES, EFFECT_ROOM, PACKAGES, is_pure, module_name, sources, text_of
+from tests.architecture.house import EFFECT_FILES, EFFECT_PACKAGES, PACKAGES, is_pure, module_name, sources, text_of
 
 OPENERS = frozenset({"open", "os.open", "io.open", "io.FileIO", "codecs.open", "pathlib.Path.open", "Path.open"})
 PATH_EFFECTS = re.compile(
@@ -79,17 +79,18 @@ def settings() -> dict[str, Any]:
 
 def test_coverage_leaves_out_the_effect_files_and_no_other() -> None:
     omitted = settings()["coverage"]["report"]["omit"]
-    assert set(omitted) == {*EFFECT_FILES, f"{EFFECT_ROOM}*"}
+    assert set(omitted) == {*EFFECT_FILES, *(f"{each}*" for each in EFFECT_PACKAGES)}
     assert [path for path in sources(*PACKAGES) if is_pure(path) == any(fnmatch(path, each) for each in omitted)] == []
 
 
 def test_import_linter_excuses_the_effect_files_and_no_other() -> None:
     contract = next(each for each in settings()["importlinter"]["contracts"] if each["id"] == "pure")
     excused = {each.split(" -> ")[0] for each in contract["ignore_imports"]}
-    rooms = {module_name(EFFECT_ROOM.rstrip("/")), f"{module_name(EFFECT_ROOM.rstrip('/'))}.**"}
-    assert excused == {module_name(path) for path in EFFECT_FILES if path.startswith("nodes/")} | rooms
+    packages = [module_name(each.rstrip("/")) for each in EFFECT_PACKAGES]
+    files = {module_name(path) for path in EFFECT_FILES if path.startswith("nodes/")}
+    assert excused == files | {name for each in packages for name in (each, f"{each}.**")}
 
 
 def test_the_effect_files_exist() -> None:
     assert sorted(EFFECT_FILES - set(sources(*PACKAGES))) == []
-    assert any(path.startswith(EFFECT_ROOM) for path in sources("nodes"))
+    assert [each for each in EFFECT_PACKAGES if not any(path.startswith(each) for path in sources("nodes"))] == []

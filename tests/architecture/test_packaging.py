@@ -1,11 +1,16 @@
-"""The top-level names `graph` and `nodes` are generic: these tests say that they are ours, and how they are reached."""
+"""`graph/` and `nodes/` stand at the top, and are imported and installed as `mendgraph.graph` and `mendgraph.nodes`."""
 
 import importlib
 import json
+import os
 import re
+import shutil
+import subprocess
 import sys
+import zipfile
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,19 +19,62 @@ from tests.architecture.house import PACKAGES, ROOT, text_of
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_packages_are_ours(package: str) -> None:
-    file = importlib.import_module(package).__file__
+    file = importlib.import_module(f"mendgraph.{package}").__file__
     assert file is not None
-    assert Path(file) == ROOT / package / "__init__.py"
-    assert (ROOT / package / "py.typed").is_file()
+    assert Path(file).resolve() == ROOT / package / "__init__.py"
+    assert (ROOT / "mendgraph" / "py.typed").is_file()
 
 
-def test_nobody_else_provides_our_names() -> None:
-    providers = metadata.packages_distributions()
-    assert {name: set(providers.get(name, [])) - {"mendgraph"} for name in (*PACKAGES, "tests")} == {
-        "graph": set(),
-        "nodes": set(),
-        "tests": set(),
+BUILT_FROM = ("pyproject.toml", "README.md", "LICENSE")
+
+
+def run(*command: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=check, **options)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a Python that has our wheel, and knows nothing of this folder."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for path in run("git", "ls-files", *PACKAGES, "mendgraph", *BUILT_FROM, cwd=ROOT).stdout.split():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / path, folder / path, follow_symlinks=False)
+    build = "from setuptools import build_meta as build; print(build.build_wheel('.'))"
+    name = run(sys.executable, "-c", build, cwd=folder).stdout.splitlines()[-1]
+    site = folder / "site"
+    with zipfile.ZipFile(folder / name) as wheel:
+        wheel.extractall(site)
+    (packages,) = {path for path in sys.path if path.endswith("site-packages")}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join((str(site), packages)), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def test_the_wheel_holds_all_files_once_under_one_name(installed: dict[str, str]) -> None:
+    site = Path(installed["PYTHONPATH"].partition(os.pathsep)[0])
+    found = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
+    tracked = run("git", "ls-files", *PACKAGES, "mendgraph/*.py", "mendgraph/py.typed", cwd=ROOT).stdout.split()
+    wanted = {path if path.startswith("mendgraph/") else f"mendgraph/{path}" for path in tracked}
+    assert {path for path in found if ".dist-info/" not in path} == wanted
+
+
+def test_a_project_with_a_graph_and_nodes_of_its_own_is_left_alone(installed: dict[str, str], tmp_path: Path) -> None:
+    """Their tests pass under our plugin, and our command works in their folder."""
+    files = {
+        "graph.py": "from mendgraph import build_graph\n\nNAME = 'theirs'\n",
+        "nodes/__init__.py": "",
+        "nodes/first.py": "def first():\n    return 1\n",
+        "test_graph.py": "import graph, nodes.first\n\ndef test_theirs():\n"
+        "    assert (graph.NAME, nodes.first.first()) == ('theirs', 1)\n"
+        "    assert graph.build_graph.__module__.startswith('mendgraph.graph.')\n",
     }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    python = (sys.executable, "-S")
+    tested = run(*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=tmp_path, env=installed)
+    assert "1 passed" in tested.stdout
+    doctor = "import sys; from mendgraph.graph.start import main; sys.argv = ['mendgraph', 'doctor']; sys.exit(main())"
+    looked = run(*python, "-c", doctor, cwd=tmp_path, env=installed, check=False)
+    assert (looked.returncode in (0, 1), "Traceback" in looked.stderr) == (True, False), looked.stderr
 
 
 def test_the_agent_is_run_by_its_console_script() -> None:
@@ -42,5 +90,6 @@ def test_studio_loads_the_graph_as_a_module() -> None:
 
 def test_no_document_teaches_to_run_a_module() -> None:
     documents = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile")]
-    told = {path.name: re.findall(r"python\S* -m (?:graph|nodes)\S*", path.read_text("utf-8")) for path in documents}
-    assert {name: lines for name, lines in told.items() if lines} == {}
+    module = re.compile(r"python\S* -m (?:mendgraph|graph|nodes)\S*")
+    taught = {path.name: module.findall(path.read_text("utf-8")) for path in documents}
+    assert {name: lines for name, lines in taught.items() if lines} == {}

@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.files.tree_walk import Entry, IgnoreRules
 from mendgraph.nodes.execute_tools.files.path_globs import parse_glob
+from mendgraph.nodes.execute_tools.files.tree_walk import Entry, IgnoreRules
 from tests.architecture.backtracking import growth
 from tests.architecture.patterns import patterns, unseen
 
@@ -26,7 +26,13 @@ MADE_OF_THEM: Final = {
 }
 """Functions that make patterns, and why none of them is missed here."""
 
-PACKAGES: Final = ("graph.", "mendgraph.nodes.language.", "mendgraph.nodes.execute_tools.tools.", "mendgraph.nodes.execute_tools.", "nodes.")
+PACKAGES: Final = (
+    "mendgraph.graph.",
+    "mendgraph.nodes.language.",
+    "mendgraph.nodes.execute_tools.tools.",
+    "mendgraph.nodes.execute_tools.",
+    "mendgraph.nodes.",
+)
 
 
 @pytest.mark.parametrize("package", PACKAGES)

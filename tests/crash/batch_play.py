@@ -10,10 +10,10 @@ import langchain_core.tracers.context
 import langchain_core.tracers.run_collector
 import langchain_core.tracers.stdout  # noqa: F401
 
-import graph.langchain.chat_models  # noqa: F401
+import mendgraph.graph.langchain.chat_models  # noqa: F401
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch.run_batch import run_batch
 from mendgraph.graph.fleet.batch.tasks import BatchTask
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import JsonMap, ToolError
 from tests.doubles.replies import Calls, Reply, Say

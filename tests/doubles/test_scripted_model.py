@@ -1,7 +1,7 @@
 import pytest
 
-from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
 from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import FinishReason, ModelReply, ProviderErrorKind, ProviderFailure, RawCall
 from tests.doubles.replies import NO_USAGE, Calls, Cut, Message, Refuse, Say, Think

@@ -16,11 +16,11 @@ from langgraph.checkpoint.serde import jsonplus
 from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_TYPES
 from pydantic import BaseModel
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.cassettes import cassette_file
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, serializer
+from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.database_schema import SQLITE_TABLES
 from mendgraph.nodes.records import Answer, ExtractionErrorType, Plan, PlanStep, ToolCall, ToolError
@@ -31,7 +31,8 @@ from tests.fuzz.target import Target
 
 SERDE: Final = serializer()
 DICTIONARY: Final = (
-    b"mendgraph.graph.configuration.context AgentContext mendgraph.nodes.records ToolCall langchain_core.messages HumanMessage content" * 3
+    b"mendgraph.graph.configuration.context AgentContext mendgraph.nodes.records ToolCall "
+    b"langchain_core.messages HumanMessage content " * 3
 )
 PACKING: Final = serializer(dictionary=DICTIONARY)
 CODES: Final = sorted(value for name, value in vars(jsonplus).items() if name.startswith("EXT_"))

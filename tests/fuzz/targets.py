@@ -2,10 +2,7 @@
 
 from typing import Final
 
-from tests.fuzz import edit_targets
-from tests.fuzz import guard_targets
-from tests.fuzz import language_targets
-from tests.fuzz import stored_targets
+from tests.fuzz import edit_targets, guard_targets, language_targets, stored_targets
 from tests.fuzz.target import Target
 
 TARGETS: Final[dict[str, Target]] = {

@@ -7,8 +7,7 @@ import threading
 
 import pytest
 
-from mendgraph.graph import cli
-from mendgraph.graph import start
+from mendgraph.graph import cli, start
 
 INTERRUPTED = """
 import builtins, sys

@@ -21,17 +21,16 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.types import Command
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.bound_nodes import BoundNodes
 from mendgraph.graph.machine.build import build_graph, build_machine
 from mendgraph.graph.machine.compiled import Machine
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.routes import NODES, recursion_limit
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import JsonMap, Protocol, ProviderErrorKind
 from tests.graph.runs.run_plays import Killed
-from tests.machine import alphabet
-from tests.machine import tally
+from tests.machine import alphabet, tally
 from tests.machine.alphabet import Letter, failure, using
 from tests.machine.replay import differences
 from tests.machine.teller import Spoken, Teller

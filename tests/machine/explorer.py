@@ -18,8 +18,8 @@ from unittest.mock import patch
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.machine.build import build_machine
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_machine
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model.limits import Used
 from mendgraph.nodes.call_model.model import Call, Model

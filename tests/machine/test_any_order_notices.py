@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from mendgraph.graph.machine import routes
 from mendgraph import judging
+from mendgraph.graph.machine import routes
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.guard.node import judge_step

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from mendgraph.nodes.execute_tools.call_policy import CallPolicy, CallRules, PolicyMemory, RateLimit, RetryPolicy
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.environment import Environment
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox
-from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, judge_url
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.call_policy import CallPolicy, CallRules, PolicyMemory, RateLimit, RetryPolicy
+from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, judge_url
 from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
@@ -59,7 +59,7 @@ class Anything(BaseModel):
 
 
 def by_the_machine(name: str, function: Callable[..., Any]) -> list[tuple[Any, ...]]:
-    """The action as a tool of a run: ok, reason, kind and retries of two calls, as `mendgraph.graph.machine.tool_runtime` makes them."""
+    """The action as a tool of a run: ok, reason, kind and retries of two calls, as `tool_runtime` makes them."""
     tool = Tool(name, name, Anything, Effect.READ, lambda _, __: function())
     policy = CallPolicy(RULES, PolicyMemory(lambda: 5.0, BreakerConfig(failures=2)))
     engine = Engine(ActionRegistry([tool]), TraceSink(), EngineConfig(), policy=policy, redactor=Redactor())

@@ -14,12 +14,12 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
 from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
 from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect
 from tests.graph.runs.run_plays import Killed

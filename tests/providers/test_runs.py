@@ -10,12 +10,12 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.compiled import Machine
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.learned import LESSONS
-from mendgraph.graph.runs.run import run_task
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.compiled import Machine
 from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.runs.run import run_task
 from mendgraph.nodes.records import JsonMap, Outcome
 from tests.providers.clients import client
 from tests.providers.script import State

@@ -4,10 +4,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch.batch_result import BatchResult
 from mendgraph.graph.fleet.batch.run_batch import run_batch
 from mendgraph.graph.fleet.batch.tasks import BatchTask
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.records import ToolError
 from tests.crash import batch_play
 from tests.runs.playing import write_files

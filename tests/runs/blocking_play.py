@@ -10,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from mendgraph.graph.machine import bound_nodes
 from mendgraph.graph import start
-from mendgraph.graph.machine import two_ways
+from mendgraph.graph.machine import bound_nodes, two_ways
 from mendgraph.graph.terminal import turns as signals
 from mendgraph.graph.terminal.screen import RunView
 from mendgraph.nodes.execute_tools.files.workspace import Workspace

@@ -11,8 +11,8 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.machine.build import build_machine
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_machine
 from mendgraph.graph.machine.routes import recursion_limit
 from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES

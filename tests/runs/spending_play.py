@@ -14,8 +14,8 @@ from langgraph.types import Durability
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.spending.database import BEGINNING, FILE_NAME, TURN
-from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
 from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
 from mendgraph.nodes.records import (
     FinishReason,
     JsonMap,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.graph.machine import two_ways
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine import two_ways
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessageChunk, HumanMessage
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.runs.run import run_task
 from mendgraph.nodes.call_model.compaction import SUMMARY_SYSTEM
 from mendgraph.nodes.records import JsonMap

@@ -13,10 +13,10 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.run import arun_task, run_task
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.runs.run import arun_task, run_task
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, OutcomeKind, Protocol, StopReason

@@ -11,9 +11,9 @@ from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.types import Command
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.compiled import Machine
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.records import OutcomeKind
 from tests.runs.embedding import REPAIR, THREAD, context, saver, told
 from tests.runs.playing import changed_files

@@ -11,12 +11,12 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.events import Alerted, Ended, Event, Waiting
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import serializer
-from mendgraph.nodes.execute_tools.store.run_folder import folder_name
+from mendgraph.graph.runs.events import Alerted, Ended, Event, Waiting
 from mendgraph.nodes.execute_tools.registry import tool
+from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.records import Effect, OutcomeKind, Protocol, ProviderErrorKind, ProviderFailure, StopReason
 from tests.runs.gateway_play import DONE, FILES, PROTOCOLS, codes, played, reads, results_of, scripted, session, shown
 from tests.runs.playing import set_clock, write_files
@@ -220,7 +220,9 @@ def test_an_endpoint_that_answers_again_is_used_again(
 ) -> None:
     """The sixth try waits until the circuit is half open, and its answer closes it."""
     set_clock(monkeypatch)
-    monkeypatch.setattr("mendgraph.graph.machine.stop_request.StopRequest.wait", lambda _, seconds: clock.sleep(seconds))
+    monkeypatch.setattr(
+        "mendgraph.graph.machine.stop_request.StopRequest.wait", lambda _, seconds: clock.sleep(seconds)
+    )
     model = scripted(Protocol.NATIVE, *[BUSY] * 5, reads("a.py"), DONE)
     with session(root, model, provider_retries=7) as opened:
         events = list(opened.stream("Do it."))

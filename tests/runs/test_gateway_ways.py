@@ -13,13 +13,13 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.events import Asked, Denied, Event, ToolStarted, Traced
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.runs.events import Asked, Denied, Event, ToolStarted, Traced
 from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
-from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.execute_tools.registry import ToolContext, tool
+from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, JsonMap, Protocol
 from tests.runs.gateway_play import DONE, FILES, PROTOCOLS, codes, played, reads, scripted, session, shown

@@ -7,12 +7,12 @@ import pytest
 from langchain_core.messages import HumanMessage
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.run import RunResult, run_task
 from mendgraph.graph.machine.slices import ExecuteToolsSlice
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.graph.runs.run import RunResult, run_task
 from mendgraph.nodes.call_model.ledger import Spending
-from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
+from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME

@@ -7,12 +7,20 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.nodes.call_model.compaction import SUMMARY_SYSTEM
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import NATIVE_SYSTEM
-from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, OutcomeKind, ProviderErrorKind, ProviderFailure, RawCall
+from mendgraph.nodes.records import (
+    FinishReason,
+    JsonMap,
+    ModelReply,
+    OutcomeKind,
+    ProviderErrorKind,
+    ProviderFailure,
+    RawCall,
+)
 from tests.doubles.call_model import CallModel
 
 STEPS = 300

@@ -12,8 +12,8 @@ from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import PrivateAttr, SecretStr
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.nodes.records import OutcomeKind, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer

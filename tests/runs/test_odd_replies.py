@@ -16,8 +16,8 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.machine.build import build_machine
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_machine
 from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools import default_tools

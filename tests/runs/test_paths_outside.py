@@ -8,8 +8,8 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.machine.build import build_machine
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_machine
 from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import CallResult, JsonMap

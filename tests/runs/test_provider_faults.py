@@ -15,7 +15,14 @@ from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind as Kind, ProviderFailure, RawCall
+from mendgraph.nodes.records import (
+    FinishReason,
+    JsonMap,
+    ModelReply,
+    ProviderErrorKind as Kind,
+    ProviderFailure,
+    RawCall,
+)
 from tests.doubles.scripted_server import (
     NO_USAGE,
     Calls,

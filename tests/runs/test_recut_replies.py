@@ -13,7 +13,14 @@ from hypothesis import given, strategies as st
 
 from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_chat, endpoint_model
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
-from mendgraph.nodes.records import CallError, FinishReason, JsonMap, ModelReply, ProviderErrorKind as Kind, ProviderFailure
+from mendgraph.nodes.records import (
+    CallError,
+    FinishReason,
+    JsonMap,
+    ModelReply,
+    ProviderErrorKind as Kind,
+    ProviderFailure,
+)
 from tests.runs.recutting import (
     CALL,
     DONE,

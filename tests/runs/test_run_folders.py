@@ -9,11 +9,11 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.events import Ended, Event, Traced
 from mendgraph.graph.runs.run import Session, run_task
-from mendgraph.graph.machine.state import serializer
-from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.execute_tools.registry import tool
+from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say

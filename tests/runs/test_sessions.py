@@ -13,11 +13,11 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
 from mendgraph.graph.runs.events import Asked, Ended, Event, StepDone, ToolStarted
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import list_runs, open_run, prune_runs, undo_run
-from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
-from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.records import Outcome, OutcomeKind, Protocol, StopReason, ToolError, ToolErrorCode

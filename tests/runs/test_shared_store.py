@@ -17,9 +17,9 @@ import pytest
 from mendgraph.graph.runs.run import RunResult, run_task
 from mendgraph.graph.runs.runs import list_runs, resume_run
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
 from mendgraph.nodes.execute_tools.files.deadline import pause
 from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
 from mendgraph.nodes.execute_tools.store.postgres_connections import MOST_CONNECTIONS, Connections, connections_to
 from mendgraph.nodes.execute_tools.store.postgres_database import close_postgres
 from mendgraph.nodes.execute_tools.store.postgres_lock import Locks, locks_in

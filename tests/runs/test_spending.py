@@ -11,13 +11,13 @@ from hypothesis import example, given, settings, strategies as st
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.graph.runs.runs import Forked, fork_run, resume_run
 from mendgraph.graph.spending.report import account_spent
 from mendgraph.graph.spending.store import SpendingStore
-from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason
 from tests.runs.playing import set_clock, write_files

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import Correction, OutcomeKind

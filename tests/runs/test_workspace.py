@@ -9,7 +9,7 @@ import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import run_task
-from mendgraph.nodes.execute_tools.environment import change_staging
+from mendgraph.nodes.execute_tools.files import file_changes
 from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import changed_files, write_files
@@ -27,7 +27,7 @@ def test_a_disk_that_takes_no_change_ends_the_run(
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(change_staging, "write_temporary", fail)
+    monkeypatch.setattr(file_changes, "write_temporary", fail)
     write_files(tmp_path, CALC)
     model = ScriptedModel([message_of(reply, protocol) for reply in (use(READ), use(EDIT), DONE)])
     context = AgentContext(workspace=str(tmp_path), protocol=protocol.value)

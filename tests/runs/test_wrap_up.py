@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.nodes.call_model.ledger import WRAP_UP_OUTPUT_TOKENS
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.records import (

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from langchain_core.messages import HumanMessage
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.runs.events import Traced
 from mendgraph.nodes.execute_tools.registry import ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools

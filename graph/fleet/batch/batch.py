@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch.batch_folder import WORK, BatchFolder, copies_in, forget_run
 from mendgraph.graph.fleet.batch.batch_result import BatchEnd, BatchResult, Tally, way_to_go_on
 from mendgraph.graph.fleet.batch.copies import find_copy, pin_revision, remove_copy
 from mendgraph.graph.fleet.batch.orders import Executor, TaskResult, Worked, WorkOrder
 from mendgraph.graph.fleet.batch.task_file import Source
 from mendgraph.graph.fleet.batch.tasks import BatchTask, doubled
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.graph.spending.report import account_spent
 from mendgraph.nodes.execute_tools.files.failures import is_disk_full, os_failure

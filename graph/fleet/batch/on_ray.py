@@ -12,12 +12,19 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch.copies import Packed, pack_source
 from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S
 from mendgraph.graph.fleet.batch.orders import MOST_TRIES, WORKER_FAILED, Worked, WorkOrder, cancelled, failed
 from mendgraph.graph.fleet.batch.ray_cluster import Cluster, connect, look_at_nodes
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, NO_KEY, Endpoint, FallbackProblem, find_endpoint, models_in_order
+from mendgraph.nodes.call_model.endpoint import (
+    EMBEDDED_MODEL,
+    NO_KEY,
+    Endpoint,
+    FallbackProblem,
+    find_endpoint,
+    models_in_order,
+)
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 

@@ -8,6 +8,8 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 from pydantic import ValidationError
 
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.settings_file import Problem
 from mendgraph.graph.fleet.batch.batch import Batch, Terms, changed_since
 from mendgraph.graph.fleet.batch.batch_folder import BatchFolder, is_batch_folder, open_batch_folder
 from mendgraph.graph.fleet.batch.local import PATIENCE_S, ThreadExecutor
@@ -16,8 +18,6 @@ from mendgraph.graph.fleet.batch.processes import ProcessExecutor
 from mendgraph.graph.fleet.batch.task_file import Sources, absolute, find_sources, read_task_file
 from mendgraph.graph.fleet.batch.tasks import BatchTask, ReadTask, doubled
 from mendgraph.graph.machine.build_arguments import BuildArguments, SessionOptions, check_arguments
-from mendgraph.graph.configuration.settings_file import Problem
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.records import ToolError
 

@@ -49,7 +49,7 @@ class Cluster:
         return float(self.ray.cluster_resources().get("CPU", 0.0))
 
     def submit(self, function: str, *arguments: Any, **options: Any) -> Any:
-        """A reference to what this function of `mendgraph.graph.fleet.batch.ray_node` gives on a node; Ray tries nothing again."""
+        """A reference to what this function of `ray_node` gives on a node; Ray tries nothing again."""
         return self._call.options(max_retries=0, **options).remote(version("mendgraph"), function, *arguments)
 
     def get(self, reference: Any) -> Any:
@@ -257,6 +257,10 @@ def _caller() -> Callable[..., Any]:
             theirs = metadata.version("mendgraph")
         except metadata.PackageNotFoundError:
             theirs = "none"
-        return getattr(import_module("mendgraph.graph.fleet.batch.ray_node"), name)(*arguments) if theirs == ours else theirs
+        return (
+            getattr(import_module("mendgraph.graph.fleet.batch.ray_node"), name)(*arguments)
+            if theirs == ours
+            else theirs
+        )
 
     return by_name

@@ -12,11 +12,11 @@ from mendgraph.graph.fleet.batch.copies import prepare_copy, remove_copy
 from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S
 from mendgraph.graph.fleet.batch.orders import WORKER_FAILED, Worked, WorkOrder, failed
 from mendgraph.graph.fleet.batch.work import work
-from mendgraph.graph.runs.runs import get_run, prune_runs
 from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.graph.runs.runs import get_run, prune_runs
 from mendgraph.nodes.execute_tools.files.failures import os_failure
-from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name, uses_postgres
 from mendgraph.nodes.execute_tools.journal.rebuilding import rebuild_workspace
+from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name, uses_postgres
 from mendgraph.nodes.execute_tools.store.run_folder import data_folder, workspace_folder
 from mendgraph.nodes.records import JsonMap, Record, StopReason, ToolError, ToolErrorCode
 

@@ -6,12 +6,12 @@ from typing import Literal, Unpack
 
 from langchain_core.language_models import BaseChatModel
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch.batch import Terms
 from mendgraph.graph.fleet.batch.batch_result import BatchResult, Tally
 from mendgraph.graph.fleet.batch.orders import TaskResult
 from mendgraph.graph.fleet.batch.preparing import Crew, Tasks, check_crew, prepare, terms_problem
 from mendgraph.graph.machine.build_arguments import SessionOptions
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 

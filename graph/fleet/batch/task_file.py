@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from mendgraph.graph.configuration.settings_file import Problem
 from mendgraph.graph.fleet.batch.copies import pin_revision
 from mendgraph.graph.fleet.batch.tasks import BatchTask, ReadTask, read_tasks
-from mendgraph.graph.configuration.settings_file import Problem
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular
 from mendgraph.nodes.records import ToolError

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
-from mendgraph.graph.configuration.settings_file import MORE_PROBLEMS, MOST_PROBLEMS, Problem
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.settings_file import MORE_PROBLEMS, MOST_PROBLEMS, Problem
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import JsonMap
 

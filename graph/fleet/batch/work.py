@@ -20,18 +20,18 @@ from mendgraph.graph.fleet.batch.orders import (
 )
 from mendgraph.graph.fleet.batch.settings import context_of
 from mendgraph.graph.machine.build_arguments import SessionOptions
+from mendgraph.graph.machine.run_records import UNDONE, RunRecord
+from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.runs.events import Asked, Event
 from mendgraph.graph.runs.resume_plan import RETRIED
-from mendgraph.graph.machine.run_records import UNDONE, RunRecord
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import get_run
 from mendgraph.graph.runs.session import Session
-from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name, uses_postgres
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name, uses_postgres
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.records import JsonMap, Outcome, StopReason, ToolError, ToolErrorCode
 
 __all__ = ["LEFT_OPEN", "WORKER_FAILED", "Executor", "TaskResult", "TaskUsage", "WorkOrder", "Worked", "failed", "work"]

@@ -13,7 +13,9 @@ from typing import Any, Final
 from mendgraph.graph.fleet.batch.orders import Worked, WorkOrder
 from mendgraph.graph.machine.stop_request import StopRequest
 
-PROGRAM: Final = "import sys; sys.path[:] = {path!r}; from mendgraph.graph.fleet.batch.worker import main; main({descriptor})"
+PROGRAM: Final = (
+    "import sys; sys.path[:] = {path!r}; from mendgraph.graph.fleet.batch.worker import main; main({descriptor})"
+)
 """What a worker runs; importing the program of the parent would run that once more."""
 
 STOP: Final = "stop"

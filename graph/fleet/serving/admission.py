@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from mendgraph.graph.configuration.narrowing import fields_set, narrowed, refusal, too_wide
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.narrowing import fields_set, narrowed, refusal, too_wide
 from mendgraph.graph.fleet.serving.folders import Resolver, project_folder
 from mendgraph.graph.fleet.serving.locks import Locks
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants

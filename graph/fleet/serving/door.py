@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Final, Protocol
 
-from mendgraph.graph.machine.redaction import CurrentRedactor
 from mendgraph.graph.fleet.serving.authentication import token_of
 from mendgraph.graph.fleet.serving.door_answers import App, Receive, Scope, Send, answer, masking
 from mendgraph.graph.fleet.serving.request_body import MOST_BYTES, Refused
 from mendgraph.graph.fleet.serving.request_rules import OPEN_PATHS, Asked, read_body, read_route
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
+from mendgraph.graph.machine.redaction import CurrentRedactor
 
 LOOK_EVERY_S: Final = 0.5
 """How often it is looked whether a run of another server is over, for those who follow it here."""

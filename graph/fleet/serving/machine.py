@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple, NoReturn, cast
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command
 
-from mendgraph.graph.machine.compiled import AgentGraph
-from mendgraph.graph.configuration.narrowing import fields_set
 from mendgraph.graph.configuration.given_context import Admission
+from mendgraph.graph.configuration.narrowing import fields_set
 from mendgraph.graph.fleet.serving.admission import FrontDesk, RunRefusedError
 from mendgraph.graph.fleet.serving.tenants import Tenant
+from mendgraph.graph.machine.compiled import AgentGraph
 from mendgraph.nodes.records import StopCause
 
 _NOT_BEGUN: Final = frozenset({"__start__", "begin_turn"})

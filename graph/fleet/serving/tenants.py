@@ -22,9 +22,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Allowance
 from mendgraph.graph.configuration.settings_file import Document, Problem, first_problems, read_document
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.language.documents import DocumentProblem
 from mendgraph.nodes.language.names import closest_names
 

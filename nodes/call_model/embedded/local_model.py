@@ -13,7 +13,13 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import IO, cast
 
-from mendgraph.nodes.call_model.embedded.weights import WeightsSpec, WeightsState, embedded_weights, weights_path, weights_status
+from mendgraph.nodes.call_model.embedded.weights import (
+    WeightsSpec,
+    WeightsState,
+    embedded_weights,
+    weights_path,
+    weights_status,
+)
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
 CONTEXT_TOKENS = 8192

@@ -1,1 +1,1 @@
-"""."""
+"""What a model is shown: prompts, protocols, and the messages of a conversation."""

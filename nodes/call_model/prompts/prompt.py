@@ -2,7 +2,7 @@
 
 Three ways of talking share the tools and the history. `native` sends the tools as the endpoint's own schemas. `text`
 describes them in the system prompt and is answered in `tool:` lines. The block form, for small models, has a prompt of
-its own (`mendgraph.nodes.call_model.prompts.block_prompt`). Nothing in these texts would do harm if it came back as a call.
+its own (`nodes.call_model.prompts.block_prompt`). Nothing in these texts would do harm if it came back as a call.
 """
 
 from collections.abc import Callable, Sequence

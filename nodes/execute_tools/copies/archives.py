@@ -22,8 +22,8 @@ from typing import IO, Any, Final, NamedTuple, cast
 
 from mendgraph.nodes.execute_tools.files.failures import os_failure, plain_text, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_regular
-from mendgraph.nodes.execute_tools.store.run_folder import Identity
 from mendgraph.nodes.execute_tools.files.sandbox import LONGEST_NAME, LONGEST_PATH
+from mendgraph.nodes.execute_tools.store.run_folder import Identity
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 ATTEMPTS: Final = 3

@@ -24,6 +24,8 @@ from typing import IO, Any, Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.files.atomic_write import sync_folder
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
+from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_directory, open_regular, open_root
+from mendgraph.nodes.execute_tools.files.tree_walk import IGNORE_FILE, LARGEST_IGNORE_FILE, Entry, IgnoreRules
 from mendgraph.nodes.execute_tools.processes.git import (
     git_environment,
     git_failure,
@@ -32,9 +34,7 @@ from mendgraph.nodes.execute_tools.processes.git import (
     run_git,
     succeeded,
 )
-from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_directory, open_regular, open_root
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
-from mendgraph.nodes.execute_tools.files.tree_walk import IGNORE_FILE, LARGEST_IGNORE_FILE, Entry, IgnoreRules
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 WORKSPACE: Final = "workspace"

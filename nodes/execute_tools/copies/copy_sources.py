@@ -26,6 +26,7 @@ from mendgraph.nodes.execute_tools.copies.archives import (
 )
 from mendgraph.nodes.execute_tools.copies.copy_folders import WORKSPACE, CopyFolder, PrivateGit, TreeRecord, record_tree
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
+from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_directory, open_regular, open_root
 from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
     Repository,
@@ -41,7 +42,6 @@ from mendgraph.nodes.execute_tools.processes.git import (
     records_path,
     succeeded,
 )
-from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_directory, open_regular, open_root
 from mendgraph.nodes.execute_tools.store.run_folder import Identity
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from mendgraph.nodes.execute_tools.copies.copy_folders import BEGUN, CopyFolder, PrivateGit, changes_since, copy_folder
 from mendgraph.nodes.execute_tools.copies.copy_sources import BASE, GitSource, PackedSource, find_source, read_record
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
-from mendgraph.nodes.execute_tools.processes.git import remove_worktree_records
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory
+from mendgraph.nodes.execute_tools.processes.git import remove_worktree_records
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 

@@ -1,1 +1,1 @@
-"""."""
+"""Edits of texts: exact edits, patches, replacing definitions by name. Pure."""

@@ -15,7 +15,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mendgraph.nodes.execute_tools.edits.definition_merge import MergeDraft, merge_module
-from mendgraph.nodes.execute_tools.edits.placeholders import function_names, is_stub, left_out, torn_statement, unwritten_bodies
+from mendgraph.nodes.execute_tools.edits.placeholders import (
+    function_names,
+    is_stub,
+    left_out,
+    torn_statement,
+    unwritten_bodies,
+)
 from mendgraph.nodes.execute_tools.edits.python_names import (
     Place,
     attribute_lines,

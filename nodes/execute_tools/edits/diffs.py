@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.secrets.shown_parts import first_words, masked_blocks
 from mendgraph.nodes.execute_tools.files.text_files import count_lines, to_unix
+from mendgraph.nodes.execute_tools.secrets.shown_parts import first_words, masked_blocks
 from mendgraph.nodes.records import ChangeKind, FileChange
 
 MAX_DIFF_LINES = 200

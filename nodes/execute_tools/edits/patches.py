@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, islice
 from typing import Final, NamedTuple, TypeAlias
 
-from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.edits.exact_edits import nearest_regions
+from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 
 BEGIN: Final = "*** Begin Patch"

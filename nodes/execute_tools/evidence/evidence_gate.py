@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
+from mendgraph.nodes.execute_tools.edits.request import Request, read_request
 from mendgraph.nodes.execute_tools.evidence.examples import (
     FAILING,
     Example,
@@ -27,8 +29,6 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     last_part,
     pieces,
 )
-from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
-from mendgraph.nodes.execute_tools.edits.request import Request, read_request
 from mendgraph.nodes.execute_tools.evidence.task_examples import task_examples
 
 LARGEST_TEXT: Final = 200_000

@@ -9,8 +9,8 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.evidence.examples import Example, Kind, Origin
 from mendgraph.nodes.execute_tools.edits.request import read_request
+from mendgraph.nodes.execute_tools.evidence.examples import Example, Kind, Origin
 
 LONGEST_CODE: Final = 500
 """Characters of one piece."""

@@ -1,1 +1,1 @@
-"""."""
+"""The workspace, reached by directory handles: paths, reads, atomic changes."""

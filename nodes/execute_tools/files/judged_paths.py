@@ -186,7 +186,7 @@ def _unknown(name: str, reason: str) -> ToolError:
 
 
 PathJudge = Callable[[str, bool], ToolError | None]
-"""(workspace-relative posix path, for writing?) -> the denial, or None. Guard's rules, handed in by `mendgraph.graph.machine.build`."""
+"""(workspace-relative posix path, for writing?) -> the denial, or None. Guard's rules, handed in by `build`."""
 
 ContentJudge = Callable[[str], Callable[[bytes], ToolError | None] | None]
 """The same for what a file of this name holds: what judges its first `CONTENT_BYTES`, or None where nothing does."""

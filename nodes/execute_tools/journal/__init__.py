@@ -1,1 +1,1 @@
-"""."""
+"""The write-ahead journal, recovery after a kill, and undo."""

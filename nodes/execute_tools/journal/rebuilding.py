@@ -19,14 +19,21 @@ from mendgraph.nodes.execute_tools.files.change_records import (
     RecordedChange,
     folders_above,
 )
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
-from mendgraph.nodes.execute_tools.journal.found_files import NO_FILE, Found, FoundAbove, FoundDirectory, bytes_at, found_at
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
+from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+from mendgraph.nodes.execute_tools.journal.found_files import (
+    NO_FILE,
+    Found,
+    FoundAbove,
+    FoundDirectory,
+    bytes_at,
+    found_at,
+)
 from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
-from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 _HAPPENED: Final = frozenset({ChangeState.DONE, ChangeState.REVERTED})

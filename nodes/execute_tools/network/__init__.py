@@ -1,1 +1,1 @@
-"""."""
+"""HTTP and MCP servers, behind an allow-list of hosts."""

@@ -15,13 +15,19 @@ from functools import cached_property
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, ChangeRecorder, FileEffect, FileState
-from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.processes.file_index import Content, ContentReader, FileIndex, WatchLimits, file_index
 from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
-from mendgraph.nodes.execute_tools.processes.tree_status import Status, Tree, Unwatched, look_through
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.processes.file_index import (
+    Content,
+    ContentReader,
+    FileIndex,
+    WatchLimits,
+    file_index,
+)
+from mendgraph.nodes.execute_tools.processes.tree_status import Status, Tree, Unwatched, look_through
+from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import ChangeKind
 
 _UNOPENED: Final = Unwatched("the workspace cannot be opened")

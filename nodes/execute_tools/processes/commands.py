@@ -16,15 +16,15 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
-from mendgraph.nodes.execute_tools.processes import bubblewrap
-from mendgraph.nodes.execute_tools.processes.bubblewrap import HOME, PROGRAM_FOLDERS, SCRATCH
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
 from mendgraph.nodes.execute_tools.files.judged_paths import ContentJudge, JudgedPaths
+from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, check_workspace
+from mendgraph.nodes.execute_tools.processes import bubblewrap
+from mendgraph.nodes.execute_tools.processes.bubblewrap import HOME, PROGRAM_FOLDERS, SCRATCH
 from mendgraph.nodes.execute_tools.processes.processes import Ends, EndsOfOutput, read_until
 from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, LimitReached, ResourceLimits, command_limits
-from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, check_workspace
 from mendgraph.nodes.execute_tools.processes.workspace_cover import (
     Cover,
     Denied,

@@ -11,7 +11,13 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
-from mendgraph.nodes.execute_tools.secrets.assignments import Word, assignment_spans, fold, has_secret_word, passwords_in
+from mendgraph.nodes.execute_tools.secrets.assignments import (
+    Word,
+    assignment_spans,
+    fold,
+    has_secret_word,
+    passwords_in,
+)
 from mendgraph.nodes.execute_tools.secrets.keys import (
     is_about,
     is_secret_key,

@@ -1,1 +1,1 @@
-"""."""
+"""The database (SQLite or PostgreSQL), locks, and folders of runs."""

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from urllib.parse import quote
 
 from mendgraph.nodes.execute_tools.files.change_records import RecordError
-from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
+from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ FILE_NAME = "store.sqlite"
 APPLICATION_ID: Final = int.from_bytes(b"mend")
 """Marks a file as ours. Source: sqlite.org/pragma.html#pragma_application_id."""
 
-FINGERPRINT: Final = "ffbfabf761433385"
-"""What of the tables and of all stored types belongs to this format; `tests/graph/machine/test_state.py` compares it."""
+FINGERPRINT: Final = "4db82f55e5779a68"
+"""What of the tables and of all stored types belongs to this format; a test compares it."""
 
 PAGE_BYTES: Final = 8_192
 """Checkpoints of one or two kB fill such pages; of SQLite's own 4,096 they would leave half empty."""

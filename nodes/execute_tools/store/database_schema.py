@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Which tables there are and what a stored value means; raised with every change of either."""
 
 SCHEMA_NAME: Final = "mendgraph"

@@ -20,9 +20,9 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import FloatLoader
 from psycopg.types.string import StrDumper, StrDumperUnknown, TextLoader
 
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.database_schema import FENCED
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE, PostgresUrl, unreadable
 
 MOST_CONNECTIONS: Final = 6

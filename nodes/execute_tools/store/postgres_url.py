@@ -15,9 +15,9 @@ from importlib.util import find_spec
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing
+from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 STORE_URL_VARIABLE: Final = "MENDGRAPH_STORE_URL"

@@ -13,10 +13,10 @@ from typing import Final, Self
 
 from filelock import FileLock, Timeout
 
-from mendgraph.nodes.execute_tools.store.database import StoreError, postgres_database
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing
+from mendgraph.nodes.execute_tools.store.database import StoreError, postgres_database
 from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name, uses_postgres
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 

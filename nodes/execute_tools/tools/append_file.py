@@ -3,10 +3,10 @@
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.files.failures import invalid
+from mendgraph.nodes.execute_tools.files.text_files import BOM, count_lines, unstorable, with_newline
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.arguments import FilePath, ToolArguments
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_current, save_text
-from mendgraph.nodes.execute_tools.files.text_files import BOM, count_lines, unstorable, with_newline
 from mendgraph.nodes.records import EditForm, Effect, ToolErrorCode
 
 

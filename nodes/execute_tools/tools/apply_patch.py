@@ -5,10 +5,6 @@ from typing import Any
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
-from mendgraph.nodes.execute_tools.files.workspace import Change, ChangedFile, DeleteFile, MoveFile, WriteFile
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
 from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
 from mendgraph.nodes.execute_tools.edits.patches import (
     AddedFile,
@@ -20,8 +16,12 @@ from mendgraph.nodes.execute_tools.edits.patches import (
     parse_patch,
     patched_paths,
 )
-from mendgraph.nodes.execute_tools.tools.saving import changed, judged_syntax, load_current, outdated
+from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.text_files import BOM, TextForm, encode_text, text_of, unstorable
+from mendgraph.nodes.execute_tools.files.workspace import Change, ChangedFile, DeleteFile, MoveFile, WriteFile
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
+from mendgraph.nodes.execute_tools.tools.saving import changed, judged_syntax, load_current, outdated
 from mendgraph.nodes.records import EditForm, Effect, FileChange, JsonMap, ToolError, ToolErrorCode
 
 

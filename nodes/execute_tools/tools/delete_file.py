@@ -1,9 +1,9 @@
 """The tool that deletes a file."""
 
+from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, file_change
 from mendgraph.nodes.execute_tools.files.workspace import DeleteFile
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, file_change
 from mendgraph.nodes.execute_tools.tools.saving import changed, conflict, load_text, outdated, was_read
 from mendgraph.nodes.records import EditForm, Effect, ToolError
 

@@ -6,9 +6,6 @@ from typing import Any
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools.arguments import FilePath, ToolArguments
 from mendgraph.nodes.execute_tools.edits.block_texts import (
     TextHunk,
     keys_inside,
@@ -23,6 +20,11 @@ from mendgraph.nodes.execute_tools.edits.exact_edits import replace_text
 from mendgraph.nodes.execute_tools.edits.placeholders import left_out, unwritten_bodies
 from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, dedented, parse, read_python
 from mendgraph.nodes.execute_tools.edits.request import read_request
+from mendgraph.nodes.execute_tools.edits.syntax_gate import broken_by
+from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
+from mendgraph.nodes.execute_tools.files.text_files import BOM, unstorable, with_newline
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools.arguments import FilePath, ToolArguments
 from mendgraph.nodes.execute_tools.tools.saving import (
     LoadedText,
     instead_of,
@@ -31,8 +33,6 @@ from mendgraph.nodes.execute_tools.tools.saving import (
     shown_unread,
     was_read,
 )
-from mendgraph.nodes.execute_tools.edits.syntax_gate import broken_by
-from mendgraph.nodes.execute_tools.files.text_files import BOM, unstorable, with_newline
 from mendgraph.nodes.records import EditForm, Effect, JsonMap, ToolError, ToolErrorCode
 
 

@@ -7,9 +7,6 @@ from posixpath import dirname
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.files.failures import invalid
-from mendgraph.nodes.execute_tools.files.workspace import Entry
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
 from mendgraph.nodes.execute_tools.files.path_globs import (
     MAX_PATTERN_CHARACTERS,
     MORE_MATCHES,
@@ -18,6 +15,9 @@ from mendgraph.nodes.execute_tools.files.path_globs import (
     parse_glob,
     relative_glob,
 )
+from mendgraph.nodes.execute_tools.files.workspace import Entry
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
 from mendgraph.nodes.language.names import is_reference, only_read
 from mendgraph.nodes.records import Effect, ToolError
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from pydantic import Field
 
+from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
 from mendgraph.nodes.execute_tools.files.failures import quoted
+from mendgraph.nodes.execute_tools.files.text_files import text_of
 from mendgraph.nodes.execute_tools.files.workspace import MoveFile, Workspace
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
 from mendgraph.nodes.execute_tools.tools.saving import changed
-from mendgraph.nodes.execute_tools.files.text_files import text_of
 from mendgraph.nodes.records import EditForm, Effect, ToolError, ToolErrorCode
 
 _TRIED_NUMBERS = range(2, 10)

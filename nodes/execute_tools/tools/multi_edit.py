@@ -2,12 +2,12 @@
 
 from pydantic import Field
 
+from mendgraph.nodes.execute_tools.edits.exact_edits import Replacement, Tier, replace_text, tier_data
 from mendgraph.nodes.execute_tools.files.failures import invalid
+from mendgraph.nodes.execute_tools.files.text_files import unstorable
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from mendgraph.nodes.execute_tools.edits.exact_edits import Replacement, Tier, replace_text, tier_data
 from mendgraph.nodes.execute_tools.tools.saving import instead_of, load_current, save_text
-from mendgraph.nodes.execute_tools.files.text_files import unstorable
 from mendgraph.nodes.language.tool_results import is_miss
 from mendgraph.nodes.records import EditForm, Effect, ToolError
 

@@ -10,11 +10,11 @@ import orjson
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
+from mendgraph.nodes.execute_tools.files.text_files import SNIFFED_BYTES
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.secrets.shown_parts import MaskedStream, next_piece
 from mendgraph.nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from mendgraph.nodes.execute_tools.files.text_files import SNIFFED_BYTES
 from mendgraph.nodes.language.names import is_reference, unknown_reference
 from mendgraph.nodes.records import Effect, JsonMap, ToolError
 

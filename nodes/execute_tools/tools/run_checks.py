@@ -7,12 +7,8 @@ from dataclasses import dataclass, field
 
 from pydantic import Field
 
+from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.execute_tools.evidence.checks import NOTHING_RAN, Checks
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
-from mendgraph.nodes.execute_tools.processes.command_output import last_words
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import LARGEST_TEXT, is_damage, unmet
 from mendgraph.nodes.execute_tools.evidence.examples import (
     Example,
@@ -25,9 +21,13 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     pieces,
     read_run,
 )
-from mendgraph.nodes.execute_tools.edits.request import read_request
-from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text
 from mendgraph.nodes.execute_tools.evidence.task_examples import task_examples
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+from mendgraph.nodes.execute_tools.processes.command_output import last_words
+from mendgraph.nodes.execute_tools.processes.commands import CommandResult
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
+from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
 MOST_TOLD = 5

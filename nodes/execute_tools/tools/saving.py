@@ -5,18 +5,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mendgraph.nodes.execute_tools.files.change_records import FileState
-from mendgraph.nodes.execute_tools.evidence.checks import Checks
-from mendgraph.nodes.execute_tools.processes.command_changes import CommandChange, CommandChanges
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change, outline
+from mendgraph.nodes.execute_tools.edits.syntax_gate import broken_by
+from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import gate_verdict, plan_gate
 from mendgraph.nodes.execute_tools.evidence.examples import as_request, read_run
+from mendgraph.nodes.execute_tools.files.change_records import FileState
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
+from mendgraph.nodes.execute_tools.files.text_files import (
+    TextFile,
+    TextForm,
+    decode_text,
+    encode_text,
+    text_of,
+    why_not_text,
+)
+from mendgraph.nodes.execute_tools.processes.command_changes import CommandChange, CommandChanges
+from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.read_file import ReadFileArguments, read_file
-from mendgraph.nodes.execute_tools.edits.syntax_gate import broken_by
-from mendgraph.nodes.execute_tools.files.text_files import TextFile, TextForm, decode_text, encode_text, text_of, why_not_text
 from mendgraph.nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 _SHARE = 3

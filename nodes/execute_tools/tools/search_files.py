@@ -15,6 +15,9 @@ from pydantic import Field
 
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_ms
 from mendgraph.nodes.execute_tools.files.failures import invalid
+from mendgraph.nodes.execute_tools.files.path_globs import MORE_MATCHES, NO_MATCHES, PathGlob, parse_glob, relative_glob
+from mendgraph.nodes.execute_tools.files.text_files import decode_text, unstorable
+from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
 from mendgraph.nodes.execute_tools.processes.processes import (
     ProcessResult,
     handle_path,
@@ -22,12 +25,9 @@ from mendgraph.nodes.execute_tools.processes.processes import (
     run_process,
     search_handles,
 )
-from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.secrets.shown_parts import masked_lines, whole_words
 from mendgraph.nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
-from mendgraph.nodes.execute_tools.files.path_globs import MORE_MATCHES, NO_MATCHES, PathGlob, parse_glob, relative_glob
-from mendgraph.nodes.execute_tools.files.text_files import decode_text, unstorable
 from mendgraph.nodes.language.names import is_reference, only_read
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
 

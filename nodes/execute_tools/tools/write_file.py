@@ -3,10 +3,24 @@
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.files.failures import invalid
+from mendgraph.nodes.execute_tools.files.text_files import (
+    BOM,
+    TextForm,
+    count_lines,
+    encode_text,
+    unstorable,
+    with_newline,
+)
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.arguments import FilePath, ToolArguments
-from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text, outdated, save_text, shown_unread, was_read
-from mendgraph.nodes.execute_tools.files.text_files import BOM, TextForm, count_lines, encode_text, unstorable, with_newline
+from mendgraph.nodes.execute_tools.tools.saving import (
+    LoadedText,
+    load_text,
+    outdated,
+    save_text,
+    shown_unread,
+    was_read,
+)
 from mendgraph.nodes.records import EditForm, Effect, ToolErrorCode
 
 

@@ -5,7 +5,10 @@ from tests.architecture.house import ROOT, is_pure
 
 
 def test_files_are_chosen_by_pattern_among_the_pure_ones() -> None:
-    assert files_to_mutate(["nodes/heal/h*.py", "graph/machine/routes.py"]) == ["graph/machine/routes.py", "nodes/heal/healing.py"]
+    assert files_to_mutate(["nodes/heal/h*.py", "graph/machine/routes.py"]) == [
+        "graph/machine/routes.py",
+        "nodes/heal/healing.py",
+    ]
     assert files_to_mutate(["graph/runs/session.py", "README.md"]) == []
     every = files_to_mutate([])
     assert len(every) > 200
@@ -33,7 +36,12 @@ def test_modules_that_depend_on_the_mutated_one_are_not_imported_before_it() -> 
     assert "mendgraph.nodes.records" in ahead
     assert "mendgraph.nodes.guard.paths" in ahead
     assert "mendgraph.nodes.guard.policy" not in ahead
-    assert not {"mendgraph.graph.machine.build", "mendgraph.graph.runs.run", "mendgraph.graph.machine.bound_nodes", "mendgraph.graph.agent"} & set(ahead)
+    assert not {
+        "mendgraph.graph.machine.build",
+        "mendgraph.graph.runs.run",
+        "mendgraph.graph.machine.bound_nodes",
+        "mendgraph.graph.agent",
+    } & set(ahead)
 
 
 def test_the_bounds_of_the_options_are_checked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,8 +29,9 @@ def test_a_page_without_their_places_stays(page: str) -> None:
 
 
 def test_pages_are_rewritten_where_they_differ(tmp_path: Path) -> None:
-    (tmp_path / "CONTRIBUTING.md").write_text(PAGE)
-    assert rewrite(TOLD, tmp_path) == "rewritten: CONTRIBUTING.md"
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/scale.md").write_text(PAGE)
+    assert rewrite(TOLD, tmp_path) == "rewritten: docs/scale.md"
     assert rewrite(TOLD, tmp_path) == "nothing to rewrite"
 
 

@@ -15,11 +15,11 @@ import pytest
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from mendgraph.graph import cli
-from mendgraph.graph.runs.run import run_task
 from mendgraph.graph.machine.run_records import old_runs
-from mendgraph.graph.runs.runs import RunState, list_runs, steps_of, undo_run
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.persistence.store import Store
+from mendgraph.graph.runs.run import run_task
+from mendgraph.graph.runs.runs import RunState, list_runs, steps_of, undo_run
 from mendgraph.nodes.execute_tools.store.database import FILE_NAME, StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.records import ToolError

@@ -57,7 +57,11 @@ def test_no_cassette_takes_the_interpreter_down(tmp_path: Path) -> None:
     for name, text in CASSETTES.items():
         (tmp_path / "cassettes").mkdir(exist_ok=True)
         (tmp_path / "cassettes" / f"{name}.yaml").write_text(text, encoding="utf-8")
-    command = [sys.executable, "-c", "import mendgraph.graph.cli; raise SystemExit(mendgraph.graph.cli.main(['cassette', 'lint']))"]
+    command = [
+        sys.executable,
+        "-c",
+        "import mendgraph.graph.cli; raise SystemExit(mendgraph.graph.cli.main(['cassette', 'lint']))",
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (1, "")
     said = [line for line in done.stdout.splitlines() if "is not YAML" in line]

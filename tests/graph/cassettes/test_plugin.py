@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import graph.cassettes.fixture
-import graph.run  # noqa: F401 - the same
+import mendgraph.graph.cassettes.fixture
+import mendgraph.graph.runs.run  # noqa: F401 - the same
 from mendgraph.graph.cassettes.plugin import FIXTURE, CassetteSession
 from tests.doubles.provider_server import ProviderServer
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer
@@ -367,7 +367,7 @@ def test_one(tmp_path, mendgraph_cassette):
 def test_pytest_starts_without_the_heavy_libraries(pytester: pytest.Pytester) -> None:
     program = (
         "import sys, mendgraph.graph.cassettes.plugin\n"
-        "print(sorted({'vcr', 'yaml', 'pydantic', 'langgraph', 'httpx2', 'nodes'} & set(sys.modules)))"
+        "print(sorted({'vcr', 'yaml', 'pydantic', 'langgraph', 'httpx2', 'mendgraph.nodes'} & set(sys.modules)))"
     )
     assert pytester.runpython_c(program).stdout.str().strip() == "[]"
 

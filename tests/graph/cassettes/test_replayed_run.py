@@ -26,8 +26,8 @@ from mendgraph.graph.langchain.chat_models import endpoint_chat, given_model
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.execute_tools.files.workspace import WriteFile
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import (
     FinishReason,
     JsonMap,

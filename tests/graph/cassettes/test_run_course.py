@@ -8,7 +8,6 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.cassettes.run_course import (
     RunCourse,
     StartFiles,
@@ -19,12 +18,13 @@ from mendgraph.graph.cassettes.run_course import (
     secret_in,
 )
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.run import Session, run_task
 from mendgraph.graph.runs.runs import thread_config
-from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.records import (
     Outcome,
     OutcomeKind,
@@ -37,7 +37,17 @@ from mendgraph.nodes.records import (
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
-from tests.graph.runs.run_plays import DOWN, EDIT, FILES, LINES, context, context as context_of_runs, cut_off, error, project
+from tests.graph.runs.run_plays import (
+    DOWN,
+    EDIT,
+    FILES,
+    LINES,
+    context,
+    context as context_of_runs,
+    cut_off,
+    error,
+    project,
+)
 
 SAID = {"done": ["looked"], "left": ["mend it"]}
 BROKEN = Calls([("edit_file", '{"path": "calc.py"')])

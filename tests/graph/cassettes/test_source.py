@@ -7,8 +7,8 @@ from pydantic import SecretStr
 
 from mendgraph.graph.cassettes import source
 from mendgraph.graph.cassettes.source import Source, context_on, find_source, pinned_problem, version
-from mendgraph.nodes.call_model.endpoint import NO_KEY
 from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS
+from mendgraph.nodes.call_model.endpoint import NO_KEY
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import ScriptedServer, nobody_listening
 

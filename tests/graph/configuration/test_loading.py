@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-import graph
+import mendgraph
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import (
     CONFIG_VARIABLE,
     Configuration,
@@ -16,7 +17,6 @@ from mendgraph.graph.configuration.loading import (
     load_context,
     user_settings_rule,
 )
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.nodes.execute_tools.store import user_files
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
@@ -64,7 +64,7 @@ def test_each_setting_comes_from_the_strongest_that_has_it(root: Path) -> None:
 def test_without_files_all_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     assert load_configuration(str(tmp_path)) == Configuration()
-    assert graph.load_context(str(tmp_path)) == AgentContext(workspace=str(tmp_path))
+    assert mendgraph.load_context(str(tmp_path)) == AgentContext(workspace=str(tmp_path))
 
 
 def test_the_users_file_is_found_where_the_platform_keeps_such_files(

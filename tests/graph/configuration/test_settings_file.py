@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.settings_file import (
     Document,
     Problem,
@@ -13,7 +14,6 @@ from mendgraph.graph.configuration.settings_file import (
     program_problem,
     read_document,
 )
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.language.documents import DEEPEST, DocumentProblem
 
 

@@ -16,8 +16,8 @@ from langsmith import Client, tracing_context
 
 from mendgraph.graph.langchain.chat_models import given_model
 from mendgraph.graph.langchain.replies import ReplyAssembly
-from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
 from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
 from mendgraph.nodes.records import FinishReason, ModelReply, RawCall
 from tests.doubles.scripted_server import Calls, Chunked, Disconnect, Refuse, Reply, Say, ScriptedServer, Status
 from tests.graph.langchain.asked_models import CALL, Result, asked, at

@@ -11,10 +11,10 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.machine.build import build_graph, build_machine
 from mendgraph.graph.cassettes.replayed_run import anything_goes
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.given_context import Admission
+from mendgraph.graph.machine.build import build_graph, build_machine
 from mendgraph.graph.machine.judged_workspace import WorkspaceFiles
 from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.execute_tools.node import execute_tools

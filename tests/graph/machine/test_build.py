@@ -13,11 +13,11 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
 from pydantic import BaseModel
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.compiled import Machine
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.run import run_task
 from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.runs.run import run_task
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule

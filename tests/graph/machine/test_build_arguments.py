@@ -11,9 +11,9 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.store.memory import InMemoryStore
 from pydantic import SecretStr
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.build_arguments import BuildArguments, check_arguments, with_keys
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.session import Session
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule

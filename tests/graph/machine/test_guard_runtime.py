@@ -15,7 +15,15 @@ from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import Preview
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from mendgraph.nodes.records import CallError, Effect, ExtractionError, ExtractionErrorType, JsonMap, ToolCall, VerdictKind
+from mendgraph.nodes.records import (
+    CallError,
+    Effect,
+    ExtractionError,
+    ExtractionErrorType,
+    JsonMap,
+    ToolCall,
+    VerdictKind,
+)
 from tests.runs.playing import write_files
 
 TEXT = "one\ntwo\nthree\n"

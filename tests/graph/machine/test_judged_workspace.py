@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from mendgraph.graph.machine.judged_workspace import RecordRules, judged_workspace
-from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
 from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, FileContent, MoveFile, Workspace
+from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.tools.glob_files import glob_files
 from mendgraph.nodes.execute_tools.tools.search_files import search_files
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES

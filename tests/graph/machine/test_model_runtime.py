@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.model_runtime import ModelRuntime
 from mendgraph.graph.machine.slices import CallModelSlice
-from mendgraph.graph.spending.database import FILE_NAME
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.graph.spending.database import FILE_NAME
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.effects import Connect
+from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
 from mendgraph.nodes.call_model.limits import Entry
-from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS
 from mendgraph.nodes.call_model.model import GuardedModel
 from mendgraph.nodes.call_model.prices import FREE, PRICES_VARIABLE, Price
 from mendgraph.nodes.records import OutcomeKind, Profile

@@ -10,10 +10,9 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from mendgraph.graph.machine import redaction
-from mendgraph.graph.machine import tool_runtime
-from mendgraph.graph.machine.build import build_graph, build_machine
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine import redaction, tool_runtime
+from mendgraph.graph.machine.build import build_graph, build_machine
 from mendgraph.graph.machine.redaction import CurrentRedactor
 from mendgraph.graph.runs.run import run_task
 from mendgraph.nodes.execute_tools.secrets.redact import MARK

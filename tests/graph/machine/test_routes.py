@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given, strategies as st
 from langchain_core.messages import HumanMessage
 
+from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from mendgraph.graph.machine.routes import NODES, TRANSITIONS, recursion_limit
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.nodes.call_model.budget import APIUsageStats

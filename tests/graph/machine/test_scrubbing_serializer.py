@@ -25,12 +25,12 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Overwrite
 from pydantic import BaseModel
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.scrubbing_serializer import ScrubbingSerializer
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, serializer
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import Answer, ExtractionErrorType, Plan, PlanStep, ToolCall
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel

@@ -19,13 +19,13 @@ from mendgraph.graph.machine.routes import NODES
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentState, allowed_msgpack_modules, serializer
 from mendgraph.nodes import records
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
-from mendgraph.nodes.call_model.prompts.estimates import Gauge
 from mendgraph.nodes.call_model.ledger import Mending, RunLimits, Spending
+from mendgraph.nodes.call_model.prompts.estimates import Gauge
 from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools import journaled_calls
+from mendgraph.nodes.execute_tools.policy.alerts import Vitals
 from mendgraph.nodes.execute_tools.store.database import FINGERPRINT
 from mendgraph.nodes.execute_tools.store.database_schema import SQLITE_TABLES
-from mendgraph.nodes.execute_tools.policy.alerts import Vitals
 from mendgraph.nodes.guard.grants import Grant
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.project_notes import ProjectNotes
@@ -183,7 +183,7 @@ def types_in(hint: Any) -> set[type]:
         return set().union(*map(types_in, get_args(hint)))
     if not isinstance(hint, type) or hint is Any:
         return set()
-    if not hint.__module__.startswith(("graph.", "nodes.")) or issubclass(hint, Enum):
+    if not hint.__module__.startswith("mendgraph.") or issubclass(hint, Enum):
         return {hint}
     fields = {name: field for name, field in get_type_hints(hint).items() if name in hint.__annotations__}
     return {hint}.union(*(types_in(field) for name, field in fields.items() if name != "model_config"))
@@ -192,7 +192,7 @@ def types_in(hint: Any) -> set[type]:
 def test_the_state_holds_only_listed_types() -> None:
     hints = get_type_hints(AgentState, include_extras=False)
     held = set(chain.from_iterable(types_in(hint) for hint in hints.values()))
-    ours = {kind for kind in held if kind.__module__.startswith(("graph.", "nodes."))}
+    ours = {kind for kind in held if kind.__module__.startswith("mendgraph.")}
     assert ours <= set(CHECKPOINT_TYPES)
     assert {kind.__module__.split(".")[0] for kind in held - ours} == {"builtins", "langchain_core"}
 

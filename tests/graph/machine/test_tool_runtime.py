@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.runs.events import Event, StepDone, Traced
 from mendgraph.graph.runs.run import RunResult, Session, run_task
-from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
-from mendgraph.nodes.execute_tools.processes.commands import Commands
-from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.execute_tools.journaled_calls import Execution
+from mendgraph.nodes.execute_tools.processes.commands import Commands
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, tool
+from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import (

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.machine.workspace_records import WorkspaceRecords, decide_open_changes
-from mendgraph.nodes.execute_tools.store import run_folder
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
+from mendgraph.nodes.execute_tools.store import run_folder
+from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 from mendgraph.nodes.records import ToolError, ToolErrorCode

@@ -22,18 +22,18 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
 from pydantic import TypeAdapter
 
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.persistence.checkpoint_saver import PendingRows, Place, undamaged
-from mendgraph.graph.machine.compiled import Machine, own_saver
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.session import Session
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.compiled import Machine, own_saver
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, serializer
+from mendgraph.graph.persistence.checkpoint_saver import PendingRows, Place, undamaged
+from mendgraph.graph.runs.session import Session
 from mendgraph.nodes.execute_tools.store.database import StoreError, UnreadableValueError
 from mendgraph.nodes.records import OutcomeKind
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.graph.persistence.any_saver import opened_saver
 from tests.graph.machine.test_state import EXAMPLES
+from tests.graph.persistence.any_saver import opened_saver
 from tests.runs.embedding import ASKED, REPAIR, THREAD, context, told
 from tests.runs.playing import changed_files
 from tests.runs.scenarios_of_work import CALC, MENDED, TASK

@@ -16,10 +16,10 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from psycopg.rows import dict_row
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver, with_checkpoints
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver, with_checkpoints
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres
 from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
 from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase, close_postgres

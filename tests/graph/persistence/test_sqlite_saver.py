@@ -19,12 +19,12 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, _DeltaSnapshot
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.persistence.checkpoint_saver import Place
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.scrubbing_serializer import ScrubbingSerializer
-from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver, delta_history
 from mendgraph.graph.machine.state import channel_types
+from mendgraph.graph.persistence.checkpoint_saver import Place
+from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver, delta_history
 from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_file
 from mendgraph.nodes.records import Protocol

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.run_records import RunRecord
 from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
 from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
+from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.store.database import FILE_NAME, StoreError
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT
-from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder, run_folder_path, workspace_folder_path
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason, ToolError, ToolErrorCode
 from tests.doubles.replies import Say

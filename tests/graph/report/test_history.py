@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.graph.report.history import END, START, History, Turn, course_of, read_history
 from mendgraph.graph.machine.routes import Transition
-from mendgraph.graph.runs.run import Session
 from mendgraph.graph.persistence.store import Store
+from mendgraph.graph.report.history import END, START, History, Turn, course_of, read_history
+from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.call_model.window import Window

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.routes import TRANSITIONS
+from mendgraph.graph.machine.run_records import UNDONE
+from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import START, History
 from mendgraph.graph.report.page import Stored, page_view, report_html
 from mendgraph.graph.report.texts import Bounds, DayUse, Texts
-from mendgraph.graph.machine.routes import TRANSITIONS
 from mendgraph.graph.runs.run import Session
-from mendgraph.graph.machine.run_records import UNDONE
 from mendgraph.graph.runs.runs import ListedRun, RunState
 from mendgraph.graph.spending.report import AccountSpent
-from mendgraph.graph.persistence.store import Store
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.database import FILE_NAME, open_file
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
-from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.records import (
     ModelReply,
     Outcome,

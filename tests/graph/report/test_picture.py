@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from mendgraph.graph.report.picture import BOXES, HEIGHT, ROUTES, WIDTH, Picture, Route, draw
 from mendgraph.graph.machine.routes import TRANSITIONS, Transition
+from mendgraph.graph.report.picture import BOXES, HEIGHT, ROUTES, WIDTH, Picture, Route, draw
 
 ACCEPTED = Transition("begin_turn", "accepted", "call_model")
 

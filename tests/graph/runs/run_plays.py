@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.events import StepDone
 from mendgraph.graph.runs.run import RunResult, Session, run_task
 from mendgraph.graph.runs.runs import RunState, list_runs
-from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, ToolError
 from tests.doubles.history_model import HistoryModel

@@ -7,10 +7,19 @@ from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.types import Command
 
+from mendgraph.graph.machine.run_records import is_resuming, resuming_request
 from mendgraph.graph.runs.events import StepDone, ToolStarted
 from mendgraph.graph.runs.resume_plan import RETRIED, ResumePlan, TurnStart, before_the_call, reader_from, resume_plan
-from mendgraph.graph.machine.run_records import is_resuming, resuming_request
-from mendgraph.nodes.records import ChangeKind, FileChange, Outcome, OutcomeKind, StopReason, ToolCall, Verdict, VerdictKind
+from mendgraph.nodes.records import (
+    ChangeKind,
+    FileChange,
+    Outcome,
+    OutcomeKind,
+    StopReason,
+    ToolCall,
+    Verdict,
+    VerdictKind,
+)
 
 ASKED = HumanMessage("Mend it.", id="run-1")
 SAID = AIMessage("Done.", id="a")

@@ -14,7 +14,16 @@ from langchain_core.messages import AnyMessage
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Asked, CallsRead, Ended, Event, StepDone, Text, ToolStarted
-from mendgraph.graph.runs.run import Approve, LoopThread, RunResult, Session, arun_task, astream_task, run_task, stream_task
+from mendgraph.graph.runs.run import (
+    Approve,
+    LoopThread,
+    RunResult,
+    Session,
+    arun_task,
+    astream_task,
+    run_task,
+    stream_task,
+)
 from mendgraph.graph.runs.runs import RunState, list_runs, open_run, resume_run
 from mendgraph.nodes.guard.approvals import ApprovalAnswer, ApprovalRequest, CallDecision
 from mendgraph.nodes.records import OutcomeKind, PlanStatus, PlanStep, Protocol

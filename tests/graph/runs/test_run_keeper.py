@@ -11,9 +11,9 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.run_keeper import Begun, RunKeeper
-from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.machine.workspace_records import WorkspaceRecords
+from mendgraph.graph.persistence.store import Store
+from mendgraph.graph.runs.run_keeper import Begun, RunKeeper
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder, workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock

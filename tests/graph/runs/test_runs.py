@@ -12,6 +12,7 @@ import pytest
 from langchain_core.messages import HumanMessage
 
 from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.persistence.store import Pruned, Store
 from mendgraph.graph.runs.events import Asked
 from mendgraph.graph.runs.run import RunResult, Session, run_task
 from mendgraph.graph.runs.runs import (
@@ -34,13 +35,12 @@ from mendgraph.graph.runs.runs import (
     steps_of,
     undo_run,
 )
-from mendgraph.graph.persistence.store import Pruned, Store
 from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.journal.restoring import Restored, RestoredFile
+from mendgraph.nodes.execute_tools.registry import tool
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path, workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
-from mendgraph.nodes.execute_tools.registry import tool
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule
 from mendgraph.nodes.records import (
     ChangeKind,

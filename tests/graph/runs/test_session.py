@@ -11,11 +11,11 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.scrubbing_serializer import ScrubbingSerializer
+from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.events import Asked, CallsRead, Ended, Event, HealingBegan, StepDone, Text, ToolStarted
 from mendgraph.graph.runs.run import Session
-from mendgraph.graph.machine.scrubbing_serializer import ScrubbingSerializer
 from mendgraph.graph.runs.session import _Parts
-from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import OutcomeKind, Protocol, StopCause, StopReason
 from tests.doubles.replies import Say

@@ -1,4 +1,4 @@
-"""A process that makes calls under a cap until it is told to, and dies: `python -m tests.graph.spending.reserving FOLDER NAME`.
+"""Makes calls under a cap until it is told to, and dies: `python -m tests.graph.spending.reserving FOLDER NAME`.
 
 It begins with a line of its input, once it has said that it is ready. It settles every second call with what was
 reserved, and tells each that it was given leave for. At its end it is killed, with what it has not written.

@@ -2,7 +2,14 @@ import json
 
 import pytest
 
-from mendgraph.graph.telemetry.conventions import CAPTURE_VARIABLE, answered, asked, captures_messages, provider_of, server_of
+from mendgraph.graph.telemetry.conventions import (
+    CAPTURE_VARIABLE,
+    answered,
+    asked,
+    captures_messages,
+    provider_of,
+    server_of,
+)
 from mendgraph.nodes.call_model.endpoint import Endpoint
 from mendgraph.nodes.records import FinishReason, ModelReply, RawCall
 

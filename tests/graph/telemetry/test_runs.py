@@ -16,9 +16,9 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.trace import SpanKind, StatusCode
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.compiled import AgentGraph
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Asked, Ended
 from mendgraph.graph.runs.run import Session, arun_task, run_task
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer, Status

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mendgraph.graph import cli
-from mendgraph.graph.configuration.loading import CONFIG_VARIABLE
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.loading import CONFIG_VARIABLE
 from mendgraph.graph.terminal.turns import Setup
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
 

@@ -11,9 +11,7 @@ from rich.console import Console
 from mendgraph.graph import cli
 from mendgraph.graph.terminal import model_commands
 from mendgraph.graph.terminal.model_commands import shown_pull
-from mendgraph.nodes.call_model.embedded import local_model
-from mendgraph.nodes.call_model.embedded import pull
-from mendgraph.nodes.call_model.embedded import weights
+from mendgraph.nodes.call_model.embedded import local_model, pull, weights
 from mendgraph.nodes.call_model.embedded.pull import Pulled, PullFailure, PullFailureKind
 from mendgraph.nodes.call_model.embedded.weights import PullPhase, PullProgress, WeightsState, WeightsStatus
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure

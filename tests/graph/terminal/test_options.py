@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.graph import cli
-from mendgraph.graph.configuration.settings_file import program_problem
 from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, SETTINGS, AgentContext
+from mendgraph.graph.configuration.settings_file import program_problem
 from mendgraph.graph.terminal.options import MIN_CALLS_PER_SESSION, Options, in_order, settings_of
 from mendgraph.nodes.execute_tools.policy.roles import BUILT_IN_ROLES
 

@@ -18,12 +18,12 @@ from mendgraph.nodes.call_model.effects import (
     Wait,
 )
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.call_model.limits import Entry, Used
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
 from mendgraph.nodes.call_model.prices import Price
+from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import (
     ModelReply,

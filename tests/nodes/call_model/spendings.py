@@ -5,9 +5,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
-from mendgraph.nodes.call_model.prompts.estimates import Gauge
 from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Mending, RunLimits, Spending
 from mendgraph.nodes.call_model.prices import Price
+from mendgraph.nodes.call_model.prompts.estimates import Gauge
 
 TOKENS = st.integers(0, 3_000)
 SECONDS = st.floats(0, 50)

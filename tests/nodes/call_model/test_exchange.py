@@ -8,7 +8,6 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
 from mendgraph.nodes.call_model.effects import Answer, Booked, Connect, Effect, Reserve, Send, Sent, Stopped, Wait
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input, estimate_tokens
 from mendgraph.nodes.call_model.exchange import (
     LONGEST_ACCOUNT,
     MOST_BYTES,
@@ -23,6 +22,7 @@ from mendgraph.nodes.call_model.exchange import (
 from mendgraph.nodes.call_model.ledger import WRAP_UP_INPUT_TOKENS, Mending, RunLimits, Spending, exhausted_limit
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.paid_call import CallBudget
+from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input, estimate_tokens
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
 from mendgraph.nodes.call_model.retry import TRANSIENT
 from mendgraph.nodes.language.history import settle_exchange

@@ -11,10 +11,10 @@ from mendgraph.nodes.call_model import fitting
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.compaction import RULES, SUMMARY_SYSTEM
 from mendgraph.nodes.call_model.effects import Answer, Booked, Effect, Reserve, Send, Sent, Settle, Stopped, Tell
-from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
 from mendgraph.nodes.call_model.fitting import MOST_ROUNDS, OUTPUT_SHARE, Fitted, Talk, fit, overflow_window
 from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, RunLimits, Spending
 from mendgraph.nodes.call_model.paid_call import CallBudget
+from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import build_prompt
 from mendgraph.nodes.call_model.window import WHOLE, Window, shown
 from mendgraph.nodes.language.project_notes import ProjectNotes

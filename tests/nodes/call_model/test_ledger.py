@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
-from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, Gauge
 from mendgraph.nodes.call_model.ledger import (
     Mending,
     Reservation,
@@ -22,6 +21,7 @@ from mendgraph.nodes.call_model.ledger import (
 )
 from mendgraph.nodes.call_model.limits import Used
 from mendgraph.nodes.call_model.prices import FREE, Price
+from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, Gauge
 from mendgraph.nodes.records import StopCause, StopReason
 from tests.nodes.call_model.spendings import LIMITS, PRICES, SECONDS, SPENDINGS, TOKENS, spent
 

@@ -7,14 +7,6 @@ from pydantic import ValidationError
 
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model.budget import APILimits
-from mendgraph.nodes.call_model.prompts.estimates import (
-    MOST_TOKENS,
-    PREAMBLE_TOKENS,
-    Gauge,
-    countable,
-    estimate_input,
-    estimate_tokens,
-)
 from mendgraph.nodes.call_model.limits import (
     Entry,
     RunLimits,
@@ -26,6 +18,14 @@ from mendgraph.nodes.call_model.limits import (
     unknown_price,
 )
 from mendgraph.nodes.call_model.prices import FREE, Price
+from mendgraph.nodes.call_model.prompts.estimates import (
+    MOST_TOKENS,
+    PREAMBLE_TOKENS,
+    Gauge,
+    countable,
+    estimate_input,
+    estimate_tokens,
+)
 from mendgraph.nodes.records import StopCause, StopReason
 
 PRICE = Price(input=20.0, output=150.0, cached_input=2.0)

@@ -3,12 +3,12 @@ import pytest
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.effects import Connect, Lost, Reserve, Send, Settle, Stopped, Tell, Wait
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, Gauge
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
 from mendgraph.nodes.call_model.limits import Used
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.paid_call import Paid, Request, stopped
 from mendgraph.nodes.call_model.prices import FREE, Price, cost_of, most_cost
+from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, Gauge
 from mendgraph.nodes.call_model.retry import MOST_WAITED_S
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind as Kind, RawCall, StopCause, StopReason
 from tests.nodes.call_model.paid_calls import (

@@ -1,16 +1,7 @@
 """A workspace in a folder of the test's own, and how tools are called there."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from tests.nodes.execute_tools.files.layout import SECRET, build, no_env, tree_of
-
-
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +10,7 @@ import pytest
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
+from tests.nodes.execute_tools.files.layout import SECRET, build, no_env, tree_of
 
 
 def deny_env(path: str, for_write: bool) -> ToolError | None:

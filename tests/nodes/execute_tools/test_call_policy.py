@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
-from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 from mendgraph.nodes.execute_tools.call_policy import (
     NO_BACKOFF,
     OPEN_RULES,
@@ -24,6 +23,7 @@ from mendgraph.nodes.execute_tools.call_policy import (
     quota_problem,
     wait_before_retry,
 )
+from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from mendgraph.nodes.execute_tools.registry import Tool, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.environment import Environment, ExecResult
-from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit
+from mendgraph.nodes.execute_tools.environment import Environment, ExecResult
 from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
+from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.records import Effect, JsonMap
 from tests.nodes.execute_tools.action_doubles import Do, Later, echo, fail
 

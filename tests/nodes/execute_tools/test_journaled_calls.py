@@ -11,10 +11,8 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.nodes.execute_tools.engine import Engine
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState, RecordedChange
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal, RecordedCall
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.execute_tools.journaled_calls import (
     DONE_BEFORE,
     Execution,
@@ -29,6 +27,8 @@ from mendgraph.nodes.execute_tools.journaled_calls import (
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.run_log import RunLog
 from mendgraph.nodes.execute_tools.step import StepResources, run_step
+from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.trace import TraceSink

@@ -9,7 +9,14 @@ from hypothesis import given, settings, strategies as st
 from pydantic import BaseModel, SecretStr
 
 from mendgraph.nodes.execute_tools.registry import ToolOutput
-from mendgraph.nodes.execute_tools.results import LARGEST_RESULT, LONGEST_LINE, LONGEST_MESSAGE, clip, is_usable, plain_output
+from mendgraph.nodes.execute_tools.results import (
+    LARGEST_RESULT,
+    LONGEST_LINE,
+    LONGEST_MESSAGE,
+    clip,
+    is_usable,
+    plain_output,
+)
 from mendgraph.nodes.execute_tools.tools.read_file import MAX_LINE_CHARACTERS
 from mendgraph.nodes.records import ToolError, ToolErrorCode, ToolResult
 

@@ -4,9 +4,12 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.heal import corrective_prompt
-from mendgraph.nodes.heal import healing
-from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG, SelfHealingConfig, generate_corrective_prompt
+from mendgraph.nodes.heal import corrective_prompt, healing
+from mendgraph.nodes.heal.corrective_prompt import (
+    DEFAULT_SELF_HEALING_CONFIG,
+    SelfHealingConfig,
+    generate_corrective_prompt,
+)
 from mendgraph.nodes.heal.healing import (
     HealingAttempt,
     HealingResult,

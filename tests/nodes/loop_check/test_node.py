@@ -4,8 +4,8 @@ import pytest
 from langchain_core.messages import AIMessage
 
 from mendgraph.nodes.language.tool_results import MISSED, miss_advice
-from mendgraph.nodes.loop_check.node import LoopState, check
-from mendgraph.nodes.loop_check.repetition import LoopConfig
+from mendgraph.nodes.loop_check.node import check
+from mendgraph.nodes.loop_check.repetition import LoopConfig, LoopState
 from mendgraph.nodes.loop_check.signature import signature_of
 from mendgraph.nodes.records import (
     Answer,

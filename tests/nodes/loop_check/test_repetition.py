@@ -5,7 +5,12 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.loop_check import LOOP_OVERRIDE_MAX_RETRIES, LOOP_REPEAT_THRESHOLD, REPEAT_WINDOW, OverrideConstraint
+from mendgraph.nodes.loop_check import (
+    LOOP_OVERRIDE_MAX_RETRIES,
+    LOOP_REPEAT_THRESHOLD,
+    REPEAT_WINDOW,
+    OverrideConstraint,
+)
 from mendgraph.nodes.loop_check.repetition import (
     MAX_FAILED_TRIES,
     LoopConfig,

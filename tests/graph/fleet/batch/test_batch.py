@@ -14,8 +14,8 @@ from mendgraph.graph.fleet.batch.copies import Copy, Pinned
 from mendgraph.graph.fleet.batch.local import ThreadExecutor
 from mendgraph.graph.fleet.batch.orders import TaskResult, Worked, WorkOrder, failed
 from mendgraph.graph.fleet.batch.tasks import BatchTask
-from mendgraph.graph.spending.report import AccountSpent
 from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.graph.spending.report import AccountSpent
 from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.graph.fleet.batch.scripted_work import done

@@ -9,10 +9,19 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.fleet.batch.copies import Copy, find_copy, make_patch, pack_source, pin_revision, prepare_copy, remove_copy
+from mendgraph.graph.fleet.batch.copies import (
+    Copy,
+    find_copy,
+    make_patch,
+    pack_source,
+    pin_revision,
+    prepare_copy,
+    remove_copy,
+)
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.memory_folder import memory_folder
+from tests.nodes.execute_tools.files.journaled_runs import EVENTS, killed
 from tests.nodes.execute_tools.processes.command_place import opened
 from tests.nodes.execute_tools.processes.git_places import (
     FILES,
@@ -26,7 +35,6 @@ from tests.nodes.execute_tools.processes.git_places import (
     untouched,
     write,
 )
-from tests.nodes.execute_tools.files.journaled_runs import EVENTS, killed
 
 
 def task(workspace: Path, revision: str = "") -> Any:

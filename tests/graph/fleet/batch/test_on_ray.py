@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch import on_ray
 from mendgraph.graph.fleet.batch.on_ray import RayExecutor, for_nodes, needed, ray_executor
 from mendgraph.graph.fleet.batch.orders import MOST_TRIES, TaskResult, Worked, WorkOrder
 from mendgraph.graph.fleet.batch.tasks import BatchTask
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
 
 CONTEXT = AgentContext(model="m", base_url="http://127.0.0.1:1/v1")

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch.batch import Terms
 from mendgraph.graph.fleet.batch.local import ThreadExecutor
 from mendgraph.graph.fleet.batch.preparing import Crew, Ready, check_crew, prepare, terms_problem
 from mendgraph.graph.fleet.batch.processes import ProcessExecutor
 from mendgraph.graph.fleet.batch.tasks import BatchTask
 from mendgraph.graph.machine.build_arguments import SessionOptions
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 LINE = '{"id": "a", "prompt": "p", "workspace": "w"}\n'

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mendgraph import BatchResult, BatchTask, TaskResult, run_batch
-from mendgraph.graph.fleet.batch.orders import Worked, failed
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.batch.orders import Worked, failed
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
 from tests.graph.fleet.batch.scripted_work import done
 
@@ -51,7 +51,9 @@ def test_what_a_program_gets_wrong_is_raised(tmp_path: Path) -> None:
 
 def test_a_task_without_a_result_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = ToolError(code=ToolErrorCode.RATE_LIMITED, message="Too much.")
-    monkeypatch.setattr("mendgraph.graph.fleet.batch.local.work", lambda given, *_: Worked(failed(given, error, "day_limit")))
+    monkeypatch.setattr(
+        "mendgraph.graph.fleet.batch.local.work", lambda given, *_: Worked(failed(given, error, "day_limit"))
+    )
     told: list[TaskResult] = []
     task = BatchTask(id="a", prompt="p", workspace=str(tmp_path))
     found = run_batch([task], out=tmp_path / "out", on_result=told.append)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch.orders import WorkOrder
 from mendgraph.graph.fleet.batch.settings import ANY_FILE, context_of, trusted_settings
 from mendgraph.graph.fleet.batch.tasks import BatchTask
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.execute_tools.store.user_files import trust
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 

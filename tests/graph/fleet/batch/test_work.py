@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch import work as working
 from mendgraph.graph.fleet.batch.copies import Copy, prepare_copy
 from mendgraph.graph.fleet.batch.orders import TaskUsage, Worked, WorkOrder
 from mendgraph.graph.fleet.batch.tasks import BatchTask
 from mendgraph.graph.fleet.batch.work import work
 from mendgraph.graph.machine.build_arguments import SessionOptions
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.run import Session
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.persistence.store import Store
+from mendgraph.graph.runs.run import Session
+from mendgraph.nodes.execute_tools.registry import tool
 from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
-from mendgraph.nodes.execute_tools.registry import tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, ToolError, ToolErrorCode
 from tests.doubles.replies import Calls, Reply, Say
@@ -169,7 +169,8 @@ def test_the_copy_is_known_in_the_shared_store(
     rebuilt: list[tuple[str, str]] = []
     monkeypatch.setattr(working, "uses_postgres", lambda: True)
     monkeypatch.setattr(
-        "mendgraph.nodes.execute_tools.journal.rebuilding.rebuild_workspace", lambda run, root: rebuilt.append((run, root))
+        "mendgraph.nodes.execute_tools.journal.rebuilding.rebuild_workspace",
+        lambda run, root: rebuilt.append((run, root)),
     )
     root = work(order(tmp_path, model)).result.copy_path
     assert known_workspace_name(workspace_folder_path(root)) == "batch/0a/a"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.configuration.narrowing import refusal
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.narrowing import refusal
 from mendgraph.graph.fleet.serving.admission import FrontDesk, RunRefusedError
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
 from mendgraph.nodes.execute_tools.store.database import StoreError

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.graph.machine.routes import NODES
 from mendgraph.graph.fleet.serving.agent import graph
 from mendgraph.graph.fleet.serving.engine import CONFIGURATION
 from mendgraph.graph.fleet.serving.machine import ServedMachine
 from mendgraph.graph.fleet.serving.opening import CannotServeError, open_desk
+from mendgraph.graph.machine.routes import NODES
 from tests.architecture.house import ROOT
 
 

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from langgraph_sdk import Auth
 
-from mendgraph.graph.fleet.serving.authentication import auth, authenticate, known_assistants, own_threads, refuse, token_of
+from mendgraph.graph.fleet.serving.authentication import (
+    auth,
+    authenticate,
+    known_assistants,
+    own_threads,
+    refuse,
+    token_of,
+)
 from mendgraph.graph.fleet.serving.opening import TENANTS_VARIABLE, open_desk
 from mendgraph.graph.fleet.serving.tenants import token_hash
 

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from mendgraph.graph.fleet.serving.locks import FileLocks, Locks, PostgresLocks, lock_key, open_locks
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.files.deadline import pause
+from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.postgres_connections import close_all
 
 HELD = (

@@ -10,12 +10,12 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 from starlette.exceptions import HTTPException
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.serving.admission import FrontDesk, RunRefusedError
 from mendgraph.graph.fleet.serving.locks import FileLocks
 from mendgraph.graph.fleet.serving.machine import ServedMachine, served
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import serializer
 from tests.doubles.replies import Say
 from tests.doubles.scripted_server import ScriptedServer

@@ -179,7 +179,10 @@ def test_the_server_may_ask_itself(server: Server) -> None:
 def test_the_configurations_say_the_same(path: str) -> None:
     """In front of `langgraph dev`, with and without users, stands the guard, and CORS is for the same origins."""
     http: Any = json.loads((ROOT / path).read_text("utf-8"))["http"]
-    assert http["app"] in {"mendgraph.graph.fleet.serving.request_guard:app", "mendgraph.graph.fleet.serving.starting:app"}
+    assert http["app"] in {
+        "mendgraph.graph.fleet.serving.request_guard:app",
+        "mendgraph.graph.fleet.serving.starting:app",
+    }
     assert (tuple(http["cors"]["allow_origins"]), http["cors"]["allow_origin_regex"]) == (
         STUDIO_ORIGINS,
         LOOPBACK_ORIGINS,

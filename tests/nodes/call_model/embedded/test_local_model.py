@@ -15,8 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mendgraph.nodes.call_model.embedded import local_model
-from mendgraph.nodes.call_model.embedded import local_server
+from mendgraph.nodes.call_model.embedded import local_model, local_server
 from mendgraph.nodes.call_model.embedded.local_model import (
     EXTRA_MISSING,
     LocalServer,

@@ -1,8 +1,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.call_model.prompts.profiles import FAMILIES, SMALL_STOP, ModelProfile, find_profile
 from mendgraph.nodes.call_model.embedded.weights import embedded_weights
+from mendgraph.nodes.call_model.prompts.profiles import FAMILIES, SMALL_STOP, ModelProfile, find_profile
 from mendgraph.nodes.records import EditForm, Protocol
 
 SMALL, TEXT, NATIVE = "small", "text", "native"

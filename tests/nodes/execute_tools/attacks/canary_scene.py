@@ -10,9 +10,9 @@ import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.events import Event
 from mendgraph.graph.runs.run import RunResult, Session
-from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.execute_tools.registry import Tool, tool
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.tools import default_tools

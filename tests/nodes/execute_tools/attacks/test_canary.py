@@ -15,10 +15,10 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.run import Session
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.records import OutcomeKind, Protocol
 from tests import cassettes
 from tests.cassettes import cassette

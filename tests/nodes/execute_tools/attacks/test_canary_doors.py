@@ -15,9 +15,9 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.events import Asked
 from mendgraph.graph.runs.run import Session
-from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.records import ModelReply, OutcomeKind, Protocol, ProviderFailure
 from tests.doubles.call_model import CallModel

@@ -9,9 +9,9 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileState
+from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
 from mendgraph.nodes.execute_tools.journal.recovery import recover
 from mendgraph.nodes.execute_tools.journal.restoring import LeftFile, Obstacle, Restored, net_effects, restore
-from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.memory_folder import memory_folder
 from tests.nodes.execute_tools.files.journaled_runs import (

@@ -20,8 +20,8 @@ from mendgraph.nodes.execute_tools.copies.copy_sources import (
     pack_source,
     read_record,
 )
-from mendgraph.nodes.execute_tools.processes.git import Uncommitted
 from mendgraph.nodes.execute_tools.files.handles import open_regular
+from mendgraph.nodes.execute_tools.processes.git import Uncommitted
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.processes.git_places import FILES, committed, git, head, repository, tar, tree, write
 

@@ -3,7 +3,6 @@ import difflib
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.edits.diffs import (
     MAX_DIFF_CHARACTERS,
     MAX_DIFF_LINES,
@@ -12,6 +11,7 @@ from mendgraph.nodes.execute_tools.edits.diffs import (
     outline,
     unified_diff,
 )
+from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS
 
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "d\n"]), max_size=30)

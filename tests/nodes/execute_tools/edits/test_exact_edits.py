@@ -3,7 +3,6 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.edits.exact_edits import (
     MAX_REGION_CHARACTERS,
     MAX_REGIONS,
@@ -19,6 +18,7 @@ from mendgraph.nodes.execute_tools.edits.exact_edits import (
     replace_text,
 )
 from mendgraph.nodes.execute_tools.files.text_files import to_unix
+from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS
 
 TEXTS = st.lists(st.sampled_from(["a", "b", "\n", "\r\n"]), max_size=30).map("".join)

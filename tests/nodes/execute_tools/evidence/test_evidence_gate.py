@@ -4,8 +4,6 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
-from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import (
     LARGEST_TEXT,
     GatePlan,
@@ -15,6 +13,8 @@ from mendgraph.nodes.execute_tools.evidence.evidence_gate import (
     unmet,
 )
 from mendgraph.nodes.execute_tools.evidence.examples import ModuleRun, Result, Status
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
+from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.saving import judged_evidence
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench

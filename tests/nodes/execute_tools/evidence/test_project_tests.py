@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.evidence import checks
-from mendgraph.nodes.execute_tools.evidence import project_tests
+from mendgraph.nodes.execute_tools.evidence import checks, project_tests
 from mendgraph.nodes.execute_tools.evidence.project_tests import (
     NOTHING_RAN,
     by_hand,

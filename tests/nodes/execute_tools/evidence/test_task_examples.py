@@ -2,7 +2,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.evidence.examples import Example, Kind, Origin
-from mendgraph.nodes.execute_tools.evidence.task_examples import LONGEST_REQUEST, Span, call_span, task_examples, value_span
+from mendgraph.nodes.execute_tools.evidence.task_examples import (
+    LONGEST_REQUEST,
+    Span,
+    call_span,
+    task_examples,
+    value_span,
+)
 
 NAMES = ("add", "median", "slugify", "f", "total", "Stack", "parse")
 

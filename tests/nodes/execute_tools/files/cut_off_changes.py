@@ -5,8 +5,8 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
 from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
+from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
 from tests.nodes.execute_tools.files.layout import allow, sha
 from tests.nodes.execute_tools.files.recorder_doubles import MemoryJournal
 

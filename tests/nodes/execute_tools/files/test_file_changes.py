@@ -13,7 +13,6 @@ from mendgraph.nodes.execute_tools.files.atomic_write import TEMPORARY_SUFFIX
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState
 from mendgraph.nodes.execute_tools.files.file_reads import FileContent
 from mendgraph.nodes.execute_tools.files.handles import handle_name
-from mendgraph.nodes.execute_tools.journal.recovery import recover
 from mendgraph.nodes.execute_tools.files.workspace import (
     Change,
     ChangedFile,
@@ -22,6 +21,7 @@ from mendgraph.nodes.execute_tools.files.workspace import (
     Workspace,
     WriteFile,
 )
+from mendgraph.nodes.execute_tools.journal.recovery import recover
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.files.file_trees import A, B, all_kinds, everything, failing, modes
 from tests.nodes.execute_tools.files.layout import (

@@ -9,7 +9,13 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.execute_tools.files.change_plan import ChangedFile
 from mendgraph.nodes.execute_tools.files.file_reads import FileContent
 from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, MoveFile, Workspace, WriteFile
-from mendgraph.nodes.execute_tools.files.workspace_views import ApprovedWorkspace, DryChange, DryWorkspace, Pin, change_mark
+from mendgraph.nodes.execute_tools.files.workspace_views import (
+    ApprovedWorkspace,
+    DryChange,
+    DryWorkspace,
+    Pin,
+    change_mark,
+)
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 OLD, NEW = b"one\ntwo\nthree\n", b"one\n2\nthree\n"

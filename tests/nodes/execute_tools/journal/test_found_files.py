@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.journal import found_files
 from mendgraph.nodes.execute_tools.journal.found_files import (
     Found,
@@ -14,7 +15,6 @@ from mendgraph.nodes.execute_tools.journal.found_files import (
     bytes_at,
     found_at,
 )
-from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 
 A_LINK = Unusable("it is a symbolic link now, or reached through one")
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.journal import journal as module
 from mendgraph.nodes.execute_tools.files.change_records import (
     UNKNOWN_SHA256,
     ChangeRecorder,
@@ -19,8 +18,9 @@ from mendgraph.nodes.execute_tools.files.change_records import (
     FileState,
     RecordedChange,
 )
-from mendgraph.nodes.execute_tools.store.database import Database, StoreError, open_database, transaction
+from mendgraph.nodes.execute_tools.journal import journal as module
 from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey, CallRecorder, Journal, RecordedCall
+from mendgraph.nodes.execute_tools.store.database import Database, StoreError, open_database, transaction
 from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres
 from tests.broken_stores import make_unusable
 from tests.nodes.execute_tools.files.layout import sha

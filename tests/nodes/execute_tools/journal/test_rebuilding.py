@@ -14,7 +14,6 @@ from langchain_core.messages import BaseMessage
 from mendgraph.graph.fleet.batch.copies import Copy, make_patch, prepare_copy
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import list_runs
-from mendgraph.nodes.execute_tools.journal import rebuilding
 from mendgraph.nodes.execute_tools.files.change_records import (
     UNKNOWN_SHA256,
     ChangeState,
@@ -22,10 +21,9 @@ from mendgraph.nodes.execute_tools.files.change_records import (
     FileState,
     RecordedChange,
 )
-from mendgraph.nodes.execute_tools.store.database import StoreError, open_database, transaction
+from mendgraph.nodes.execute_tools.journal import rebuilding
 from mendgraph.nodes.execute_tools.journal.found_files import Found, FoundAbove, FoundDirectory, Unusable
 from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name
 from mendgraph.nodes.execute_tools.journal.rebuilding import (
     PathHistory,
     RebuildPlan,
@@ -36,14 +34,16 @@ from mendgraph.nodes.execute_tools.journal.rebuilding import (
     rebuild_plan,
     rebuild_workspace,
 )
+from mendgraph.nodes.execute_tools.store.database import StoreError, open_database, transaction
+from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.doubles.history_model import HistoryModel
 from tests.graph.runs.run_plays import FILES, LINES, Killed, Mortal, context
-from tests.nodes.execute_tools.processes.git_places import Tree, repository, tree
 from tests.nodes.execute_tools.files.journaled_runs import killed
 from tests.nodes.execute_tools.files.layout import sha
+from tests.nodes.execute_tools.processes.git_places import Tree, repository, tree
 
 
 class Kept(Journal):

@@ -10,9 +10,9 @@ import pytest
 from mendgraph.nodes.execute_tools.files.atomic_write import TEMPORARY_SUFFIX, RenameStep, undo
 from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, ChangeState, FileEffect, FileState
 from mendgraph.nodes.execute_tools.files.handles import handle_name
+from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
-from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace
 from tests.nodes.execute_tools.files import foreign_deeds
 from tests.nodes.execute_tools.files.cut_off_changes import CHANGES, FILES, OUTSIDE, Place, Tree
 from tests.nodes.execute_tools.files.file_trees import failing

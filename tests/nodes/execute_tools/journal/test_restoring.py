@@ -7,7 +7,6 @@ from contextlib import closing
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.journal import restoring
 from mendgraph.nodes.execute_tools.files.change_plan import LARGEST_BACKUP, MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.change_records import (
     UNKNOWN_SHA256,
@@ -16,7 +15,8 @@ from mendgraph.nodes.execute_tools.files.change_records import (
     FileState,
     RecordedChange,
 )
-from mendgraph.nodes.execute_tools.store.database import FILE_NAME, open_database, transaction
+from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, MoveFile, WriteFile
+from mendgraph.nodes.execute_tools.journal import restoring
 from mendgraph.nodes.execute_tools.journal.found_files import NO_FILE, Found, FoundAbove, FoundDirectory, Unusable
 from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey
 from mendgraph.nodes.execute_tools.journal.restoring import (
@@ -30,7 +30,7 @@ from mendgraph.nodes.execute_tools.journal.restoring import (
     restore,
     restore_plan,
 )
-from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, MoveFile, WriteFile
+from mendgraph.nodes.execute_tools.store.database import FILE_NAME, open_database, transaction
 from mendgraph.nodes.records import ChangeKind, ToolError, ToolErrorCode
 from tests.memory_folder import memory_folder
 from tests.nodes.execute_tools.files.file_trees import failing

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes import bubblewrap
 from mendgraph.nodes.execute_tools.processes.bubblewrap import (
     NOT_INSTALLED,
@@ -22,7 +23,6 @@ from mendgraph.nodes.execute_tools.processes.bubblewrap import (
     system_options,
 )
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult
-from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes.processes import EndsOfOutput, read_until
 from mendgraph.nodes.records import ToolError
 from tests.nodes.execute_tools.processes.command_place import Place, alive, command_place, opened, unique

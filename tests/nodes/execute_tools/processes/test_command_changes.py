@@ -9,8 +9,12 @@ from time import monotonic
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.processes import file_index
 from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
+from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader
+from mendgraph.nodes.execute_tools.files.handles import open_directory
+from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths, PathJudge
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.processes import file_index
 from mendgraph.nodes.execute_tools.processes.command_changes import (
     CommandChange,
     CommandChanges,
@@ -20,13 +24,9 @@ from mendgraph.nodes.execute_tools.processes.command_changes import (
     snapshot,
     watched,
 )
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.processes.file_index import FileIndex, WatchLimits
-from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader
-from mendgraph.nodes.execute_tools.files.handles import open_directory
-from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths, PathJudge
 from mendgraph.nodes.execute_tools.processes.tree_status import Unwatched
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import ChangeKind, ToolError
 from tests.nodes.execute_tools.files.layout import DENIAL, allow, no_env, sha
 

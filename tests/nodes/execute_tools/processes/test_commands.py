@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.processes import bubblewrap
-from mendgraph.nodes.execute_tools.processes import commands as module
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
+from mendgraph.nodes.execute_tools.processes import bubblewrap, commands as module
 from mendgraph.nodes.execute_tools.processes.commands import (
     CommandResult,
     CommandRules,
@@ -24,7 +24,6 @@ from mendgraph.nodes.execute_tools.processes.commands import (
     own_installation,
     readable_folders,
 )
-from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
 from mendgraph.nodes.execute_tools.processes.processes import Ends
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.architecture.house import ROOT

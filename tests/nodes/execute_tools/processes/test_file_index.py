@@ -6,11 +6,17 @@ from time import monotonic
 
 import pytest
 
-from mendgraph.nodes.execute_tools.processes import file_index as module
-from mendgraph.nodes.execute_tools.processes.file_index import Content, ContentReader, FileIndex, WatchLimits, file_index
 from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
+from mendgraph.nodes.execute_tools.processes import file_index as module
+from mendgraph.nodes.execute_tools.processes.file_index import (
+    Content,
+    ContentReader,
+    FileIndex,
+    WatchLimits,
+    file_index,
+)
 from mendgraph.nodes.execute_tools.processes.tree_status import Status, Tree, look_through
 from tests.nodes.execute_tools.files.layout import no_env, sha
 

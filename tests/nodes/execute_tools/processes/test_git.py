@@ -8,6 +8,7 @@ from typing import IO
 import pytest
 
 from mendgraph.nodes.execute_tools.files.failures import is_disk_full
+from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes.git import (
     ATTEMPTS,
     Repository,
@@ -27,7 +28,6 @@ from mendgraph.nodes.execute_tools.processes.git import (
     users_safe_directories,
     worktree_name,
 )
-from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.processes.git_places import FILES, committed, found, git, head, repository, tree, write

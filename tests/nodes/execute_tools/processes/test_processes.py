@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
 from mendgraph.nodes.execute_tools.processes.processes import (
     Ends,
     EndsOfOutput,
@@ -25,7 +26,6 @@ from mendgraph.nodes.execute_tools.processes.processes import (
     search_handles,
     start_process,
 )
-from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.files.layout import allow
 

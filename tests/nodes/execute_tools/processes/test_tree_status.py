@@ -7,9 +7,9 @@ import pytest
 
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
 from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
-from mendgraph.nodes.execute_tools.processes.tree_status import Status, Tree, Unwatched, look_through
 from mendgraph.nodes.execute_tools.files.tree_walk import Entry, IgnoreRules
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.processes.tree_status import Status, Tree, Unwatched, look_through
 from tests.nodes.execute_tools.files.layout import allow, no_env
 
 MODULE = "mendgraph.nodes.execute_tools.processes.tree_status"

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
 from mendgraph.nodes.execute_tools.processes import workspace_cover
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult
-from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
-from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE, read_settings_file
 from mendgraph.nodes.execute_tools.processes.workspace_cover import (
     SET_ASIDE,
     Cover,
@@ -27,6 +26,7 @@ from mendgraph.nodes.execute_tools.processes.workspace_cover import (
     protected_git,
     remove_placeholder,
 )
+from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE, read_settings_file
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.processes.command_place import Place, command_place, opened
 

@@ -11,9 +11,7 @@ from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.engine import redacted_output
 from mendgraph.nodes.execute_tools.registry import ToolOutput
-from mendgraph.nodes.execute_tools.secrets import assignments
-from mendgraph.nodes.execute_tools.secrets import keys
-from mendgraph.nodes.execute_tools.secrets import shapes
+from mendgraph.nodes.execute_tools.secrets import assignments, keys, shapes
 from mendgraph.nodes.execute_tools.secrets.keys import SECRET_WORDS
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, PLACEHOLDER, Redactor, redact
 from mendgraph.nodes.execute_tools.secrets.shapes import SHAPES

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.graph.runs.runs import list_runs
 from mendgraph.graph.persistence.store import Store
+from mendgraph.graph.runs.runs import list_runs
 from mendgraph.nodes.execute_tools.store import database
 from mendgraph.nodes.execute_tools.store.database import (
     APPLICATION_ID,

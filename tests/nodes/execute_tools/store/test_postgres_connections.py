@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from hypothesis import given, strategies as st
 
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store import postgres_connections as module
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store.postgres_connections import (
     MOST_CONNECTIONS,
     Connections,

@@ -10,9 +10,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from mendgraph.nodes.execute_tools.journal import journal as journal_module
-from mendgraph.nodes.execute_tools.store import postgres_database as module
 from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
+from mendgraph.nodes.execute_tools.journal import journal as journal_module
+from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
+from mendgraph.nodes.execute_tools.store import postgres_database as module
 from mendgraph.nodes.execute_tools.store.database import (
     StoreError,
     open_database,
@@ -20,8 +21,12 @@ from mendgraph.nodes.execute_tools.store.database import (
     transaction,
 )
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, STORE_TABLES, PostgresTables
-from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
-from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase, close_postgres, look_at, names_of_runs
+from mendgraph.nodes.execute_tools.store.postgres_database import (
+    PostgresDatabase,
+    close_postgres,
+    look_at,
+    names_of_runs,
+)
 from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name, read_url
 from tests.architecture.house import ROOT
 from tests.nodes.execute_tools.files.layout import sha

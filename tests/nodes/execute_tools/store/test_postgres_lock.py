@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store import postgres_lock as module
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres
 from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store.postgres_connections import FENCED_MESSAGE, Connections, connections_to
 from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase
 from mendgraph.nodes.execute_tools.store.postgres_lock import (

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.store.request_history import FILE_NAME, LONGEST_REQUEST, MOST_REQUESTS, RequestHistory
+from mendgraph.nodes.execute_tools.store.request_history import (
+    FILE_NAME,
+    LONGEST_REQUEST,
+    MOST_REQUESTS,
+    RequestHistory,
+)
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 
 

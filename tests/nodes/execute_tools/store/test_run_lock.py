@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.store import run_lock
-from mendgraph.nodes.execute_tools.store import run_lock as module
-from mendgraph.nodes.execute_tools.store.database import open_database
 from mendgraph.nodes.execute_tools.files.deadline import call_isolated
+from mendgraph.nodes.execute_tools.store import run_lock, run_lock as module
+from mendgraph.nodes.execute_tools.store.database import open_database
 from mendgraph.nodes.execute_tools.store.postgres_connections import Connections
 from mendgraph.nodes.execute_tools.store.postgres_lock import Locks, postgres_holder
 from mendgraph.nodes.execute_tools.store.postgres_url import read_url, workspace_name

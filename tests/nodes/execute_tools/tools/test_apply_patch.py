@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from mendgraph.nodes.execute_tools.tools.apply_patch import apply_patch
 from mendgraph.nodes.execute_tools.edits.patches import patched_paths
+from mendgraph.nodes.execute_tools.tools.apply_patch import apply_patch
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench

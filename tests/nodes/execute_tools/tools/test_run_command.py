@@ -8,22 +8,22 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.processes import bubblewrap
+from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
 from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
+from mendgraph.nodes.execute_tools.processes import bubblewrap
+from mendgraph.nodes.execute_tools.processes.command_output import LONGEST_LAST_WORDS, last_words, output_text
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult, CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.processes.processes import Ends, EndsOfOutput
 from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, LimitReached
 from mendgraph.nodes.execute_tools.processes.tree_status import Unwatched
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
-from mendgraph.nodes.execute_tools.processes.command_output import LONGEST_LAST_WORDS, last_words, output_text
-from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.run_command import run_command
 from mendgraph.nodes.execute_tools.tools.write_file import write_file
 from mendgraph.nodes.records import ChangeKind, Effect, FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
+from tests.nodes.execute_tools.conftest import Bench
 from tests.nodes.execute_tools.files.layout import sha
 from tests.nodes.execute_tools.files.recorder_doubles import BrokenJournal, MemoryJournal
-from tests.nodes.execute_tools.conftest import Bench
 
 RESULT = CommandResult(0, Ends(), Ends(), 0.1, 30.0)
 

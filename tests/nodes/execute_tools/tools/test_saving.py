@@ -7,14 +7,15 @@ from typing import Any, Literal, get_args
 
 import pytest
 
+from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change, unified_diff
 from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, FileEffect, FileState
-from mendgraph.nodes.execute_tools.processes.command_changes import CommandChange, CommandChanges
 from mendgraph.nodes.execute_tools.files.failures import invalid
+from mendgraph.nodes.execute_tools.files.text_files import TextFile, TextForm
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journaled_calls import describe_effect
+from mendgraph.nodes.execute_tools.processes.command_changes import CommandChange, CommandChanges
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools import saving as command_effects
-from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change, unified_diff
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.saving import (
     MOST_CHANGES,
@@ -30,11 +31,10 @@ from mendgraph.nodes.execute_tools.tools.saving import (
     shown_unread,
     was_read,
 )
-from mendgraph.nodes.execute_tools.files.text_files import TextFile, TextForm
 from mendgraph.nodes.guard.policy import judge_path
 from mendgraph.nodes.records import ChangeKind, FileChange, ToolError, ToolErrorCode, ToolResult
-from tests.nodes.execute_tools.files.layout import sha
 from tests.nodes.execute_tools.conftest import Bench
+from tests.nodes.execute_tools.files.layout import sha
 
 
 def sha256(data: bytes) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
+from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tools.search_files import (
     LINE_CHARACTERS,
@@ -23,8 +23,8 @@ from mendgraph.nodes.execute_tools.tools.search_files import (
     select,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS, MIXED
 from tests.nodes.execute_tools.conftest import Bench, deny_env
+from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS, MIXED
 
 MODULE = sys.modules[search_files.run.__module__]
 

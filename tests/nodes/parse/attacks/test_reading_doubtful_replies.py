@@ -5,7 +5,15 @@ import json
 import pytest
 
 from mendgraph.nodes.parse.answers import TurnFacts
-from mendgraph.nodes.parse.reading import MOST_CALLS, Reader, ReplyReading, check_call, completed, foreign_calls, read_reply
+from mendgraph.nodes.parse.reading import (
+    MOST_CALLS,
+    Reader,
+    ReplyReading,
+    check_call,
+    completed,
+    foreign_calls,
+    read_reply,
+)
 from mendgraph.nodes.records import (
     Answer,
     CallError,

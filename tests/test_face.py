@@ -1,4 +1,4 @@
-"""`from graph import ...` gives the public names, and loads nothing before they are used."""
+"""`from mendgraph import ...` gives the public names, and loads nothing before they are used."""
 
 import inspect
 import subprocess
@@ -7,14 +7,14 @@ from importlib import import_module
 
 import pytest
 
-import graph
+import mendgraph
 
 HEAVY = ("langgraph", "langchain_core", "langchain_openai", "openai", "pydantic")
 
 
-@pytest.mark.parametrize("name", graph.__all__)
+@pytest.mark.parametrize("name", mendgraph.__all__)
 def test_a_public_name_is_the_one_of_its_home(name: str) -> None:
-    assert getattr(graph, name) is getattr(import_module(graph._HOMES[name]), name)
+    assert getattr(mendgraph, name) is getattr(import_module(mendgraph._HOMES[name]), name)
 
 
 def test_the_public_names() -> None:
@@ -29,17 +29,17 @@ def test_the_public_names() -> None:
     of_settings = ["load_context", "report_html", "account_spent", "accounts_spent", "AccountSpent"]
     of_batches = ["run_batch", "BatchTask", "BatchResult", "TaskResult"]
     names = [*of_batches, *of_tasks, *of_tools, *of_runs, *of_events, *of_parts, *of_settings]
-    assert sorted(graph.__all__) == sorted(names)
+    assert sorted(mendgraph.__all__) == sorted(names)
 
 
 DESCRIBED_WHERE_IT_STANDS = {"Event", "Approve", "DEFAULT_GUARDRAIL_RULES"}
 """Names of values, which have no docstring of their own."""
 
 
-@pytest.mark.parametrize("name", sorted(set(graph.__all__) - DESCRIBED_WHERE_IT_STANDS))
+@pytest.mark.parametrize("name", sorted(set(mendgraph.__all__) - DESCRIBED_WHERE_IT_STANDS))
 def test_a_public_name_says_what_it_is(name: str) -> None:
     """And a function says what each of its arguments is."""
-    public = getattr(graph, name)
+    public = getattr(mendgraph, name)
     told = inspect.getdoc(public) or ""
     first = told.partition("\n")[0]
     assert first.endswith((".", ":")), first
@@ -59,12 +59,12 @@ OF_ALL = {"workspace", "run", "options", "function", "step"}
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'graph' has no attribute 'run_tusk'"):
-        _ = graph.run_tusk
-    assert not hasattr(graph, "__wrapped__")
+    with pytest.raises(AttributeError, match="module 'mendgraph' has no attribute 'run_tusk'"):
+        _ = mendgraph.run_tusk
+    assert not hasattr(mendgraph, "__wrapped__")
 
 
 def test_importing_the_package_costs_nothing() -> None:
-    program = f"import sys, graph; print([name for name in {HEAVY!r} if name in sys.modules])"
+    program = f"import sys, mendgraph; print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

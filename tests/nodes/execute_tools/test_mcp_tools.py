@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.files.failures import plain_text
-from mendgraph.nodes.execute_tools.tools.mcp_tools import (
+from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.mcp_tools import (
     LONGEST_ERROR,
     LONGEST_SCHEMA,
     MOST_TOOLS,
@@ -17,7 +18,6 @@ from mendgraph.nodes.execute_tools.tools.mcp_tools import (
     load_mcp_tools,
     load_mcp_tools_sync,
 )
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, ToolSpec
 from tests.nodes.execute_tools.network.mcp_doubles import ECHO, http_server, program, running
