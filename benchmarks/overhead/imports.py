@@ -12,8 +12,12 @@ from benchmarks.real_model.child import clean_environment, root_of_project
 
 IMPORTS = (
     ("python itself", OWN, "pass"),
-    ("import graph", OWN, "import graph"),
-    ("import graph; graph.run_task, when a run starts", OWN, "import graph; graph.run_task; graph.build_graph"),
+    ("import mendgraph", OWN, "import mendgraph"),
+    (
+        "import mendgraph; mendgraph.run_task, when a run starts",
+        OWN,
+        "import mendgraph; mendgraph.run_task; mendgraph.build_graph",
+    ),
     ("import openai", OWN, "import openai; openai.OpenAI"),
     ("import langgraph.graph", OWN, "import langgraph.graph"),
     ("import langchain.agents", LANGCHAIN, "import langchain.agents"),

@@ -110,7 +110,7 @@ def prefix(setting: Setting) -> list[Figures]:
 
 def imports(setting: Setting) -> list[Figures]:
     """What starting costs."""
-    return [Figures("CPU to import", "s", import_costs(setting.rounds), "import graph")]
+    return [Figures("CPU to import", "s", import_costs(setting.rounds), "import mendgraph")]
 
 
 SCENARIOS: Mapping[str, Callable[[Setting], list[Figures]]] = {
