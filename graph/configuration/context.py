@@ -25,9 +25,6 @@ from mendgraph.nodes.call_model.endpoint import FallbackProblem, ModelOptions, m
 from mendgraph.nodes.call_model.limits import RunLimits, account_problem
 from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
-from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit, RetryPolicy
-from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
-from mendgraph.nodes.execute_tools.secrets.keys import is_secret_key
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
 from mendgraph.nodes.loop_check.repetition import LoopConfig
 from mendgraph.nodes.records import EditForm, Profile, Protocol
@@ -437,6 +434,8 @@ class AgentContext(BaseModel):
                 "only JSON values can be given here: strings, numbers, booleans, null, lists and objects"
             ) from None
 
+        from mendgraph.nodes.execute_tools.secrets.keys import is_secret_key
+
         if key := next((name for name in _names_in(settings) if is_secret_key(name)), ""):
             raise ValueError(f"{key!r} holds a key: set it in the environment, or give a chat model with model=...")
         return settings
@@ -543,7 +542,7 @@ class AgentContext(BaseModel):
 
     def calls(self, allowed: frozenset[str]) -> "CallRules":
         """What is allowed of each tool call; `allowed` are the tools of the run's role."""
-        from mendgraph.nodes.execute_tools.call_policy import CallRules
+        from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit, RetryPolicy
 
         return CallRules(
             timeouts={"run_checks": self._checks_time_s(), **self.tool_timeouts_s},
