@@ -91,7 +91,7 @@ def judge_file(each: Chosen, folder: Path) -> list[Judged]:
 
 @cache
 def _imports() -> grimp.ImportGraph:
-    return grimp.build_graph(*PACKAGES, cache_dir=None)
+    return grimp.build_graph("mendgraph", cache_dir=None)
 
 
 def _independent_of(module: str) -> tuple[str, ...]:

@@ -248,8 +248,8 @@ class ToolRuntime:
                 observe=observed_call,
             )
             update = execute_tools(state, settled, using)
-        judged = zip(state["items"], state["verdicts"], update["results"], strict=False)
-        update["results"] = [told_of_edit(item, verdict, result) for item, verdict, result in judged]
+        for place, verdict in enumerate(state["verdicts"]):  # what has no verdict is denied
+            update["results"][place] = told_of_edit(state["items"][place], verdict, update["results"][place])
         spending = state["spending"]
         seconds = spending.seconds + update.pop("seconds")
         return {**update, "tool_counts": used, "spending": spending.model_copy(update={"seconds": seconds})}

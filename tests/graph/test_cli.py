@@ -433,7 +433,7 @@ def test_a_shell_gets_commands_options_values_and_runs(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_id = "3f2a9c01" + "0" * 24
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.environment.run_names.run_names", lambda _: [(run_id, "Fix it")])
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.store.database.run_names", lambda _: [(run_id, "Fix it")])
     assert folder.is_dir()
     monkeypatch.setattr(sys, "argv", ["mendgraph"])
     monkeypatch.setenv("_MENDGRAPH_COMPLETE", "complete_bash")

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from mendgraph import judging
-from mendgraph.graph.machine import routes
+from mendgraph.graph.machine import guard_runtime, routes
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.guard.node import judge_step
@@ -52,7 +51,7 @@ def guard_allows_everything(patch: pytest.MonkeyPatch) -> None:
         allowed = Verdict(kind=VerdictKind.ALLOW)
         return update | {"verdicts": [v if v.rule == "malformed" else allowed for v in update["verdicts"]]}
 
-    patch.setattr(judging, "judge_step", judged)
+    patch.setattr(guard_runtime, "judge_step", judged)
 
 
 def no_way_through_guard(patch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Plays a scenario on the real machine and writes down what happened."""
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -47,17 +48,23 @@ def play(scenario: Scenario, protocol: Protocol, folder: Path, base_url: str, pa
     return run(AgentContext(workspace=str(folder), base_url=base_url, **settings), *(t.task for t in scenario.turns))
 
 
-def set_clock(patch: pytest.MonkeyPatch, seconds_per_call: float = 1.0) -> list[float]:
+def set_clock(
+    patch: pytest.MonkeyPatch, seconds_per_call: float = 1.0, sleep: Callable[[float], None] | None = None
+) -> list[float]:
     """Let each model call take this long on the run's clock, and waits for the next try no time; they are returned.
 
-    They are the longest that may be drawn.
+    They are the longest that may be drawn. With `sleep`, that is called with them instead.
     """
     waits: list[float] = []
     ticks = count(step=seconds_per_call)
     clock = SimpleNamespace(monotonic=lambda: next(ticks), sleep=waits.append)
     patch.setattr("mendgraph.nodes.call_model.driver.time", clock)
     patch.setattr("mendgraph.graph.machine.model_runtime.random", SimpleNamespace(random=lambda: 1.0))
-    patch.setattr("mendgraph.graph.machine.stop_request.StopRequest.wait", lambda _, seconds: waits.append(seconds))
+
+    async def slept(seconds: float) -> None:
+        waits.append(seconds) if sleep is None else sleep(seconds)
+
+    patch.setattr("mendgraph.nodes.call_model.driver.asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": slept}))
     return waits
 
 

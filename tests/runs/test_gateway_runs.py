@@ -219,10 +219,7 @@ def test_an_endpoint_that_answers_again_is_used_again(
     root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sixth try waits until the circuit is half open, and its answer closes it."""
-    set_clock(monkeypatch)
-    monkeypatch.setattr(
-        "mendgraph.graph.machine.stop_request.StopRequest.wait", lambda _, seconds: clock.sleep(seconds)
-    )
+    set_clock(monkeypatch, sleep=clock.sleep)
     model = scripted(Protocol.NATIVE, *[BUSY] * 5, reads("a.py"), DONE)
     with session(root, model, provider_retries=7) as opened:
         events = list(opened.stream("Do it."))

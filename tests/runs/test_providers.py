@@ -59,26 +59,11 @@ class Ended:
     requests: list[list[list[JsonMap]]]
 
 
-class NoSleep:
-    """`asyncio` for the driver, in which no time passes; waits are written down."""
-
-    def __init__(self, waits: list[float]) -> None:
-        self._waits = waits
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(asyncio, name)
-
-    async def sleep(self, seconds: float) -> None:
-        self._waits.append(seconds)
-
-
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """No wait takes any time; they are written down."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    noted = set_clock(monkeypatch)
-    monkeypatch.setattr("mendgraph.nodes.call_model.driver.asyncio", NoSleep(noted))
-    return noted
+    return set_clock(monkeypatch)
 
 
 def both(folder: Path, waits: list[float], *scripts: Script, **settings: Any) -> Ended:

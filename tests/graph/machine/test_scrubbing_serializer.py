@@ -273,7 +273,7 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     ),
     "a type that is gone": (as_stored(EXT_PYDANTIC_V2, "Gone", {}), "Gone"),
     "a type that is not listed": (as_stored(EXT_PYDANTIC_V2, "Record", {}), "Record"),
-    "a type of a room that is gone": (as_stored(EXT_PYDANTIC_V2, "Gone", {}, "nodes.gone"), "Gone"),
+    "a type of a room that is gone": (as_stored(EXT_PYDANTIC_V2, "Gone", {}, "mendgraph.nodes.gone"), "Gone"),
 }
 """Records that this version does not know, and the name that the refusal has."""
 

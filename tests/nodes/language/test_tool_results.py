@@ -16,21 +16,21 @@ def call_result(tool: str, result: ToolResult) -> CallResult:
     return CallResult(call_id="c", tool=tool, result=result)
 
 
-MISS = ToolResult.failure(ToolErrorCode.NOT_FOUND, "No such file: a.py", ("b.py",))
-MISS_JSON = '"ok":false,"error":{"code":"not_found","message":"No such file: a.py","suggestions":["b.py"]}}'
+ABSENT = ToolResult.failure(ToolErrorCode.NOT_FOUND, "No such file: a.py", ("b.py",))
+ABSENT_JSON = '"ok":false,"error":{"code":"not_found","message":"No such file: a.py","suggestions":["b.py"]}}'
 
 
 def test_text_results_are_one_line_each_in_order() -> None:
-    results = [call_result("read_file", ToolResult.success(text="é\n")), call_result("list_files", MISS)]
+    results = [call_result("read_file", ToolResult.success(text="é\n")), call_result("list_files", ABSENT)]
     assert render_text_results(results) == (
         'tool_result({"tool":"read_file","ok":true,"data":{"text":"é\\n"}})\n'
-        'tool_result({"tool":"list_files",' + MISS_JSON + ")"
+        'tool_result({"tool":"list_files",' + ABSENT_JSON + ")"
     )
     assert render_text_results([]) == ""
 
 
 def test_a_native_result_is_the_envelope_alone() -> None:
-    assert render_native_result(call_result("read_file", MISS)) == "{" + MISS_JSON
+    assert render_native_result(call_result("read_file", ABSENT)) == "{" + ABSENT_JSON
 
 
 @pytest.mark.parametrize(
