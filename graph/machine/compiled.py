@@ -6,8 +6,9 @@ machine's records come back.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, nullcontext
 from copy import copy
+from functools import partial
 from typing import Any, Final, cast
 
 import ormsgpack
@@ -54,16 +55,14 @@ class AgentGraph(Machine):
     def stream(self, *given: Any, **options: Any) -> Iterator[Any]:
         """Run; the parts are LangGraph's own."""
         given, options = _own_limit(self._clean(given), options)
-        parts = super().stream(*given, **options)
-        observer = run_observer(self._run_id(given, options), self.scrub)
-        return parts if observer is None else _observed(observer, parts)
+        observer = partial(run_observer, self._run_id(given, options), self.scrub)
+        return _observed(observer, super().stream(*given, **options))
 
     def astream(self, *given: Any, **options: Any) -> AsyncIterator[Any]:
         """Run without blocking the event loop."""
         given, options = _own_limit(self._clean(given), options)
-        parts = super().astream(*given, **options)
-        observer = run_observer(self._run_id(given, options), self.scrub)
-        return parts if observer is None else _aobserved(observer, parts)
+        observer = partial(run_observer, self._run_id(given, options), self.scrub)
+        return _aobserved(observer, super().astream(*given, **options))
 
     def _clean(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """What is given, its messages without secrets: LangChain's callbacks hear of them before any node does."""
@@ -86,8 +85,13 @@ def agent_graph(compiled: Machine, scrub: Callable[[str], str], secrets: Sequenc
     return AgentGraph(scrub=scrub, secrets=secrets, **parts)
 
 
-def _observed(observer: RunObserver, parts: Iterator[Any]) -> Iterator[Any]:
-    with observer, closing(cast("Any", parts)):
+def _observed(observing: Callable[[], RunObserver | None], parts: Iterator[Any]) -> Iterator[Any]:
+    """The parts, observed from the first that is asked for."""
+    observer = observing()
+    with observer or nullcontext(), closing(cast("Any", parts)):
+        if observer is None:
+            yield from parts
+            return
         while True:
             with at_work(observer):
                 part = next(parts, _OVER)
@@ -96,9 +100,14 @@ def _observed(observer: RunObserver, parts: Iterator[Any]) -> Iterator[Any]:
             yield part
 
 
-async def _aobserved(observer: RunObserver, parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    with observer:
+async def _aobserved(observing: Callable[[], RunObserver | None], parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    observer = observing()
+    with observer or nullcontext():
         async with aclosing(cast("Any", parts)):
+            if observer is None:
+                async for part in parts:
+                    yield part
+                return
             while True:
                 with at_work(observer):
                     part = await anext(parts, _OVER)

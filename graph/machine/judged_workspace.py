@@ -40,8 +40,7 @@ class WorkspaceFiles(NamedTuple):
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file, which a model may read."""
-        workspace = self.workspace
-        return workspace.exists(path)
+        return self.workspace.exists(path)
 
     def size_of(self, path: str) -> int:
         """The bytes of a file; 0 for what is none, or may not be read: the call will say so."""

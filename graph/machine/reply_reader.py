@@ -16,6 +16,7 @@ from mendgraph.nodes.call_model.prompts.turn_view import TurnView, view_turn
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.heal.healing import is_incomplete, is_unfounded
 from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.language.text_protocol import BODY_ARGUMENTS
 from mendgraph.nodes.loop_check.signature import signature_of
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader, check_call, completed, foreign_calls
@@ -65,7 +66,11 @@ def reply_reader(tools: ToolRuntime, state: ReadingSlice, *, told: bool = True) 
         only_required=_only_required(tools),
         offered=frozenset(spec.name for spec in tools.offered(context, profile)),
         bodies=profile.small or blocks,
-        body_arguments={name: spec.body_argument for name, spec in tools.specs.items() if spec.body_argument},
+        body_arguments={
+            name: body  # what stands in the body of a user's tool that is called like ours never runs either
+            for name, spec in tools.specs.items()
+            if (body := spec.body_argument or BODY_ARGUMENTS.get(name, ""))
+        },
         earlier=partial(_earlier, state),
         was_made=lambda call: _signature(tools, context, call) in chain.from_iterable(loop.recent),
     )

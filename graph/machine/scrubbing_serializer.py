@@ -81,7 +81,7 @@ class ScrubbingSerializer(JsonPlusSerializer):
             if form in data:
                 data = data.replace(form, b"*" * len(form))
         if self._dictionary and len(data) >= _WORTH_IT:
-            packer = zlib.compressobj(zdict=self._dictionary)
+            packer = zlib.compressobj(level=3, zdict=self._dictionary)  # two thirds of the time, 1 % more bytes
             packed = packer.compress(data) + packer.flush()
             if len(packed) < len(data):
                 return kind + COMPRESSED, packed

@@ -46,11 +46,14 @@ OBSERVER: Final[ContextVar[RunObserver | None]] = ContextVar("mendgraph_observer
 
 def run_observer(run_id: str, scrub: Callable[[str], str]) -> RunObserver | None:
     """Who observes the run that begins; None where the process has set no tracer. `run_id` is "" if not known yet."""
-    if "opentelemetry.trace" not in sys.modules:
+    if sys.modules.get("opentelemetry.trace") is None:
         return None
-    from mendgraph.graph.telemetry.spans import observer
+    try:
+        from mendgraph.graph.telemetry.spans import observer
 
-    return observer(run_id, scrub)
+        return observer(run_id, scrub)
+    except Exception:  # noqa: BLE001 - a broken OpenTelemetry ends no run
+        return None
 
 
 @contextmanager

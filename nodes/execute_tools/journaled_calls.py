@@ -2,7 +2,7 @@
 
 What became of a call is kept for the time between its end and the step's checkpoint. After a kill its result is given
 again, or it runs again, or it is said that nobody knows. What it has done to files is known by then:
-`environment.recovery` has looked.
+`journal.recovery` has looked.
 """
 
 from collections.abc import Callable, Mapping, Sequence

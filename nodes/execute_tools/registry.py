@@ -85,7 +85,7 @@ class ToolOutput:
 class Tool:
     """A tool as the engine runs it. `cacheable` results may be given again while the workspace is unchanged.
 
-    `run` gives back a ToolOutput, or what `normalise.plain_output` makes one of. `self_timed` tools keep their time by
+    `run` gives back a ToolOutput, or what `results.plain_output` makes one of. `self_timed` tools keep their time by
     themselves; the engine steps in only where they fail to. `isolated` ones run in a process of their own, which is
     killed when their time is over. `one_change` says that all that a call does is one change of files, at its end.
     `remote` ones ask a server, as those with the effect NETWORK do: a circuit breaker counts when it does not answer.
