@@ -42,8 +42,10 @@ _INSERT: Final = """
     INTO writes (thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_REMEMBERED: Final = 1_000
-"""Stored values that need not be read again: a history is rebuilt, checkpoint by checkpoint, from the same rows."""
+_REMEMBERED, _REMEMBERED_BYTES = 500, 8_000
+"""Stored values that need not be read again, and the size of the largest: a history is rebuilt from the same rows.
+
+Loaded they take some ten times as much."""
 
 
 class SqliteStoreSaver(StoreSaver, SqliteSaver):
@@ -65,8 +67,11 @@ class SqliteStoreSaver(StoreSaver, SqliteSaver):
         super().__init__(connection, serde=serde)
         self._path, self._quick, self._types = path, frozenset(quick), types
         self._described = f"The database {quoted(path)}"
-        self._loads = lru_cache(_REMEMBERED)(serde.loads_typed)  # nobody changes what it gives
+        self._remembered = lru_cache(_REMEMBERED)(serde.loads_typed)  # nobody changes what it gives
         self._pending = PendingRows(serde, f"INSERT OR IGNORE {_INSERT}", f"INSERT OR REPLACE {_INSERT}")
+
+    def _load(self, data: tuple[str, bytes]) -> Any:
+        return self._remembered(data) if len(data[1]) <= _REMEMBERED_BYTES else self.serde.loads_typed(data)
 
     def close(self) -> None:
         """Close the connection, after all has been written.
@@ -144,7 +149,7 @@ class SqliteStoreSaver(StoreSaver, SqliteSaver):
 
     def _history(self, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
         with self.cursor(transaction=False) as walk, closing(self.conn.cursor()) as look:
-            return delta_history(walk, look, place_of(config), channels, self._loads)
+            return delta_history(walk, look, place_of(config), channels, self._load)
 
     def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
         """The next version of a channel: a number, in few digits, as each row holds one for each channel."""

@@ -4,6 +4,7 @@ Those that set a field of `AgentContext` are made from the fields; see `mendgrap
 """
 
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -94,6 +95,10 @@ def fallback_problem(settings: Mapping[str, Any]) -> str:
     return found.message if isinstance(found, FallbackProblem) else ""
 
 
+_NO_SHELL = re.compile(r"[^\w .,/-]")
+"""What a shell's completion might run: zsh evaluates the words beside an offer, and a task may come from anybody."""
+
+
 def _runs(ctx: typer.Context, incomplete: str) -> Iterator[tuple[str, str]]:
     """The runs of the folder for a shell's completion, each with its task."""
     from mendgraph.nodes.execute_tools.store.database import run_names
@@ -101,7 +106,8 @@ def _runs(ctx: typer.Context, incomplete: str) -> Iterator[tuple[str, str]]:
     root = str(ctx.find_root().params.get("root") or ".")
     for run_id, task in run_names(root):
         if run_id.isprintable() and not set(run_id) & set(" \t\"'\\$`"):
-            yield (short_id(run_id) if short_id(run_id).startswith(incomplete) else run_id), " ".join(task.split())[:60]
+            shown = " ".join(_NO_SHELL.sub(" ", task[:200]).split())[:60]
+            yield (short_id(run_id) if short_id(run_id).startswith(incomplete) else run_id), shown
 
 
 Root: TypeAlias = Annotated[Path, typer.Option(exists=True, file_okay=False, metavar="DIR", help="Folder to work in.")]

@@ -1,7 +1,7 @@
-"""Performs the script of a model call: connects, sends and waits. Decides nothing.
+"""Performs the script of a model call: connects, sends and waits, sync or async. Decides nothing.
 
 Each effect ends early when somebody wants the run to stop, and none begins after that. A reply that is complete by then
-is taken. The script of a sync run is performed in an event loop as well (`model_loop`), where a call can be dropped.
+is taken. Sync runs make their calls in an event loop as well (`model_loop`), where they can be dropped at once.
 """
 
 import asyncio
@@ -25,8 +25,7 @@ from mendgraph.nodes.call_model.effects import (
     Update,
     Wait,
 )
-from mendgraph.nodes.call_model.ledger import RunLimits
-from mendgraph.nodes.call_model.limits import SpendingBook
+from mendgraph.nodes.call_model.limits import RunLimits, SpendingBook
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
 from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, StopCause
@@ -54,6 +53,10 @@ class Stop(Protocol):
         """Who wants it, as in "by Ctrl-C"; "" while nobody does."""
         ...
 
+    def wait(self, seconds: float) -> None:
+        """Wait in this thread, until somebody wants it or the time is over."""
+        ...
+
     async def asked(self) -> None:
         """Wait in the event loop until somebody wants it."""
         ...
@@ -63,6 +66,10 @@ class Never:
     """Nobody ever wants it."""
 
     reason = ""
+
+    def wait(self, seconds: float) -> None:
+        """Wait for this long."""
+        time.sleep(seconds)
 
     async def asked(self) -> None:
         """Wait for ever."""
@@ -95,11 +102,6 @@ class Hands:
 
 def perform(script: Script, hands: Hands) -> Update:
     """Run a script to its end and return the update that it decided on. Blocks while it sends and waits."""
-    return MODEL_LOOP.run(aperform(script, hands))
-
-
-async def aperform(script: Script, hands: Hands) -> Update:
-    """Do the same without blocking the event loop. A call in flight is dropped at once where the run is stopped."""
     model: Model | ProviderFailure | None = None
     answer: Answer = None
     stop = hands.stop
@@ -109,16 +111,47 @@ async def aperform(script: Script, hands: Hands) -> Update:
         except StopIteration as end:
             return dict(end.value)
         answer = None
-        if stop.reason and not isinstance(effect, Settle | Tell):
+        if isinstance(effect, Settle | Tell):  # also once somebody wants the run to stop
+            _book(hands, effect)
+        elif stop.reason:
             answer = Stopped(reason=stop.reason)
-        elif isinstance(effect, Reserve | Settle | Tell):
-            answer = await _written(hands, effect)
+        elif isinstance(effect, Connect):
+            model = hands.connect(effect)
+            answer = model if isinstance(model, ProviderFailure) else None
+        elif isinstance(effect, Reserve):
+            answer = _book(hands, effect)
+        elif isinstance(effect, Send) and model is not None and not isinstance(model, ProviderFailure):
+            on_text = unnoticed if effect.call.quiet else hands.on_text
+            answer = MODEL_LOOP.run(_asend(model, effect.call, on_text, stop))
+        elif isinstance(effect, Wait):
+            hands.on_wait(effect)
+            stop.wait(effect.seconds)
+            answer = Stopped(reason=stop.reason) if stop.reason else None
+
+
+async def aperform(script: Script, hands: Hands) -> Update:
+    """Do the same without blocking the event loop. A call in flight is dropped at once."""
+    model: Model | ProviderFailure | None = None
+    answer: Answer = None
+    stop = hands.stop
+    while True:
+        try:
+            effect = script.send(answer)
+        except StopIteration as end:
+            return dict(end.value)
+        answer = None
+        if isinstance(effect, Settle | Tell):
+            await _abook(hands, effect)
+        elif stop.reason:
+            answer = Stopped(reason=stop.reason)
         elif isinstance(effect, Connect):
             model = await _unless(stop, asyncio.to_thread(hands.connect, effect))
             if model is None:
                 answer = Stopped(reason=stop.reason)
             elif isinstance(model, ProviderFailure):
                 answer = model
+        elif isinstance(effect, Reserve):
+            answer = await _abook(hands, effect)
         elif isinstance(effect, Send) and model is not None and not isinstance(model, ProviderFailure):
             answer = await _asend(model, effect.call, unnoticed if effect.call.quiet else hands.on_text, stop)
         elif isinstance(effect, Wait):
@@ -127,47 +160,39 @@ async def aperform(script: Script, hands: Hands) -> Update:
             answer = Stopped(reason=stop.reason) if stop.reason else None
 
 
-async def _written(hands: Hands, effect: Reserve | Settle | Tell) -> Answer:
-    """Reservations in a thread, as a database may let one wait; it is waited for, so that no entry is forgotten."""
+def _book(hands: Hands, effect: Reserve | Settle | Tell) -> Answer:
+    book = hands.book
     if isinstance(effect, Tell):
         hands.on_tell(effect.name, effect.payload)
-    elif isinstance(effect, Settle):
-        if hands.book is not None and effect.number:
-            hands.book.settle(effect.number, effect.used)
-    elif hands.book is None:
+        return None
+    if isinstance(effect, Settle):
+        if book is not None and effect.number:
+            book.settle(effect.number, effect.used)
+        return None
+    if book is None:
         return Booked(number=0)
-    else:
-        return await asyncio.shield(asyncio.to_thread(_reserved, hands.book, effect, hands.limits))
-    return None
-
-
-def _reserved(book: SpendingBook, effect: Reserve, limits: RunLimits) -> Answer:
     used, last = book.lost(effect.entry.thread, effect.after)
     if last > effect.after:
         return Lost(used=used, number=last)
-    entered = book.reserve(effect.entry, limits)
+    entered = book.reserve(effect.entry, hands.limits)
     return entered if isinstance(entered, StopCause) else Booked(number=entered)
 
 
+async def _abook(hands: Hands, effect: Reserve | Settle | Tell) -> Answer:
+    """Reservations in a thread, as a database may let one wait; it is waited for, so that no entry is forgotten."""
+    if hands.book is None or isinstance(effect, Settle | Tell):
+        return _book(hands, effect)
+    return await asyncio.shield(asyncio.to_thread(_book, hands, effect))
+
+
 async def _asend(model: Model, call: Call, on_text: OnText, stop: Stop) -> Sent | Stopped:
-    """How the call ended; where a stop was asked for, nothing but a reply counts."""
-    started, characters = time.monotonic(), 0
+    heard, started = _Listener(on_text, stop), time.monotonic()
     result: ModelReply | ProviderFailure | None = None
-
-    def pass_on(text: str) -> None:
-        nonlocal characters
-        characters += len(text)
-        on_text(text)
-
     try:
-        result = await _unless(stop, model.acomplete(call, pass_on))
-    except Exception as error:  # noqa: BLE001 - such as one of whoever hears its text; made again it would raise again
-        message = f"The model failed: {type(error).__name__}: {str(error)[:300]}"
-        result = ProviderFailure(kind=ProviderErrorKind.BAD_REQUEST, message=message)
-    seconds = time.monotonic() - started
-    if isinstance(result, ModelReply) or (result is not None and not stop.reason):
-        return Sent(result=result, seconds=seconds)
-    return Stopped(reason=stop.reason, sent=True, seconds=seconds, received_characters=characters)
+        result = await _unless(stop, model.acomplete(call, heard.pass_on))
+    except Exception as error:  # noqa: BLE001 - such as one of whoever hears its text
+        result = _broken(error)
+    return heard.answer(result, time.monotonic() - started)
 
 
 async def _unless(stop: Stop, work: Coroutine[Any, Any, Result]) -> Result | None:
@@ -191,3 +216,26 @@ async def _unless(stop: Stop, work: Coroutine[Any, Any, Result]) -> Result | Non
             return None
         raise RuntimeError("it cancelled itself")
     return working.result()
+
+
+class _Listener:
+    """Passes a reply's text on, and knows how much of it came."""
+
+    def __init__(self, on_text: OnText, stop: Stop) -> None:
+        self._on_text, self._stop, self._characters = on_text, stop, 0
+
+    def pass_on(self, text: str) -> None:
+        self._characters += len(text)
+        self._on_text(text)
+
+    def answer(self, result: ModelReply | ProviderFailure | None, seconds: float) -> Sent | Stopped:
+        """How the call ended; where a stop was asked for, nothing but a reply counts."""
+        if isinstance(result, ModelReply) or (result is not None and not self._stop.reason):
+            return Sent(result=result, seconds=seconds)
+        return Stopped(reason=self._stop.reason, sent=True, seconds=seconds, received_characters=self._characters)
+
+
+def _broken(error: Exception) -> ProviderFailure:
+    """What is told of a call that raised; made again it would raise again."""
+    message = f"The model failed: {type(error).__name__}: {str(error)[:300]}"
+    return ProviderFailure(kind=ProviderErrorKind.BAD_REQUEST, message=message)

@@ -451,3 +451,18 @@ def test_a_shell_gets_commands_options_values_and_runs(
     assert offered(f"mendgraph runs show {run_id[:9]}") == [run_id]
     assert offered("mendgraph model ") == ["pull", "status", "serve"]
     assert offered("mendgraph nothing here ") == []
+
+
+def test_a_shell_is_given_nothing_of_a_task_that_it_might_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """zsh evaluates the words beside an offer, and a task may come from a file or a pipe."""
+    task = "What is \\$(touch pwned) `touch pwned` \"here\"; 'a':b?"
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.store.database.run_names", lambda _: [("a" * 32, task)])
+    assert folder.is_dir()
+    monkeypatch.setattr(sys, "argv", ["mendgraph"])
+    monkeypatch.setenv("_MENDGRAPH_COMPLETE", "complete_zsh")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "mendgraph undo ")
+    assert cli.main() == 0
+    assert "What is touch pwned touch pwned here a b" in (shown := capsys.readouterr().out)
+    assert not set(shown) & set("\\$`;")

@@ -64,6 +64,10 @@ def set_clock(
     async def slept(seconds: float) -> None:
         waits.append(seconds) if sleep is None else sleep(seconds)
 
+    patch.setattr(
+        "mendgraph.graph.machine.stop_request.StopRequest.wait",
+        lambda _, seconds: waits.append(seconds) if sleep is None else sleep(seconds),
+    )
     patch.setattr("mendgraph.nodes.call_model.driver.asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": slept}))
     return waits
 

@@ -1,7 +1,7 @@
 """Conversations with MCP servers: one for each question, bounded in time and size, and no process is left of it.
 
-The protocol is the SDK's (`mcp.ClientSession`), the pipes to a program are ours: `mcp.client.stdio` reads messages of
-any length, waits four seconds for a server that will not end, and lets its children's group be taken by others.
+Programs are spoken to over pipes of our own: `mcp`'s own client lets a server's stderr through to the terminal, reads
+messages of any length, and waits four seconds for a server that will not end.
 """
 
 import asyncio
@@ -11,12 +11,14 @@ import re
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from mendgraph.nodes.execute_tools.files.deadline import await_call
+from mendgraph.nodes.execute_tools.files.deadline import Worker, await_call
 from mendgraph.nodes.execute_tools.files.failures import plain_text, quoted
 from mendgraph.nodes.execute_tools.secrets.redact import redact
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -25,11 +27,15 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp import ClientSession, StdioServerParameters
     from mcp.shared.message import SessionMessage
+    from mcp.types import JSONRPCMessage
 
 Answer = TypeVar("Answer")
 
 MOST_MESSAGE_BYTES = 8 * 1024 * 1024
 """Of one message of a server."""
+
+MOST_STRAY_MESSAGES = 1_000
+"""Lines that are no MCP, and requests of a server's own, before it is given up."""
 
 POLITE_END_S = 1.0
 """How long a server may take to end once nobody speaks to it any more."""
@@ -126,6 +132,7 @@ class _Talk:
 
     started: bool = False
     greeted: bool = False
+    stray: int = 0
     broken: str = ""
     stderr: bytearray = field(default_factory=bytearray)
 
@@ -155,18 +162,13 @@ async def _program_session(connection: dict[str, Any], talk: _Talk) -> "AsyncIte
     from mcp import ClientSession
 
     extra = connection.pop("session_kwargs", None) or {}
-    process = _start(_parameters(connection))
+    process = await _started(_parameters(connection))
     talk.started = True
     polite = False
-    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=MOST_MESSAGE_BYTES)
+    reader = asyncio.StreamReader(limit=MOST_MESSAGE_BYTES)
     transports: list[asyncio.BaseTransport] = []
     try:
-        to_server, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
-        transports.append(to_server)
-        transports += [
-            (await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), process.stdout))[0],
-            (await loop.connect_read_pipe(lambda: _Tail(talk.stderr), process.stderr))[0],
-        ]
+        to_server = await _connect(process, reader, talk, transports)
         heard, session_hears = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
         session_says, said = anyio.create_memory_object_stream["SessionMessage"](0)
         async with anyio.create_task_group() as tasks:
@@ -196,6 +198,22 @@ def _parameters(connection: dict[str, Any]) -> "StdioServerParameters":
     return parameters.model_copy(update={"env": env})
 
 
+async def _started(parameters: "StdioServerParameters") -> subprocess.Popen[bytes]:
+    """The server, started in a thread: the loop may be that of other runs, and starting a program waits for it."""
+    starting = Worker(copy_context(), partial(_start, parameters)).outcome
+    try:
+        return await asyncio.shield(asyncio.wrap_future(starting))
+    except asyncio.CancelledError:
+        starting.add_done_callback(_end_unused)
+        raise
+
+
+def _end_unused(started: "Future[subprocess.Popen[bytes]]") -> None:
+    if started.exception() is None:
+        with started.result() as process:
+            _signal_group(process, signal.SIGKILL)
+
+
 def _start(parameters: "StdioServerParameters") -> subprocess.Popen[bytes]:
     """The server as a process group of its own, with the environment that `mcp` gives to servers: no keys."""
     from mcp.client.stdio import get_default_environment
@@ -212,28 +230,62 @@ def _start(parameters: "StdioServerParameters") -> subprocess.Popen[bytes]:
     )
 
 
+async def _connect(
+    process: subprocess.Popen[bytes], reader: asyncio.StreamReader, talk: _Talk, transports: list[asyncio.BaseTransport]
+) -> asyncio.WriteTransport:
+    loop = asyncio.get_running_loop()
+    stdout, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), process.stdout)
+    transports.append(stdout)
+    stderr, _ = await loop.connect_read_pipe(lambda: _Tail(talk.stderr), process.stderr)
+    transports.append(stderr)
+    stdin, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
+    transports.append(stdin)
+    return stdin
+
+
 async def _listen(
     reader: asyncio.StreamReader, heard: "MemoryObjectSendStream[SessionMessage | Exception]", talk: _Talk
 ) -> None:
-    """Hand on what it says, until the server ends or sends one that is too long."""
+    """Hand on what is for us, until the server ends or is not worth listening to."""
     import anyio
     from mcp.shared.message import SessionMessage
-    from mcp.types import JSONRPCMessage
-    from pydantic import ValidationError
 
     async with heard:
         try:
             while line := await reader.readline():
-                try:
-                    message: SessionMessage | Exception = SessionMessage(JSONRPCMessage.model_validate_json(line))
-                except ValidationError as error:
-                    message = error
-                await heard.send(message)
+                message = _message(line, talk)
+                if message is not None:
+                    await heard.send(SessionMessage(message))
+                elif talk.stray > MOST_STRAY_MESSAGES:
+                    talk.broken = "it sends what is not MCP"
+                    return
             talk.broken = "it ended"
         except ValueError:
             talk.broken = f"it sent a message of more than {MOST_MESSAGE_BYTES} bytes"
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return
+
+
+def _message(line: bytes, talk: _Talk) -> "JSONRPCMessage | None":
+    """The message of a line: an answer, or a request that can be refused. Nothing else is for us."""
+    from mcp.types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, ServerRequest
+    from pydantic import ValidationError
+
+    try:
+        message = JSONRPCMessage.model_validate_json(line)
+        told = message.root
+        if isinstance(told, JSONRPCNotification):
+            return None
+        if not isinstance(told, JSONRPCRequest) and str(told.id).isdecimal():
+            return message
+        talk.stray += 1
+        if not isinstance(told, JSONRPCRequest) or talk.stray > MOST_STRAY_MESSAGES:
+            return None
+        ServerRequest.model_validate(told.model_dump(by_alias=True, mode="json", exclude_none=True))
+    except ValidationError:
+        talk.stray += 1
+        return None
+    return message
 
 
 async def _speak(said: "MemoryObjectReceiveStream[SessionMessage]", to_server: asyncio.WriteTransport) -> None:
@@ -267,7 +319,7 @@ async def _end(
         _signal_group(process, signal.SIGKILL)
         for transport in transports:
             transport.close()
-        for pipe in (process.stdin, process.stdout, process.stderr)[len(transports) :]:
+        for pipe in (process.stdout, process.stderr, process.stdin)[len(transports) :]:
             if pipe is not None:
                 pipe.close()
         with anyio.CancelScope(shield=True), suppress(subprocess.TimeoutExpired):

@@ -238,4 +238,4 @@ class RedactedStream:
         end = next((start for start, stop in spans if start < begin + count < stop), begin + count)
         end = max(begin, end)
         self._shown, self._held = text[max(0, end - CONTEXT) : end], text[end:]
-        return without_spans(text, spans, MARK, begin, end)
+        return without_spans(text, spans, MARK, begin, end) if end > begin else ""

@@ -72,13 +72,13 @@ class RunLock:
         path = os.path.join(self._folder, self._name)
         lock = FileLock(path, mode=0o600, thread_local=False, fallback_to_soft=False, poll_interval=_POLL_S)
         try:
-            if self._held is not None or not _taken(lock, wait_s):
-                return busy(self._living_holder(), self._what)
+            refused = busy(self._written(), self._what) if self._held else self._refused(lock, wait_s)
         except OSError as error:
             return os_failure(error, "lock", path)
-        self._held = lock
-        self._introduce(owner)
-        return None
+        if refused is None:
+            self._held = lock
+            self._introduce(owner)
+        return refused
 
     def release(self) -> None:
         """Leave it to others. The lock's file stays: a new one in its place would be another lock."""
@@ -97,14 +97,21 @@ class RunLock:
         """Release it, if it is held."""
         self.release()
 
-    def _living_holder(self) -> Owner | None:
-        """A holder that was killed leaves its name, and a new one takes a moment to write down its own."""
-        latest = monotonic_s() + _INTRODUCTION_S
-        while (holder := written_owner(self._folder, self._name)) is None or not is_alive(holder.pid):
-            if monotonic_s() >= latest:
-                return holder
-            pause(_POLL_S)
-        return holder
+    def _written(self) -> Owner | None:
+        return written_owner(self._folder, self._name)
+
+    def _refused(self, lock: FileLock, wait_s: float) -> ToolError | None:
+        """Why the lock was not taken; None where it is ours.
+
+        A holder that was killed leaves its name, and a new one takes a moment to write down its own: while the process
+        of that name is no more, the lock is tried again.
+        """
+        latest = monotonic_s() + wait_s + _INTRODUCTION_S
+        while not _taken(lock, wait_s):
+            holder, wait_s = self._written(), _POLL_S
+            if monotonic_s() >= latest or (holder is not None and is_alive(holder.pid)):
+                return busy(holder, self._what)
+        return None
 
     def _introduce(self, owner: Owner) -> None:
         """Write down who holds the lock, for others; it is held even where that cannot be done."""

@@ -314,7 +314,7 @@ def test_a_history_is_rebuilt_without_reading_each_checkpoint_again_and_again(
         machine.invoke(request, config, context=AgentContext(workspace=str(tmp_path), audit=False))
     history = [[each.content for each in state.values["messages"]] for state in machine.get_state_history(config)]
     assert (len(history), len(history[0]), history[0][0], history[-2]) == (48, 16, "Hi 0.", ["Hi 0."])
-    known = saver._loads.cache_info()
+    known = saver._remembered.cache_info()
     assert (known.hits, known.misses) == (688, 25)  # the one snapshot, and each write once
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from mcp import ClientSession
 
+from mendgraph.nodes.execute_tools.network import mcp_sessions
 from mendgraph.nodes.execute_tools.network.mcp_sessions import McpServer
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.network.mcp_doubles import http_server, program, running
@@ -51,8 +52,9 @@ def test_a_process_that_left_its_group_holds_nobody_up(tmp_path: Path) -> None:
     os.kill(left, signal.SIGKILL)
 
 
-def test_what_a_program_says_unasked_is_not_for_us(tmp_path: Path) -> None:
+def test_what_a_program_says_unasked_is_not_for_us(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert asked(program(tmp_path, "chatty")) == ECHOED
+    assert caplog.records == []
 
 
 def test_logs_that_quote_servers_stay_off_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,6 +72,8 @@ def failure(code: ToolErrorCode, message: str) -> ToolError:
     [
         ("dead", "failed: it ended; it said: a line for people \\x1b[31m"),
         ("dies", "failed: it ended; it said: a line for people \\x1b[31m out of memory"),
+        ("flood", "failed: it sends what is not MCP; it said: a line for people \\x1b[31m"),
+        ("pings", "failed: it sends what is not MCP; it said: a line for people \\x1b[31m"),
         (
             "giant",
             "failed: it sent a message of more than 8388608 bytes; it said: a line for people \\x1b[31m",
@@ -78,7 +82,7 @@ def failure(code: ToolErrorCode, message: str) -> ToolError:
     ],
 )
 def test_a_program_that_fails_is_a_typed_error(tmp_path: Path, behaviour: str, message: str) -> None:
-    is_down = behaviour == "dead"  # it never began to talk: a circuit breaker counts that
+    is_down = behaviour in {"dead", "flood", "pings"}  # it never began to talk: a circuit breaker counts that
     code = ToolErrorCode.UNAVAILABLE if is_down else ToolErrorCode.IO_ERROR
     assert asked(program(tmp_path, behaviour)) == failure(code, message)
     assert running(tmp_path) == []
@@ -90,7 +94,7 @@ def test_an_answer_of_another_shape_is_a_typed_error(tmp_path: Path) -> None:
     assert found.message.startswith("The MCP server 'double' failed: 1 validation error for CallToolResult")
 
 
-@pytest.mark.parametrize("behaviour", ["hang", "hang stubborn child", "notes", "flood", "pings"])
+@pytest.mark.parametrize("behaviour", ["hang", "hang stubborn child", "notes"])
 def test_a_program_that_hangs_is_given_up_in_time(tmp_path: Path, behaviour: str) -> None:
     begun = time.monotonic()
     found = asked(program(tmp_path, behaviour), timeout_s=1)
@@ -196,3 +200,31 @@ def test_a_server_that_nobody_runs_is_unavailable() -> None:
         pass
     found = asked({"transport": "http", "url": url}, timeout_s=5)
     assert found == failure(ToolErrorCode.UNAVAILABLE, "cannot be reached: All connection attempts failed")
+
+
+def test_who_is_cancelled_while_a_server_starts_leaves_none_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, given_up, started, real = threading.Event(), threading.Event(), threading.Event(), mcp_sessions._start
+
+    def start(parameters: Any) -> Any:
+        begun.set()
+        given_up.wait(20)
+        process = real(parameters)
+        while not (tmp_path / "pids").exists():
+            time.sleep(0.01)
+        started.set()
+        return process
+
+    async def cancel() -> None:
+        asking = asyncio.ensure_future(McpServer("double", program(tmp_path)).ask(echo, 20))
+        await asyncio.to_thread(begun.wait)
+        asking.cancel()
+        await asyncio.wait({asking})
+        assert asking.cancelled()
+
+    monkeypatch.setattr(mcp_sessions, "_start", start)
+    asyncio.run(cancel())
+    given_up.set()
+    assert started.wait(20)
+    assert running(tmp_path) == []

@@ -1,5 +1,6 @@
 """The database of a workspace: made, refused, and looked at."""
 
+import asyncio
 import os
 import shutil
 import sqlite3
@@ -12,6 +13,7 @@ import pytest
 
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.runs import list_runs
+from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
 from mendgraph.nodes.execute_tools.store import database
 from mendgraph.nodes.execute_tools.store.database import (
     APPLICATION_ID,
@@ -32,6 +34,7 @@ from tests.graph.runs.run_plays import played, project
 
 @pytest.fixture(autouse=True)
 def no_handle_is_left_open() -> object:
+    MODEL_LOOP.run(asyncio.sleep(0))  # its handles stay
     before = len(os.listdir("/dev/fd"))
     yield
     assert len(os.listdir("/dev/fd")) == before

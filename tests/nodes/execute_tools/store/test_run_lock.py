@@ -393,3 +393,22 @@ def test_an_interrupt_meanwhile_leaves_nothing_locked(tmp_path: Path, monkeypatc
         WorkspaceLock(str(tmp_path)).acquire(RUN)
     with RunLock(str(tmp_path)) as own:
         assert own.acquire(RUN) is None
+
+
+def test_a_lock_that_comes_free_while_its_holder_is_asked_for_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that is named is no more: somebody else had it for a moment."""
+    lock, taken = RunLock(str(tmp_path)), run_lock._taken
+    assert lock.acquire(Owner("gone", 2**22 + 1, "x")) is None
+    tries: list[float] = []
+
+    def released(*arguments: object) -> bool:
+        tries.append(0)
+        if len(tries) == 3:
+            lock.release()
+        return taken(*arguments)  # type: ignore[arg-type]  # what it is given
+
+    monkeypatch.setattr(run_lock, "_taken", released)
+    with RunLock(str(tmp_path)) as other:
+        assert other.acquire(Owner("b2")) is None
