@@ -40,7 +40,8 @@ class WorkspaceFiles(NamedTuple):
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file, which a model may read."""
-        return self.workspace.exists(path)
+        workspace = self.workspace
+        return workspace.exists(path)
 
     def size_of(self, path: str) -> int:
         """The bytes of a file; 0 for what is none, or may not be read: the call will say so."""
