@@ -3,6 +3,7 @@
 The sandbox is safe by construction: there is no way around it.
 """
 
+import codecs
 import functools
 import os
 import shutil
@@ -40,6 +41,13 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode
 MOST_ARGUMENTS: Final = 1_000
 LONGEST_ARGUMENTS: Final = 100_000
 """Bytes of all arguments together. Source: Linux takes 131,072 in one argument."""
+
+LONGEST_LAST_WORDS: Final = 1_500
+"""Characters of an output that an error message repeats."""
+
+_Decoder: Final = codecs.getincrementaldecoder("utf-8")
+_LATER_BYTES: Final = bytes(range(0b1000_0000, 0b1100_0000))
+"""Of a character in UTF-8, all but the first."""
 
 _NEVER_SHOWN = ("/dev", "/proc", "/run", "/sys")
 """They lead to other processes, to devices and to services outside of the sandbox."""
@@ -429,3 +437,31 @@ def _shown(name: str) -> str:
 def _exit_code(code: int) -> int:
     """As a shell says it."""
     return code if code >= 0 else 128 - code
+
+
+def output_text(ends: Ends) -> str:
+    """The output as text; where bytes are left out, a line of its own says how many.
+
+    Bytes that are no UTF-8 become U+FFFD, and NUL characters, which JSON and databases dislike, are dropped. A
+    character that was cut in half is left out whole.
+    """
+    if not ends.left_out:
+        return _decoded(ends.head + ends.tail)
+    tail = _decoded(_whole_characters(ends.tail))
+    return f"{_decoded(ends.head, final=False)}\n[... {ends.left_out} of {ends.size} bytes left out ...]\n{tail}"
+
+
+def last_words(*outputs: Ends) -> str:
+    """The ends of the outputs that have something to say, one below the other."""
+    texts = (_decoded(_whole_characters(each.tail) if each.left_out else each.head + each.tail) for each in outputs)
+    return "\n".join(text.strip()[-LONGEST_LAST_WORDS:] for text in texts if text.strip())
+
+
+def _decoded(data: bytes, *, final: bool = True) -> str:
+    """What is not `final` may end in the middle of a character, which is left out."""
+    return _Decoder(errors="replace").decode(data, final).replace("\0", "")
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """Without the last bytes of a character whose first ones are missing."""
+    return data[:3].lstrip(_LATER_BYTES) + data[3:]

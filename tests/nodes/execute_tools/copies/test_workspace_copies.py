@@ -9,16 +9,14 @@ from hypothesis import given, settings, strategies as st
 from mendgraph.nodes.execute_tools.copies import workspace_copies
 from mendgraph.nodes.execute_tools.copies.workspace_copies import (
     Copy,
-    Pinned,
     compare_copy,
     delete_copy,
     make_copy,
     open_copy,
-    pin_source,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.memory_folder import memory_folder
-from tests.nodes.execute_tools.processes.git_places import Tree, committed, git, head, repository, tree, write
+from tests.nodes.execute_tools.processes.git_places import Tree, committed, git, repository, tree, write
 
 
 def made(workspace: Path, folder: Path, revision: str = "") -> Copy:
@@ -30,13 +28,6 @@ def made(workspace: Path, folder: Path, revision: str = "") -> Copy:
 def error(found: object) -> str:
     assert isinstance(found, ToolError), found
     return f"{found.code.value}: {found.message}"
-
-
-def test_what_a_workspace_is_now(tmp_path: Path) -> None:
-    main, folder = repository(tmp_path / "main"), write(tmp_path / "folder", {"a": "a"})
-    assert pin_source(str(main)) == pin_source(str(main), "main") == Pinned(head(main))
-    assert pin_source(str(folder)) == Pinned("")
-    assert error(pin_source(str(main), "no")).startswith("not_found: ")
 
 
 def test_a_failure_leaves_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,12 +105,6 @@ def test_what_is_no_copy_is_told(tmp_path: Path) -> None:
     for found in (make_copy(folder, "", str(tmp_path / "file")), delete_copy(str(tmp_path / "file"))):
         assert isinstance(found, ToolError)
     assert tree(tmp_path) == {"file": (False, b"x")}
-
-
-def test_a_beginning_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    copy = made(write(tmp_path / "folder", {"a": "a"}), tmp_path / "one")
-    (tmp_path / "one/base.json").write_text("{")
-    assert error(compare_copy(copy.folder)).startswith("io_error: What the copy in ")
 
 
 def test_a_repository_that_is_gone_is_told(tmp_path: Path) -> None:
