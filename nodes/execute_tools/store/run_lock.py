@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from filelock import FileLock, Timeout
 
@@ -19,6 +19,9 @@ from mendgraph.nodes.execute_tools.files.handles import closing
 from mendgraph.nodes.execute_tools.store.database import StoreError, postgres_database
 from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name, uses_postgres
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.store.postgres_lock import Locks
 
 _POLL_S: Final = 0.01
 _POSTGRES_POLL_S: Final = 0.05
@@ -195,7 +198,7 @@ class WorkspaceLock:
     def __init__(self, folder: str, what: str = "in this workspace") -> None:
         self._folder, self._what = folder, what
         self._own = RunLock(folder, what=what)
-        self._workspace = ""
+        self._shared: tuple[Locks, str] | None = None
 
     def acquire(self, owner: Owner, wait_s: float = 0.0) -> ToolError | None:
         """Take the lock within `wait_s` seconds; None says that it is ours.
@@ -220,11 +223,10 @@ class WorkspaceLock:
 
     def release(self) -> None:
         """Leave it to others."""
-        workspace, self._workspace = self._workspace, ""
-        if workspace:
-            from mendgraph.nodes.execute_tools.store.postgres_lock import release_in_postgres
-
-            release_in_postgres(workspace)
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            locks, workspace = shared
+            locks.release(workspace)
         self._own.release()
 
     def __enter__(self) -> Self:
@@ -241,16 +243,16 @@ class WorkspaceLock:
         database = postgres_database(self._folder)
         if database is None:
             return None
-        from mendgraph.nodes.execute_tools.store.postgres_lock import postgres_holder, take_in_postgres
+        from mendgraph.nodes.execute_tools.store.postgres_lock import postgres_holder
 
         noticed = monotonic_s() + _NOTICED_S
-        while not take_in_postgres(database.workspace, owner):
+        while not database.locks.take(database.workspace, owner):
             if monotonic_s() >= latest:
                 holder = postgres_holder(database.workspace)
                 if _is_at_work(holder) or monotonic_s() >= noticed:
                     return busy(holder, self._what)
             pause(_POSTGRES_POLL_S)
-        self._workspace = database.workspace
+        self._shared = database.locks, database.workspace
         return None
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -69,19 +68,6 @@ def test_a_new_database_is_durable_and_marked_as_ours(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == [FILE_NAME]
 
 
-def test_what_was_committed_is_found_again_also_from_another_thread(tmp_path: Path) -> None:
-    with closing(open_file(str(tmp_path))) as connection, transaction(connection):
-        connection.execute("INSERT INTO backups VALUES ('a', 'b')")
-    with closing(open_file(str(tmp_path))) as connection:
-        found: list[object] = []
-        thread = threading.Thread(
-            target=lambda: found.extend(connection.execute("SELECT sha256, data FROM backups").fetchall())
-        )
-        thread.start()
-        thread.join()
-        assert found == [("a", "b")]
-
-
 def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
     with closing(open_file(str(tmp_path))) as connection:
         with suppress(KeyError), transaction(connection):
@@ -89,13 +75,6 @@ def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
             raise KeyError
         assert not connection.in_transaction
         assert connection.execute("SELECT * FROM backups").fetchall() == []
-
-
-def test_a_transaction_that_sqlite_itself_took_back_keeps_its_error(tmp_path: Path) -> None:
-    with closing(open_file(str(tmp_path))) as connection:
-        with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"), transaction(connection):
-            connection.executemany("INSERT OR ROLLBACK INTO backups VALUES ('a', ?)", ["b", "c"])
-        assert not connection.in_transaction
 
 
 def foreign(path: Path) -> None:
@@ -155,14 +134,6 @@ def test_a_file_that_is_no_database_is_refused_and_stays_as_it_is(tmp_path: Path
         " place, or move it away and begin with a new one."
     )
     assert path.read_bytes() == before
-
-
-def test_a_database_whose_pages_are_overwritten_is_called_damaged(tmp_path: Path) -> None:
-    with closing(open_file(str(tmp_path))):
-        pass
-    path = tmp_path / FILE_NAME
-    path.write_bytes(path.read_bytes()[:100] + b"\xff" * 8_000)
-    assert "is damaged, or no database at all" in refusal(tmp_path)
 
 
 def test_a_lock_that_is_held_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,18 +218,6 @@ def test_who_switches_to_the_log_waits_for_others_who_do(tmp_path: Path, monkeyp
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             write_ahead(connection)
         assert 10.0 < now < 10.1
-
-
-def test_what_was_committed_before_a_kill_is_there_and_the_rest_is_not(tmp_path: Path) -> None:
-    (tmp_path / "lived").mkdir()
-    with closing(open_file(str(tmp_path / "lived"))) as connection:
-        with transaction(connection):
-            connection.execute("INSERT INTO backups VALUES ('a', 'b')")
-        with transaction(connection):
-            connection.execute("INSERT INTO backups VALUES ('c', 'd')")
-            shutil.copytree(tmp_path / "lived", tmp_path / "killed")
-    with closing(open_file(str(tmp_path / "killed"))) as connection:
-        assert connection.execute("SELECT * FROM backups").fetchall() == [("a", "b")]
 
 
 def files(folder: Path) -> dict[str, int]:

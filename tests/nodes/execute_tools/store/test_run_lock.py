@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import signal
-import stat
 import subprocess
 import sys
 import threading
@@ -105,32 +104,6 @@ def test_a_lock_is_not_held_twice_not_even_by_its_holder(tmp_path: Path) -> None
     lock.release()
 
 
-def test_locks_of_other_names_and_folders_are_other_locks(tmp_path: Path) -> None:
-    (tmp_path / "b").mkdir()
-    with ExitStack() as stack:
-        for lock in (RunLock(str(tmp_path)), RunLock(str(tmp_path), "thread"), RunLock(str(tmp_path / "b"))):
-            assert stack.enter_context(lock).acquire(US) is None
-
-
-def test_what_it_leaves_is_private(tmp_path: Path) -> None:
-    lock = RunLock(str(tmp_path))
-    assert lock.acquire(US) is None
-    held = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
-    assert held == {"run.lock": 0o600, "run.lock.json": 0o600}
-    assert json.loads((tmp_path / "run.lock.json").read_bytes()) == {"run_id": "a1", "pid": US.pid, "since": US.since}
-    number = (tmp_path / "run.lock").stat().st_ino
-    lock.release()
-    assert [(path.name, path.stat().st_ino) for path in tmp_path.iterdir()] == [("run.lock", number)]
-
-
-def test_one_thread_may_take_it_and_another_release_it(tmp_path: Path) -> None:
-    lock = RunLock(str(tmp_path))
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(lock.acquire, US).result() is None
-    lock.release()
-    assert RunLock(str(tmp_path)).acquire(US) is None
-
-
 def test_whoever_waits_gets_it_when_it_is_left(tmp_path: Path) -> None:
     lock, begun = RunLock(str(tmp_path)), threading.Event()
     assert lock.acquire(US) is None
@@ -179,15 +152,6 @@ def test_a_name_that_nobody_corrects_is_better_than_none(tmp_path: Path, pid: in
     with RunLock(str(tmp_path)) as lock:
         assert lock.acquire(named) is None
         assert RunLock(str(tmp_path)).acquire(Owner("b2")) == taken_by(named)
-
-
-def test_a_process_of_somebody_else_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_pid: int, _signal: int) -> None:
-        raise PermissionError
-
-    assert run_lock.is_alive(os.getpid())
-    monkeypatch.setattr(os, "kill", refuse)
-    assert run_lock.is_alive(1)
 
 
 @pytest.mark.parametrize("function", ["open", "write", "rename"])
