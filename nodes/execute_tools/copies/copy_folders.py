@@ -328,8 +328,6 @@ def changes_since(root_fd: int, before: TreeRecord) -> TreeChanges:
 
 
 class _Look:
-    """Goes through a tree with what is known of it."""
-
     def __init__(self, root_fd: int, known: TreeRecord) -> None:
         self.files: dict[str, Stamp] = {}
         self.hidden: list[str] = []
@@ -401,7 +399,6 @@ def _stamps(root_fd: int, names: Iterable[str]) -> dict[str, Stamp]:
 
 
 def _stamp_at(folder_fd: int, name: str) -> Stamp | None:
-    """What the kernel says of a file or a link; None for anything else."""
     try:
         status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
     except FileNotFoundError:

@@ -298,8 +298,6 @@ def _identities(folders: Iterable[str]) -> tuple[Identity, ...]:
 
 
 class _Tracked(NamedTuple):
-    """What git has checked out: mode and object of each file of the workspace, by name."""
-
     files: Mapping[str, tuple[str, str]]
     has_attributes: bool
 
@@ -413,15 +411,15 @@ def pack_source(
         problem = _pack(source, packed)
     except OSError as error:
         return os_failure(error, "pack the workspace", workspace)
+    except _ChangedError as error:
+        message = f"{quoted(str(error))} was written while the workspace was packed: try again."
+        return ToolError(code=ToolErrorCode.CONFLICT, message=message)
     except _TooLargeError:
         message = (
             f"The workspace {quoted(workspace)} has more than {most_bytes:,} bytes when it is packed for other"
             " machines: take what is not needed out of it, or keep it where all machines see it."
         )
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-    except _ChangedError as error:
-        message = f"{quoted(str(error))} was written while the workspace was packed: try again."
-        return ToolError(code=ToolErrorCode.CONFLICT, message=message)
     data = packed.getvalue()
     return problem or Packed(data, hashlib.sha256(data).hexdigest())
 
@@ -435,8 +433,6 @@ class _ChangedError(Exception):
 
 
 class _Sized(io.BytesIO):
-    """Bytes in memory, `most` at most."""
-
     def __init__(self, most: int) -> None:
         super().__init__()
         self.most = most
@@ -506,7 +502,6 @@ def _pack_folder(source: FolderSource, packed: _Sized) -> None:
 def _pack_entries(
     archive: tarfile.TarFile, root: int, parts: tuple[str, ...], without: frozenset[Identity]
 ) -> Iterator[tuple[str, ...]]:
-    """Add what one folder holds; gives the folders in it."""
     with closing(open_directory(root, parts)) as here:
         with os.scandir(here) as found:
             names = sorted(entry.name for entry in found)

@@ -100,7 +100,6 @@ class _ContentReader:
         self._files, self._bytes = limits.files, limits.all_bytes
 
     def allows(self, status: Status) -> bool:
-        """Whether the content of this file may be known as well; if so, it counts."""
         size = status.size
         if not status.is_regular or self._files == 0 or size > min(self._limits.file_bytes, self._bytes):
             return False
@@ -108,7 +107,6 @@ class _ContentReader:
         return True
 
     def read(self, name: str, status: Status) -> Content | None:
-        """The content of a file that is allowed; None where it cannot be had, or there is no time for it."""
         if time.monotonic() > self._deadline:
             return None
         data = self._reader.read(name, self._limits.file_bytes)
@@ -189,14 +187,11 @@ def changed(
 
 
 class _Comparison:
-    """Compares two looks; `read` are the contents that it had to read."""
-
     def __init__(self, paths: JudgedPaths, before: Snapshot, after: Tree, reader: _ContentReader) -> None:
         self._paths, self._before, self._after, self._reader = paths, before, after, reader
         self.read: dict[str, Content] = {}
 
     def changes(self) -> Iterator[CommandChange]:
-        """Each file that is not what it was, by name."""
         for name in sorted(self._before.tree.files.keys() | self._after.files.keys()):
             before, after = self._before.tree.files.get(name), self._after.files.get(name)
             content = self._before.contents.get(name)

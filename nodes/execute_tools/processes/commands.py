@@ -309,17 +309,14 @@ class Commands:
             before = problem or find_cover(root, self._denied, started + limit, self._holds)
             if isinstance(before, ToolError):
                 return before
+            linked = linked_repository(self.root)
+            readable = self._readable if linked is None else (*self._readable, linked)
+            asked = [each for each in readable if each not in own_installation()]  # it is like the system
+            beside = find_ways_out(asked, self.root, started + limit)
+            if isinstance(beside, ToolError):
+                return beside
             with ExitStack() as handles:
-                view = self._view(root, folder, before, handles)
-                asked = [each for each in view.readable if each not in own_installation()]  # it is like the system
-                beside = find_ways_out(asked, self.root, started + limit)
-                if isinstance(beside, ToolError):
-                    return beside
-                view = replace(
-                    view,
-                    hidden_files=(*view.hidden_files, *beside.files),
-                    hidden_folders=(*view.hidden_folders, *beside.folders),
-                )
+                view = replace(self._view(root, before, beside, handles), cwd=self._absolute(folder), readable=readable)
                 result = self._wait(view, command, started, limit)
             if self._read_only or isinstance(result, ToolError):
                 return result
@@ -377,9 +374,7 @@ class Commands:
         made = None if isinstance(after, ToolError) else after.made_since(before)
         return replace(result, made_denied=made and tuple(_shown(name) for name in made))
 
-    def _view(self, root: int, folder: str, cover: Cover, handles: ExitStack) -> bubblewrap.View:
-        """What the program sees; the handles that it needs stay open until `handles` is closed."""
-        elsewhere = linked_repository(self.root)
+    def _view(self, root: int, cover: Cover, beside: Cover, handles: ExitStack) -> bubblewrap.View:
         read_only = [
             (handles.enter_context(closing(open_beneath(root, name.split("/"), os.O_PATH))), self._absolute(name))
             for name in (() if self._read_only else (*cover.repositories, *cover.settings))
@@ -388,18 +383,16 @@ class Commands:
         return bubblewrap.View(
             root=self.root,
             root_fd=root,
-            cwd=self._absolute(folder),
-            readable=self._readable if elsewhere is None else (*self._readable, elsewhere),
+            cwd=self.root,
             read_only=tuple(read_only),
-            hidden_files=tuple(self._absolute(name) for name in cover.files),
-            hidden_folders=tuple(self._absolute(name) for name in cover.folders),
+            hidden_files=(*map(self._absolute, cover.files), *beside.files),
+            hidden_folders=(*map(self._absolute, cover.folders), *beside.folders),
             given=tuple(given),
             root_read_only=self._read_only,
             limits=self._limits,
         )
 
     def _folder(self, root: int, cwd: str) -> str | ToolError:
-        """The real name of a folder of the workspace, judged by name and by handle."""
         place = self._paths.existing(cwd, PathAccess.LIST_DIR)
         if isinstance(place, ToolError):
             return place
@@ -430,12 +423,10 @@ def _not_started(program: str, stderr: Ends) -> ToolError:
 
 
 def _shown(name: str) -> str:
-    """A name as text, whatever its bytes are."""
     return name.encode(errors="backslashreplace").decode()
 
 
 def _exit_code(code: int) -> int:
-    """As a shell says it."""
     return code if code >= 0 else 128 - code
 
 

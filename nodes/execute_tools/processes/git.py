@@ -273,27 +273,18 @@ def find_uncommitted(repository: Repository) -> Uncommitted | ToolError:
     """What of the workspace is not as in HEAD."""
     if repository.is_bare:
         return Uncommitted((), untracked=False)
-    found = repository.run(
-        "status", "--porcelain=v2", "-z", "--untracked-files=normal", "--ignore-submodules=dirty", "--", "."
-    )
-    found = succeeded(found, "look for changes in", repository.path)
+    argv = ("status", "--porcelain=v1", "-z", "--untracked-files=normal", "--ignore-submodules=dirty", "--", ".")
+    found = succeeded(repository.run(*argv), "look for changes in", repository.path)
     if isinstance(found, ToolError):
         return found
-    return _uncommitted(found.stdout.split(b"\0")[:-1])
-
-
-def _uncommitted(entries: Sequence[bytes]) -> Uncommitted:
-    """Read the entries of `git status --porcelain=v2 -z`. Source: git-status(1)."""
-    changed: list[str] = []
-    untracked, rest = False, iter(entries)
-    for entry in rest:
-        kind = entry[:1]
-        if kind == b"?":
+    entries, changed, untracked = iter(found.stdout.split(b"\0")[:-1]), list[str](), False
+    for entry in entries:  # two letters, a space and the name. Source: git-status(1)
+        if entry.startswith(b"??"):
             untracked = True
             continue
-        changed.append(os.fsdecode(entry.split(b" ", {b"1": 8, b"2": 9, b"u": 10}.get(kind, 0))[-1]))
-        if kind == b"2":
-            next(rest, None)  # the name that the file had before
+        changed.append(os.fsdecode(entry[3:]))
+        if set(entry[:2]) & set(b"RC"):
+            next(entries, None)  # the name that the file had before
     return Uncommitted(tuple(changed), untracked)
 
 

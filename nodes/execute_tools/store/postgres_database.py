@@ -192,7 +192,6 @@ def _tables(connection: Connection[Any]) -> set[str]:
 
 
 def _make(url: PostgresUrl, connection: Connection[Any], part: PostgresTables) -> None:
-    """Make the part's tables, and before the first part what all of them need, within the caller's transaction."""
     tables = _tables(connection)
     if tables and "formats" not in tables:
         raise StoreError(
@@ -227,7 +226,6 @@ def _of_another_version(url: PostgresUrl, part: PostgresTables, found: int) -> S
 
 @lru_cache
 def _translated(statement: str) -> str:
-    """Our SQL as psycopg reads it."""
     return statement.replace("%", "%%").replace("?", "%s")
 
 

@@ -251,7 +251,6 @@ class Artifacts:
 
 
 def _sizes(folder: int) -> dict[int, int]:
-    """The size in bytes of each kept result, by its number."""
     with os.scandir(folder) as entries:
         files = [(found, entry) for entry in entries if (found := _FILE.fullmatch(entry.name))]
         return {
@@ -262,7 +261,6 @@ def _sizes(folder: int) -> dict[int, int]:
 
 
 def _write_new(folder: int, number: int, data: bytes) -> str | None:
-    """Write the next file, under the first number from `number` on that nobody else takes."""
     for attempt in range(number, min(number + _ATTEMPTS, LARGEST_NUMBER + 1)):
         name = _file_name(attempt)
         try:

@@ -5,6 +5,7 @@ A workspace is locked on this machine and, where the store is in PostgreSQL, on 
 
 import json
 import os
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -55,7 +56,23 @@ class Owner:
     host: str = ""
 
 
-class RunLock:
+class _Lock(ABC):
+    """Is acquired before a `with` or inside, and released at its end."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Leave it to others; one that is not held is left alone."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class RunLock(_Lock):
     """A lock in `folder`, which is there and private. `what` says in an error where the holder is at work.
 
     Of all locks of one name one is held at a time, among all processes and within each; none is held twice. The kernel
@@ -89,16 +106,6 @@ class RunLock:
         if held is not None:
             self._forget()
             held.release()
-
-    def __enter__(self) -> Self:
-        """Return the lock, which is acquired before or inside."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Release it, if it is held."""
-        self.release()
 
     def _written(self) -> Owner | None:
         return written_owner(self._folder, self._name)
@@ -188,7 +195,7 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-class WorkspaceLock:
+class WorkspaceLock(_Lock):
     """The lock of the workspace whose folder of records this is; otherwise as `RunLock`.
 
     PostgreSQL's lock is held as long as this process is connected to the server; one that loses it for good finds that
@@ -229,16 +236,6 @@ class WorkspaceLock:
             locks.release(workspace)
         self._own.release()
 
-    def __enter__(self) -> Self:
-        """Return the lock, which is acquired before or inside."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Release it, if it is held."""
-        self.release()
-
     def _acquire_in_postgres(self, owner: Owner, latest: float) -> ToolError | None:
         database = postgres_database(self._folder)
         if database is None:
@@ -257,7 +254,6 @@ class WorkspaceLock:
 
 
 def _is_at_work(holder: Owner | None) -> bool:
-    """Whether the holder is known, and no process of this machine that is no more."""
     return holder is not None and (bool(holder.host) or is_alive(holder.pid))
 
 

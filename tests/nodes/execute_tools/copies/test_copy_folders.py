@@ -72,18 +72,6 @@ def folder_remove(folder: CopyFolder) -> None:
         assert folder.remove() is None
 
 
-def test_what_is_no_folder_is_told(tmp_path: Path) -> None:
-    write(tmp_path, {"file": "x"})
-    for path, make, code in (
-        ("none", False, ToolErrorCode.NOT_FOUND),
-        ("file", True, ToolErrorCode.CONFLICT),
-        ("file/below", True, ToolErrorCode.INVALID_ARGUMENT),
-    ):
-        with copy_folder(str(tmp_path / path), make=make) as found:
-            assert isinstance(found, ToolError)
-            assert found.code is code
-
-
 def made(path: Path, objects: str = "") -> PrivateGit:
     own = PrivateGit(str(path))
     assert own.make(objects) is None
@@ -177,10 +165,3 @@ def test_of_tracked_files_those_that_are_there_are_recorded(tmp_path: Path) -> N
     assert (sorted(found.files), found.hidden) == (["a", "d/e/b"], frozenset())
     (tmp_path / "d/e/b").unlink()
     assert changed(tmp_path, found) == TreeChanges(("d/e/b",), (".gitignore", "file", "not"))
-
-
-def test_an_ignore_file_that_is_a_link_hides_nothing(tmp_path: Path) -> None:
-    write(tmp_path / "outside", {"rules": "*\n"})
-    root = write(tmp_path / "root", {"a": "a"})
-    (root / ".gitignore").symlink_to(tmp_path / "outside/rules")
-    assert sorted(recorded(root).files) == [".gitignore", "a"]

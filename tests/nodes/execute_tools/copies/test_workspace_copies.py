@@ -14,7 +14,7 @@ from mendgraph.nodes.execute_tools.copies.workspace_copies import (
     make_copy,
     open_copy,
 )
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError
 from tests.memory_folder import memory_folder
 from tests.nodes.execute_tools.processes.git_places import Tree, committed, git, repository, tree, write
 
@@ -28,15 +28,6 @@ def made(workspace: Path, folder: Path, revision: str = "") -> Copy:
 def error(found: object) -> str:
     assert isinstance(found, ToolError), found
     return f"{found.code.value}: {found.message}"
-
-
-def test_a_failure_leaves_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    main = repository(tmp_path / "main")
-    gone = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no git")
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.copies.copy_sources.PrivateGit.make", lambda *_: gone)
-    assert make_copy(str(main), "", str(tmp_path / "one")) == gone
-    assert os.listdir(tmp_path / "one") == []
-    assert git(main, "worktree", "list").count("\n") == 1
 
 
 def test_a_copy_that_was_begun_of_something_else_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,12 +184,6 @@ def test_a_patch_makes_the_same_tree_of_another_copy(
         assert (patch == b"") == (wanted == tree(main))
         apply(patch, str(main))
         assert tree(main) == wanted
-
-
-def test_renames_are_told_as_such(tmp_path: Path) -> None:
-    copy = made(repository(tmp_path / "main", {"a": "line\n" * 20}), tmp_path / "one")
-    os.rename(f"{copy.root}/a", f"{copy.root}/b")
-    assert patch_of(copy) == b"diff --git a/a b/b\nsimilarity index 100%\nrename from a\nrename to b\n"
 
 
 def test_what_was_ignored_stays_out_and_what_was_tracked_stays_in(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes import bubblewrap
 from mendgraph.nodes.execute_tools.processes.bubblewrap import (
-    NOT_INSTALLED,
     View,
     bubblewrap_path,
     sandbox_problem,
@@ -31,17 +30,6 @@ def fake(folder: Path, script: str) -> str:
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o700)
     return str(program)
-
-
-def test_a_machine_without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: None)
-    assert sandbox_problem() == NOT_INSTALLED
-    assert "apt install bubblewrap" in NOT_INSTALLED
-
-
-def test_a_system_that_is_no_linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert sandbox_problem() == "programs are started inside bubblewrap, which exists for Linux only"
 
 
 def test_bubblewrap_is_the_systems_own_and_not_the_first_on_the_path(
@@ -100,13 +88,6 @@ def view(tmp_path: Path) -> Iterator[View]:
 
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
-
-
-def test_a_block_that_is_left_early_leaves_no_process(view: View) -> None:
-    mark = f"6{os.getpid()}.25"
-    with pytest.raises(KeyboardInterrupt), started(view, ["sleep", mark], ENVIRONMENT):
-        raise KeyboardInterrupt
-    assert not alive(mark)
 
 
 def test_a_sandbox_that_does_not_report_is_not_waited_for_and_ended(

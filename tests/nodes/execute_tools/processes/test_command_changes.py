@@ -96,24 +96,6 @@ def test_a_file_that_takes_the_place_of_another_is_a_change_although_it_looks_th
     assert [change.path for change in watch(place, run).files] == ["a.py"]
 
 
-def test_links_and_pipes_are_told_without_what_they_are(place: Path) -> None:
-    (place / "old").symlink_to("a.py")
-
-    def run() -> None:
-        (place / "new").symlink_to("a.py")
-        (place / "old").unlink()
-        (place / "src" / "b.py").unlink()
-        (place / "src" / "b.py").symlink_to("../a.py")
-        os.mkfifo(place / "pipe")
-
-    assert watch(place, run).files == (
-        CommandChange("new", CREATED, NO_FILE, unknown(None)),
-        CommandChange("old", DELETED, unknown(None), NO_FILE),
-        CommandChange("pipe", CREATED, NO_FILE, unknown(None)),
-        CommandChange("src/b.py", EDITED, is_(b"b = 1\n"), unknown(None), b"b = 1\n"),
-    )
-
-
 def test_denied_files_are_told_by_name_and_never_read(place: Path) -> None:
     (place / ".env").write_bytes(b"old")
 
@@ -139,15 +121,6 @@ def test_what_is_denied_by_now_is_not_given_from_memory(place: Path, monkeypatch
     assert found.files == (CommandChange("a.py", EDITED, unknown(), unknown()),)
 
 
-def test_a_gitignore_that_changes_makes_no_file_new_or_gone(place: Path) -> None:
-    (place / ".gitignore").write_bytes(b"*.log\n")
-    (place / "a.log").write_bytes(b"")
-    found = watch(place, lambda: (place / ".gitignore").write_bytes(b"*.py\n"))
-    assert [change.path for change in found.files] == [".gitignore"]
-    found = watch(place, lambda: os.unlink(place / "a.log"))
-    assert [change.path for change in found.files] == ["a.log"]
-
-
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_directory_that_is_closed_at_one_end_makes_no_file_new_or_gone(
     place: Path, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -170,24 +143,6 @@ def test_a_directory_that_is_closed_at_one_end_makes_no_file_new_or_gone(
 
 
 # --- What is too much
-
-
-def test_a_large_file_is_told_by_name(place: Path) -> None:
-    for name in ("big", "gone", "moved"):
-        (place / name).write_bytes(b"1" * 20)
-
-    def run() -> None:
-        (place / "big").write_bytes(b"2" * 20)
-        (place / "gone").unlink()
-        (place / "grown").write_bytes(b"3" * 20)
-        (place / "a.py").write_bytes(b"4" * 20)
-
-    assert watch(place, run, LIMITS._replace(file_bytes=10, hashed_bytes=19)).files == (
-        CommandChange("a.py", EDITED, is_(b"a = 1\n"), unknown(), b"a = 1\n"),
-        CommandChange("big", EDITED, unknown(), unknown()),
-        CommandChange("gone", DELETED, unknown(), NO_FILE),
-        CommandChange("grown", CREATED, NO_FILE, unknown()),
-    )
 
 
 def test_the_only_name_that_is_left_of_an_unknown_file_cannot_be_taken_back(place: Path) -> None:

@@ -18,7 +18,6 @@ from mendgraph.nodes.execute_tools.processes.git import (
     find_uncommitted,
     git_environment,
     git_failure,
-    remove_worktree_records,
     run_git,
     users_safe_directories,
     worktree_name,
@@ -158,17 +157,6 @@ def test_what_is_not_committed(tmp_path: Path) -> None:
     assert find_uncommitted(found(tmp_path / "bare.git")) == Uncommitted((), untracked=False)
 
 
-def test_a_merge_that_is_not_settled_is_not_committed(tmp_path: Path) -> None:
-    main = repository(tmp_path / "main")
-    git(main, "checkout", "--quiet", "-b", "side")
-    committed(write(main, {"a.txt": "side"}))
-    git(main, "checkout", "--quiet", "main")
-    committed(write(main, {"a.txt": "main"}))
-    with pytest.raises(Exception, match="merge"):
-        git(main, "merge", "side")
-    assert find_uncommitted(found(main)) == Uncommitted(("a.txt",), untracked=False)
-
-
 def test_a_repository_of_another_user_is_trusted_if_the_user_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,26 +188,6 @@ def test_what_a_killed_process_left_is_made_anew(tmp_path: Path) -> None:
     assert sorted(os.listdir(main / ".git/worktrees")) == ["another", worktree_name(str(folder))]
 
 
-def test_only_the_records_of_this_folder_are_taken_away(tmp_path: Path) -> None:
-    main = repository(tmp_path / "main")
-    one, two = added(main, tmp_path / "one"), added(main, tmp_path / "two")
-    assert isinstance(one, str)
-    assert isinstance(two, str)
-    remove_worktree_records(two, str(tmp_path / "one"))
-    remove_worktree_records(str(main / ".git/hooks"), str(tmp_path / "one"))
-    remove_worktree_records(str(tmp_path / "gone/.git/worktrees/x"), str(tmp_path / "one"))
-    assert os.path.isdir(two)
-    remove_worktree_records(one, str(tmp_path / "one"))
-    remove_worktree_records(one, str(tmp_path / "one"))
-    assert os.listdir(main / ".git/worktrees") == [os.path.basename(two)]
-    (main / ".git/worktrees" / os.path.basename(two) / "gitdir").unlink()
-    remove_worktree_records(two, str(tmp_path / "two"))
-    assert not (main / ".git/worktrees").exists()
-    write(main, {".git/worktrees/file": "x"})
-    remove_worktree_records(str(main / ".git/worktrees/file"), str(tmp_path / "two"))
-    assert (main / ".git/worktrees/file").exists()
-
-
 @pytest.mark.parametrize("failures", [2, ATTEMPTS])
 def test_a_worktree_is_begun_several_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
     main, real, tries = repository(tmp_path / "main"), Repository.run, []
@@ -248,15 +216,6 @@ def test_files_that_are_only_on_a_server_are_not_fetched(tmp_path: Path) -> None
     assert isinstance(failed, ToolError)
     assert failed.code is ToolErrorCode.IO_ERROR
     assert "Nothing is fetched for a copy" in failed.message
-
-
-def test_a_commit_that_cannot_be_checked_out_is_told(tmp_path: Path) -> None:
-    main = repository(tmp_path / "main")
-    blob = git(main, "rev-parse", "HEAD:a.txt").strip()
-    (main / ".git/objects" / blob[:2] / blob[2:]).unlink()
-    failed = added(main, tmp_path / "one")
-    assert isinstance(failed, ToolError)
-    assert failed.message.startswith(f"Git could not check out '{main}': ")
 
 
 def test_a_repository_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

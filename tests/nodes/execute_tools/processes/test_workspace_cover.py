@@ -21,7 +21,6 @@ from mendgraph.nodes.execute_tools.processes.workspace_cover import (
     Cover,
     find_cover,
     find_ways_out,
-    kept_settings,
     linked_repository,
     protected_git,
     remove_placeholder,
@@ -68,14 +67,6 @@ def test_links_are_neither_covered_nor_followed(tmp_path: Path) -> None:
     for name, target in (("x.env", "real/a.env"), ("out", str(outside)), ("up", ".."), (".git", str(outside))):
         (root / name).symlink_to(target)
     assert cover_of(root) == Cover(files=["real/a.env"])
-
-
-def test_a_name_that_cannot_be_judged_is_covered(tmp_path: Path) -> None:
-    def broken(name: str) -> bool:
-        raise ValueError(name)
-
-    put(tmp_path, "a")
-    assert cover_of(tmp_path, broken) == Cover(files=["a"])
 
 
 def closed_to_us(monkeypatch: pytest.MonkeyPatch, failure: type[OSError]) -> None:
@@ -204,31 +195,6 @@ def test_a_way_out_that_a_program_made_is_not_told_unless_its_name_is_denied(tmp
     assert isinstance(before, Cover)
     assert isinstance(after, Cover)
     assert after.made_since(before) == ("1.env", "2.env", "3.env", "4.env", "a/.git")
-
-
-def test_folders_in_which_all_is_hidden_are_hidden_as_a_whole_where_there_is_too_much(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(tmp_path, "own/1.env", "own/sub/2.env", "own/sub/3.env", "own/secrets/x", "two/4.env", "two/5.env")
-    put(tmp_path, "mixed/6.env", "mixed/ok", "one/7.env")
-    open_ones = [f"{folder}/{number}.env" for folder in ("half", "linked") for number in range(5)]
-    put(tmp_path, *open_ones)
-    (tmp_path / "linked/link").symlink_to("nowhere")
-    (tmp_path / "half/empty").mkdir()
-    rest = [*open_ones, "mixed/6.env", "one/7.env"]
-    own = ["own/1.env", "own/sub/2.env", "own/sub/3.env"]
-    for most, files, folders in (
-        (17, [*rest, *own, "two/4.env", "two/5.env"], ["own/secrets"]),
-        (16, [*rest, "two/4.env", "two/5.env"], ["own"]),
-        (13, rest, ["own", "two"]),
-        (12, rest, ["own", "two"]),
-    ):
-        monkeypatch.setattr(workspace_cover, "MOST_COVERED", most)
-        assert cover_of(tmp_path) == Cover(files=files, folders=folders)
-        assert isinstance(found := cover_of(tmp_path), Cover)
-        assert len(found.inodes) == 18
-    monkeypatch.setattr(workspace_cover, "MOST_COVERED", 10)
-    assert isinstance(cover_of(tmp_path), ToolError)
 
 
 # --- What the cover is worth
@@ -374,15 +340,6 @@ def test_a_pointer_to_any_other_folder_is_not_followed(tmp_path: Path, pointer: 
     assert linked_repository(str(root)) is None
 
 
-def test_a_repository_cannot_be_made_where_there_is_none(place: Place) -> None:
-    (place.root / ".git/config").unlink()
-    (place.root / ".git").rmdir()
-    said = place.says("git init 2>&1; mkdir -p .git/hooks; echo x > .git; rmdir .git; mv .git away; ln -s /tmp .git")
-    assert said.count(".git") >= 5
-    assert not (place.root / ".git").exists()
-    assert not (place.root / "away").exists()
-
-
 def test_a_repository_cannot_be_made_while_another_run_ends(place: Place) -> None:
     (place.root / ".git/config").unlink()
     (place.root / ".git").rmdir()
@@ -494,17 +451,3 @@ def test_settings_that_a_command_makes_are_set_aside_and_told(place: Place, atta
     assert result.exit_code == 0
     assert names(place.root) == [SET_ASIDE]
     assert read_settings_file(str(place.root)) is None
-
-
-def test_a_link_cannot_be_made_into_settings(place: Place) -> None:
-    (place.root / SETTINGS_FILE).symlink_to("src/a.py")
-    place.result("sh", "-c", f"rm {SETTINGS_FILE}; echo evil > {SETTINGS_FILE}")
-    assert names(place.root) == [SET_ASIDE]
-
-
-def test_what_is_there_before_is_not_set_aside(tmp_path: Path) -> None:
-    (tmp_path / SETTINGS_FILE).write_text(TEXT)
-    with closing(open_root(str(tmp_path))) as root, kept_settings(root):
-        (tmp_path / "new").write_text("an editor's")
-        (tmp_path / "new").rename(tmp_path / SETTINGS_FILE)
-    assert (names(tmp_path), (tmp_path / SETTINGS_FILE).read_text()) == ([SETTINGS_FILE], "an editor's")

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
 
 from mendgraph.nodes.execute_tools.store.run_folder import (
     DATA_DIR_VARIABLE,
@@ -34,22 +33,6 @@ def test_a_result_is_kept_and_read_again(tmp_path: Path) -> None:
     assert kept.keep("one\n") == "@result/1"
     assert kept.keep("zwei é\n") == "@result/2"
     assert (read(kept, "@result/1"), read(kept, "@result/2")) == (b"one\n", "zwei é\n".encode())
-
-
-def test_another_process_goes_on_with_what_is_there(tmp_path: Path) -> None:
-    folder = str(tmp_path / "results")
-    Artifacts(folder).keep("before")
-    after = Artifacts(folder)
-    assert (after.keep("after"), read(after, "@result/1")) == ("@result/2", b"before")
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
-@given(st.text(max_size=50))
-def test_a_text_comes_back_as_it_was(tmp_path: Path, text: str) -> None:
-    kept = Artifacts(str(tmp_path))
-    reference = kept.keep(text)
-    assert reference is not None
-    assert read(kept, reference).decode() == text.replace("\0", "\u2400")
 
 
 def test_what_no_text_file_holds_is_replaced(tmp_path: Path) -> None:
@@ -172,11 +155,3 @@ def test_the_new_run_reads_what_the_old_one_kept_and_keeps_its_own(data: Path) -
     folder = Path(run_folder_path("new"), "results-w")
     assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "1.txt")] == [0o700, 0o600]
     assert data in folder.parents
-
-
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    kept("old")
-    (tmp_path / "elsewhere").mkdir()
-    Path(run_folder_path("old"), "results-w").symlink_to(tmp_path / "elsewhere")
-    copy_artifacts("old", "new")
-    assert not Path(run_folder_path("new")).exists()

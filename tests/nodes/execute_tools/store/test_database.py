@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sqlite3
-import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -148,44 +147,12 @@ def test_a_lock_that_is_held_too_long_is_told(tmp_path: Path, monkeypatch: pytes
         )
 
 
-def test_a_full_disk_is_told_and_what_was_there_stays(tmp_path: Path) -> None:
-    path = str(tmp_path / FILE_NAME)
-    with closing(open_file(str(tmp_path))) as connection:
-        connection.execute(f"PRAGMA max_page_count = {pragma(connection, 'page_count')}")
-        with pytest.raises(StoreError) as caught, store_errors(path), transaction(connection):
-            connection.execute("INSERT INTO backups VALUES ('a', ?)", (b"x" * 100_000,))
-        assert str(caught.value) == (
-            f"The database {path!r} cannot be used: the disk is full. Make room and try again."
-        )
-        assert connection.execute("SELECT * FROM backups").fetchall() == []
-
-
 def test_a_making_that_is_cut_off_leaves_nothing_half_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "SQLITE_TABLES", (*SQLITE_TABLES, "CREATE TABLE no such ("))
     refusal(tmp_path)
     monkeypatch.undo()
     with closing(open_file(str(tmp_path))) as connection:
         assert "runs" in tables(connection)
-
-
-def test_ten_who_make_it_at_once_make_one(tmp_path: Path) -> None:
-    barrier, errors = threading.Barrier(10), []
-
-    def make() -> None:
-        barrier.wait()
-        try:
-            open_file(str(tmp_path)).close()
-        except StoreError as error:
-            errors.append(str(error))
-
-    threads = [threading.Thread(target=make) for _ in range(10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    with closing(open_file(str(tmp_path))) as connection:
-        assert (pragma(connection, "integrity_check"), pragma(connection, "auto_vacuum")) == ("ok", 2)
 
 
 class Refusing(sqlite3.Connection):

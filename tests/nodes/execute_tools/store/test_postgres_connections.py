@@ -170,13 +170,6 @@ def test_each_kind_of_refusal_has_its_remedy(connections: Connections, state: st
     assert raised == f"The shared store {connections.url.name} cannot be used: {said}"
 
 
-def test_a_server_that_is_not_there_is_told_at_once() -> None:
-    said = refusal(Connections(read_url(f"postgresql://u:{WORD}@127.0.0.1:1/runs")))
-    assert said.startswith("The shared store 'runs' on 127.0.0.1:1 cannot be used: it cannot be reached (connection")
-    assert said.endswith("Start it, or correct MENDGRAPH_STORE_URL.")
-    assert (WORD in said, "\n" in said) == (False, False)
-
-
 def test_a_wrong_password_is_told_and_never_shown() -> None:
     with running_postgres() as server:
         with psycopg.connect(server, autocommit=True) as admin:

@@ -17,7 +17,6 @@ from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDataba
 from mendgraph.nodes.execute_tools.store.postgres_lock import (
     Locks,
     close_locks,
-    held_epoch,
     locks_in,
     postgres_holder,
 )
@@ -78,21 +77,6 @@ def test_one_has_it_at_a_time_and_is_named(elsewhere: Locks) -> None:
     assert elsewhere.take("w", Owner("r2", 7, "now", "far away"))
     assert postgres_holder("w") == Owner("r2", 7, "now", "far away")
     assert not ours().take("w", OWNER)
-
-
-def test_each_holder_has_a_higher_epoch(elsewhere: Locks, shared_store: str) -> None:
-    connections = connections_to(read_url(shared_store))
-    assert held_epoch(connections, "w") is None
-    epochs = []
-    for _ in range(2):
-        ours().take("w", OWNER)
-        epochs.append(held_epoch(connections, "w"))
-        ours().release("w")
-        elsewhere.take("w", OWNER)
-        epochs.append(elsewhere.epoch("w"))
-        elsewhere.release("w")
-    assert epochs == [1, 2, 3, 4]
-    assert (held_epoch(connections, "w"), held_epoch(connections, "")) == (None, None)
 
 
 def test_who_is_cut_off_for_a_moment_goes_on(database: PostgresDatabase, elsewhere: Locks, shared_store: str) -> None:
@@ -192,19 +176,6 @@ def test_who_writes_does_not_wait_for_a_thread_that_connects_anew(database: Post
         until(lambda: found)
     other.join()
     assert found == [1]
-
-
-def test_a_statement_that_took_too_long_leaves_nothing_locked(
-    database: PostgresDatabase, elsewhere: Locks, shared_store: str
-) -> None:
-    assert elsewhere.take("another", OWNER)
-    assert elsewhere._connection is not None
-    elsewhere._connection.execute("SET statement_timeout = '50ms'")
-    with psycopg.connect(shared_store) as writer:
-        writer.execute("SELECT pg_advisory_xact_lock_shared(hashtextextended('w', 1))")
-        with pytest.raises(StoreError, match="statement_timeout"):
-            elsewhere.take("w", OWNER)
-    assert ours().take(database.workspace, OWNER)
 
 
 def test_nobody_loses_a_lock_because_nothing_is_asked(elsewhere: Locks, shared_store: str) -> None:

@@ -10,7 +10,6 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.execute_tools.store.run_folder import (
     DATA_DIR_VARIABLE,
     folder_name,
-    records_folders,
     remove_run_folder,
     run_folder,
     run_folder_path,
@@ -103,14 +102,6 @@ def test_what_is_no_folder_is_refused_and_stays_as_it_is(tmp_path: Path, kind: s
     assert (os.listdir(outside), mode(outside), (tmp_path / "nothing").exists()) == ([], 0o755, False)
 
 
-def test_the_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = Path(str(run_folder("t", str(tmp_path))))
-    path.chmod(0o755)
-    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
-    assert run_folder("t", str(tmp_path)) == refused(path)
-    assert mode(path) == 0o755
-
-
 def test_a_place_that_cannot_be_used_is_a_typed_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     where = os.path.join("runs", folder_name("t"))
@@ -162,16 +153,3 @@ def test_what_is_no_folder_is_not_removed(tmp_path: Path, kind: str) -> None:
     with pytest.raises(NotADirectoryError):
         remove_run_folder("t", str(tmp_path))
     assert (os.path.lexists(path), os.listdir(outside)) == (True, ["kept"])
-
-
-def test_all_records_lie_below_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = tmp_path / "data"
-    monkeypatch.setenv(DATA_DIR_VARIABLE, str(base))
-    assert (
-        records_folders()
-        == records_folders(str(base))
-        == tuple(str(base / name) for name in ("runs", "workspaces", "spending"))
-    )
-    assert Path(run_folder_path("t")).parent == base / "runs"
-    assert Path(workspace_folder_path(str(tmp_path))).parent == base / "workspaces"
-    assert not base.exists()
