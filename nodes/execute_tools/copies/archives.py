@@ -135,8 +135,7 @@ def _content(status: os.stat_result) -> tuple[int, int]:
 def copy_bytes(source: int, target: int) -> None:
     """Give the empty open file `target` the bytes of the open file `source`, from its beginning.
 
-    Raises:
-        OSError: one of them cannot be used any more.
+    Raises OSError: one of them cannot be used any more.
     """
     try:
         while os.copy_file_range(source, target, _COPIED_AT_ONCE):  # shares blocks where the file system can do so

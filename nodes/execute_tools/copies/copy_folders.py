@@ -1,13 +1,12 @@
 """The folder of one copy of a workspace: who may use it now, what it began with, and how it goes away.
 
-It holds a `workspace`, what belongs to the copy beside it, and a note of what it is. The note is written last, so a
-folder with a note of its beginning alone is half-made. A folder that is neither empty nor ours is never touched.
+It holds a `workspace`, what belongs to the copy beside it, and a note of what it is, which is written last. A folder
+that is neither empty nor ours is never touched.
 
 What the workspace began with is in a private repository and in a record of its files. Git never sees the workspace
-itself: it is told the files, byte for byte as they are, so neither attributes nor filters nor another repository inside
-can change what a patch says. What the repository of a worktree has is not stored twice. The record tells which files
-may have changed without reading the others: regular files and links, without `.git` and what `.gitignore` files hide. A
-file that was recorded stays in view, though it may be ignored later; one that was ignored stays out of it.
+itself: it is told the files byte for byte, so that neither attributes nor filters nor another repository inside change
+what a patch says. The record tells which files and links may have changed without reading the others. A file that was
+recorded stays in view, though it may be ignored later; one that was ignored stays out of it.
 """
 
 import fcntl
@@ -53,11 +52,7 @@ class CopyFolder:
         return found if isinstance(found, dict) else None
 
     def write_note(self, note: Mapping[str, Any], name: str = FINISHED) -> None:
-        """Note what the copy is; it is on the disk when this returns.
-
-        Raises:
-            OSError: it could not be written.
-        """
+        """Note what the copy is; it is on the disk when this returns. Raises OSError: it could not be written."""
         temporary = f".{name}.new"
         self.write(temporary, json.dumps(note, ensure_ascii=True, indent=1).encode(), sync=True)
         os.rename(temporary, name, src_dir_fd=self.handle, dst_dir_fd=self.handle)
@@ -66,8 +61,7 @@ class CopyFolder:
     def write(self, name: str, data: bytes, *, sync: bool = False) -> None:
         """Write a file beside the workspace; with `sync` its bytes are on the disk when this returns.
 
-        Raises:
-            OSError: it could not be written.
+        Raises OSError: it could not be written.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with closing(os.open(name, flags, 0o600, dir_fd=self.handle)) as handle:
@@ -79,8 +73,7 @@ class CopyFolder:
     def empty(self) -> ToolError | None:
         """Take away all that is in it; CONFLICT, and nothing is touched, where this is no folder of a copy.
 
-        Raises:
-            OSError: something could not be taken away.
+        Raises OSError: something could not be taken away.
         """
         names = os.listdir(self.handle)
         if names and not {FINISHED, BEGUN, f".{BEGUN}.new"} & set(names):
@@ -99,8 +92,7 @@ class CopyFolder:
     def remove(self) -> ToolError | None:
         """Take away the folder with all that is in it; cut off in the middle, it holds a half-made copy.
 
-        Raises:
-            OSError: something could not be taken away.
+        Raises OSError: something could not be taken away.
         """
         problem = self.empty()
         if problem is None:
@@ -172,8 +164,7 @@ class PrivateGit:
     def make(self, objects: str = "", object_format: str = "sha1") -> ToolError | None:
         """Make it; it has what the repository with the folder `objects` has, if one is named.
 
-        Raises:
-            OSError: the disk refuses.
+        Raises OSError: the disk refuses.
         """
         problem = init_repository(self.path, object_format, _SETTINGS)
         if problem is not None:
@@ -231,11 +222,7 @@ class PrivateGit:
 
 
 def _told(root_fd: int, name: str) -> Iterator[bytes]:
-    """A file or a link as git is told it.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """A file or a link as git is told it. Raises OSError: it cannot be read."""
     *above, last = name.split("/")
     with closing(open_directory(root_fd, above)) as folder:
         if stat.S_ISLNK(os.stat(last, dir_fd=folder, follow_symlinks=False).st_mode):
@@ -307,8 +294,7 @@ class TreeChanges(NamedTuple):
 def record_tree(root_fd: int, *, tracked: Iterable[str] | None = None) -> TreeRecord:
     """The tree as it is now; with `tracked`, all of these files that are there and no others.
 
-    Raises:
-        OSError: a folder cannot be looked into.
+    Raises OSError: a folder cannot be looked into.
     """
     if tracked is not None:
         return TreeRecord(_stamps(root_fd, tracked))
@@ -317,11 +303,7 @@ def record_tree(root_fd: int, *, tracked: Iterable[str] | None = None) -> TreeRe
 
 
 def changes_since(root_fd: int, before: TreeRecord) -> TreeChanges:
-    """What may be different now.
-
-    Raises:
-        OSError: a folder cannot be looked into.
-    """
+    """What may be different now. Raises OSError: a folder cannot be looked into."""
     look = _Look(root_fd, before)
     touched = (name for name, stamp in look.files.items() if stamp == _UNSURE or before.files.get(name) != stamp)
     return TreeChanges(tuple(sorted(before.files.keys() - look.files.keys())), tuple(sorted(touched)))

@@ -1,9 +1,8 @@
 """What copies of workspaces are made of: a git repository at a commit, a folder, or an archive; also packed as bytes.
 
 Each source fills the folder of a copy, and says what the copy began with, so that a patch can be made later. Packed as
-bytes, for machines that cannot reach it, a repository is one commit with its files, as `git clone --depth 1` brings it:
-`git archive` would leave out and rewrite files as their attributes say, and a bundle with the whole history is many
-times larger. A folder is packed as .tar.gz without owners; an archive is itself. The same source gives the same bytes.
+bytes a repository is one commit with its files, as `git clone --depth 1` brings it (`git archive` would change files as
+their attributes say), a folder a .tar.gz without owners, an archive itself. The same source gives the same bytes.
 """
 
 import gzip
@@ -157,10 +156,8 @@ def extracted(
 ) -> Made | ToolError:
     """Fill the folder from an open archive. A single folder that holds all of it is the workspace.
 
-    With `is_folder` it is a folder that was packed as it is, with links wherever they lead.
-
-    Raises:
-        OSError: the disk refuses.
+    With `is_folder` it is a folder that was packed as it is, with links wherever they lead. Raises OSError: the disk
+    refuses.
     """
     os.mkdir(_EXTRACTED, 0o700, dir_fd=folder.handle)
     with closing(open_directory(folder.handle, [_EXTRACTED])) as target:
@@ -174,11 +171,7 @@ def extracted(
 
 
 def keep_beginning(folder: CopyFolder, root: str, notes: tuple[str, ...] = ()) -> Made | ToolError:
-    """Remember the files of a copy that no repository knows.
-
-    Raises:
-        OSError: the disk refuses.
-    """
+    """Remember the files of a copy that no repository knows. Raises OSError: the disk refuses."""
     git = PrivateGit(os.path.join(folder.path, BASE))
     problem = git.make()
     if problem is not None:

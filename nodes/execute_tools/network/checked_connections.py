@@ -116,11 +116,7 @@ class Deadline:
         self._end = monotonic_s() + seconds
 
     def left(self) -> float:
-        """The seconds that are left, more than 0.
-
-        Raises:
-            TimeoutError: none are.
-        """
+        """The seconds that are left, more than 0. Raises TimeoutError: none are."""
         left = self._end - monotonic_s()
         if left <= 0:
             raise TimeoutError
@@ -211,10 +207,8 @@ def look_up(host: str, port: int) -> Sequence[str]:
 def allowed_addresses(target: Target, resolve: Resolve, deadline: Deadline) -> tuple[str, ...] | ToolError:
     """The addresses of the target, all of them allowed; PERMISSION_DENIED where a single one is not.
 
-    A lookup cannot be interrupted, so that one that hangs is left behind at the deadline.
-
-    Raises:
-        TimeoutError: the lookup took too long.
+    A lookup cannot be interrupted, so that one that hangs is left behind at the deadline. Raises TimeoutError: the
+    lookup took too long.
     """
     if _is_literal(target.host):
         found: Sequence[str] = (target.host,)

@@ -64,10 +64,8 @@ def is_text(kind: str) -> bool:
 def read_body(chunks: Iterable[bytes], encoding: str, most: int, check: Callable[[], object]) -> Body:
     """The first `most` bytes of the body after decompression; no more is ever held than a piece beyond that.
 
-    `check` is called at each piece, and may raise to end it.
-
-    Raises:
-        ValueError: what came is not the compressed data that it should be, or breaks off.
+    `check` is called at each piece, and may raise to end it. Raises ValueError: what came is not the compressed data
+    that it should be, or breaks off.
     """
     data = bytearray()
     for piece in _unzipped(chunks) if encoding in {"gzip", "x-gzip"} else chunks:

@@ -1,9 +1,8 @@
 """Programs inside bubblewrap: what they see, what they may change, and how all of them end.
 
-A program gets namespaces of its own (users, processes, network, IPC, host name, control groups), no capability, no
-new privileges and no way to make further user namespaces. The system is read-only and small: no home, no `/run`, no
-`/var`, of `/etc` only what programs need to start. What it must not touch in the workspace is mounted over. Handles
-say what is mounted, so that no name is looked up twice. Source: bwrap(1); measured with 0.8.0.
+A program gets namespaces of its own, no capability and no new privileges. The system is read-only and small: no home,
+no `/run`, no `/var`, of `/etc` only what programs need to start. What it must not touch in the workspace is mounted
+over. Handles say what is mounted, so that no name is looked up twice. Source: bwrap(1); measured with 0.8.0.
 """
 
 import functools
@@ -15,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -182,18 +181,16 @@ def _start_problem(program: str) -> str | None:
 
 
 class Sandboxed:
-    """A program and all that it starts, inside the sandbox."""
+    """A program and all that it starts, inside the sandbox.
+
+    `process` is bubblewrap itself, outside of it; its exit code is the program's, or 128 and the signal.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes], status_fd: int) -> None:
-        self._process, self._status_fd, self._status = process, status_fd, bytearray()
+        self.process, self._status_fd, self._status = process, status_fd, bytearray()
         self._first: int | None = None
         self._first_fd: int | None = None
         self._watch: Watch | None = None
-
-    @property
-    def process(self) -> subprocess.Popen[bytes]:
-        """Bubblewrap itself, outside of the sandbox; its exit code is the program's, or 128 and the signal."""
-        return self._process
 
     def limit(self, view: View) -> ToolError | None:
         """Bound what the program may use, which does not run yet; UNAVAILABLE where that fails, and it must not run."""
@@ -210,7 +207,7 @@ class Sandboxed:
             self._first_fd = os.pidfd_open(self._first)
         try:
             self._watch = Watch(self._first, view.limits, _IN_MEMORY, None if view.root_read_only else view.root_fd)
-            while not self._watch.opens() and self._process.poll() is None:
+            while not self._watch.opens() and self.process.poll() is None:
                 if time.monotonic() > deadline:
                     return _unlimited(f"bubblewrap mounted nothing within {_PROBE_S:g} s")
                 time.sleep(_MOUNTING_S)
@@ -222,7 +219,7 @@ class Sandboxed:
 
     def takers(self, stdout: Taker, stderr: Taker) -> dict[int, Taker]:
         """For `processes.read_until`."""
-        out, err = outputs(self._process)
+        out, err = outputs(self.process)
         return {out: stdout, err: stderr, self._status_fd: self._learn}
 
     def has_run(self) -> bool:
@@ -251,8 +248,8 @@ class Sandboxed:
         if self._first_fd is not None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._first_fd, signal.SIGKILL)
-        kill_group(self._process)
-        self._process.wait()
+        kill_group(self.process)
+        self.process.wait()
         if self._first_fd is not None:  # the kernel ends the first process of a namespace after all the others
             gone = select.poll()
             gone.register(self._first_fd, select.POLLIN)
@@ -260,7 +257,7 @@ class Sandboxed:
 
     def close(self) -> None:
         """Close our handles."""
-        for stream in (self._process.stdout, self._process.stderr):
+        for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
         os.close(self._status_fd)
@@ -273,7 +270,7 @@ class Sandboxed:
         self._status += chunk
         for report in self._reports():
             first = report.get("child-pid")
-            if self._first is None and isinstance(first, int) and self._process.poll() is None:
+            if self._first is None and isinstance(first, int) and self.process.poll() is None:
                 self._first = first
         return True
 
@@ -329,11 +326,9 @@ def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Itera
             running.close()
 
 
-@contextmanager
-def _options_file(options: Sequence[str]) -> Iterator[int]:
+def _options_file(options: Sequence[str]) -> AbstractContextManager[int]:
     """A file in memory with the options: they are too many for a command line, and nobody else should read them."""
-    with text_handle(b"".join(os.fsencode(each) + b"\0" for each in options)) as handle:
-        yield handle
+    return text_handle(b"".join(os.fsencode(each) + b"\0" for each in options))
 
 
 @contextmanager

@@ -269,9 +269,7 @@ class Commands:
         """Run a program with its arguments, without a shell and without input, and wait until all of it is gone.
 
         `cwd` is a folder of the workspace. `timeout_s` seconds of wall time can only be less than the rules allow.
-
-        Raises:
-            ScopeOverError: the call's time is over; nothing of the command is left.
+        Raises ScopeOverError: the call's time is over; nothing of the command is left.
         """
         limit = self.rules.soft_timeout_s if timeout_s is None else min(timeout_s, self.rules.soft_timeout_s)
         started = time.monotonic()

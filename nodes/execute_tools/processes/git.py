@@ -10,7 +10,6 @@ import fcntl
 import hashlib
 import os
 import shutil
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Final, NamedTuple
@@ -349,8 +348,7 @@ def add_worktree(repository: Repository, commit: str, folder_fd: int, folder: st
 def remove_worktree_records(records: str, folder: str) -> None:
     """Take away what a repository knows of the worktree in this folder, where it still is that one's.
 
-    Raises:
-        OSError: it could not be taken away.
+    Raises OSError: it could not be taken away.
     """
     common = os.path.dirname(os.path.dirname(records))
     if os.path.basename(os.path.dirname(records)) == _WORKTREES and os.path.isdir(common):
@@ -401,34 +399,22 @@ def _records_of(folder_fd: int, name: str) -> str:
 
 
 def _remove_records(common: str, own: str, folder: str) -> None:
-    records = os.path.join(common, _WORKTREES, own)
-    try:
-        if not stat.S_ISDIR(os.lstat(records).st_mode):
-            return
-    except FileNotFoundError:
+    records, pointer = os.path.join(common, _WORKTREES, own), ""
+    if not os.path.isdir(records) or os.path.islink(records):
         return
-    if _is_in(_pointed_at(records), folder):
+    with suppress(OSError), open(os.path.join(records, "gitdir"), "rb") as file:
+        pointer = os.fsdecode(file.read(10_000)).removesuffix("\n")
+    # A pointer that was never written belongs to who made it: us, by its name.
+    if not pointer or os.path.realpath(os.path.dirname(os.path.dirname(pointer))) == os.path.realpath(folder):
         shutil.rmtree(records)
         with suppress(OSError):  # others are in there
             os.rmdir(os.path.join(common, _WORKTREES))
 
 
-def _pointed_at(records: str) -> str:
-    with suppress(OSError), open(os.path.join(records, "gitdir"), "rb") as file:
-        return os.fsdecode(file.read(10_000)).removesuffix("\n")
-    return ""
-
-
-def _is_in(pointer: str, folder: str) -> bool:
-    """Whether the pointer leads into the folder; one that was never written belongs to who made it: us, by its name."""
-    return not pointer or os.path.realpath(os.path.dirname(os.path.dirname(pointer))) == os.path.realpath(folder)
-
-
 def bare_repository(path: str, object_format: str, commit: str, pack: IO[bytes]) -> ToolError | None:
     """Make a repository at `path` that knows one commit without those before it, from the open file with its objects.
 
-    Raises:
-        OSError: the disk refuses.
+    Raises OSError: the disk refuses.
     """
     problem = init_repository(path, object_format)
     if problem is not None:

@@ -1,12 +1,10 @@
 """What all processes of one sandbox may use together: the limits, who enforces them, and what is said at one.
 
-Limits that a process inherits are set on the sandbox's first process before the program starts: the size of a file,
-open files, no core dumps, and the number of processes, which Linux 5.14 and newer count for each sandbox by itself,
-though never for root. What they use together is bounded by a control group (version 2) where we may make one, as in a
-session of systemd's that belongs to the user, and for root outside of containers; else by a watcher: it adds up the
-processes that the sandbox's own `/proc` shows and what lies in its file systems in memory, every 50 ms, so that a burst
-goes beyond a limit by what is taken in that time. A fork bomb of root's made 250 to 500 processes before it was ended,
-and on a machine with other work up to 10,000; an ordinary user's makes none beyond the limit.
+Limits that a process inherits are set on the sandbox's first process before the program starts; Linux 5.14 and newer
+count processes for each sandbox by itself, though never for root. What they use together is bounded by a control group
+(version 2) where we may make one, else by a watcher: it adds up the processes that the sandbox's own `/proc` shows and
+what lies in its file systems in memory, every 50 ms. A fork bomb of root's made 250 to 500 processes before it was
+ended, and on a busy machine up to 10,000; an ordinary user's makes none beyond the limit.
 Source: getrlimit(2), proc(5), cgroups(7), Documentation/admin-guide/cgroup-v2.rst; measured with Linux 6.18 and 6.1.
 """
 
@@ -258,8 +256,7 @@ class Watch:
     def opens(self) -> bool:
         """Whether all is mounted in the sandbox, so that it can be looked at; only then may the program start.
 
-        Raises:
-            PermissionError: it may not be looked at.
+        Raises PermissionError: it may not be looked at.
         """
         root = f"/proc/{self._first}/root"
         try:
@@ -283,7 +280,9 @@ class Watch:
         started = time.monotonic()
         if started < self._next:
             return None
-        found = self._disk_excess() or self._machine_excess()
+        found, left = self._disk_excess(), _machine_memory()[1]
+        if found is None and left < self._floor:
+            found = LimitReached(Limit.MACHINE_MEMORY, left, self._floor)
         if found is None and self._group is None and self._proc is not None:
             found = self._excess(self._proc)
         ended = time.monotonic()
@@ -339,32 +338,20 @@ class Watch:
         names = [] if proc is None else [each for each in os.listdir(proc) if each.isdigit()]
         return sum(int(each[1]) for name in names if proc and (each := _WRITTEN.search(_content(proc, f"{name}/io"))))
 
-    def _machine_excess(self) -> LimitReached | None:
-        left = _machine_memory()[1]
-        return LimitReached(Limit.MACHINE_MEMORY, left, self._floor) if left < self._floor else None
-
 
 def _inherit(first: int, limits: ResourceLimits) -> None:
     values = {resource.RLIMIT_FSIZE: limits.file_bytes, resource.RLIMIT_NOFILE: limits.open_files}
-    if _counts_for_each_sandbox():
+    if [int(each) for each in re.findall(r"\d+", os.uname().release)[:2]] >= [5, 14]:  # older ones count all of a user
         values[resource.RLIMIT_NPROC] = limits.processes + _OWN_PROCESSES
     for name, value in {**values, resource.RLIMIT_CORE: 0}.items():
-        soft, hard = resource.prlimit(first, name)
-        resource.prlimit(first, name, (_smaller(soft, value), _smaller(hard, value)))
+        soft, hard = (
+            value if old == resource.RLIM_INFINITY else min(old, value) for old in resource.prlimit(first, name)
+        )
+        resource.prlimit(first, name, (soft, hard))
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, first, _NICE)
     with suppress(OSError):  # where memory runs out nevertheless, the kernel takes these processes first
         Path(f"/proc/{first}/oom_score_adj").write_text("1000")
-
-
-def _counts_for_each_sandbox() -> bool:
-    """Whether RLIMIT_NPROC counts in each user namespace; an older kernel counts all processes of the user."""
-    release = [int(each) for each in re.findall(r"\d+", os.uname().release)[:2]]
-    return release >= [5, 14]
-
-
-def _smaller(old: int, new: int) -> int:
-    return new if old == resource.RLIM_INFINITY else min(old, new)
 
 
 def _machine_memory() -> Sequence[int]:

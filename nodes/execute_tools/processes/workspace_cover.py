@@ -1,12 +1,9 @@
 """What of a workspace no program may see or change: denied files, by name or for what they hold, and git's own.
 
-The whole tree is looked through, ignored folders too, by handle and without following a link. A link is left alone:
-where it leads has a name of its own if it lies in the workspace, and is not there for a program if it does not. A hard
-link is the file itself, so all names of a denied file are hidden, and those of git's files as well. Sockets, pipes and
-devices are hidden because they lead out of the sandbox, to whoever has them open.
-
-Only what is there can be covered; a denied name that a program makes is found by looking again. What lies in a folder
-that we may not read is not known: the folder is hidden, but not the other names of its files.
+The whole tree is looked through by handle, without following links: what a link leads to has a name of its own, or is
+not there for a program. All names (hard links) of denied files and of git's own are hidden, and sockets, pipes and
+devices, which lead out of the sandbox. A denied name that a program makes is found by looking again. A folder that we
+may not read is hidden, but not the other names of its files.
 """
 
 import errno

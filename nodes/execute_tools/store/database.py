@@ -98,10 +98,8 @@ class Database(Protocol):
 def open_database(folder: str) -> Database:
     """The database of the workspace whose folder of records this is, made where there is none; who opens it closes it.
 
-    What is committed is on the disk. Any thread may use it, one at a time.
-
-    Raises:
-        StoreError: it is no database of ours, or one of another format, or cannot be used.
+    What is committed is on the disk. Any thread may use it, one at a time. Raises StoreError: it is no database of
+    ours, or one of another format, or cannot be used.
     """
     postgres = postgres_database(folder)
     return open_file(folder) if postgres is None else postgres
@@ -110,8 +108,7 @@ def open_database(folder: str) -> Database:
 def postgres_database(folder: str) -> "PostgresDatabase | None":
     """The workspace's part of the PostgreSQL database; None where it has a file of its own.
 
-    Raises:
-        StoreError: as `open_postgres`.
+    Raises StoreError: as `open_postgres`.
     """
     from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres, workspace_name
 
@@ -121,10 +118,8 @@ def postgres_database(folder: str) -> "PostgresDatabase | None":
 def open_postgres(tables: PostgresTables, workspace: str = "") -> "PostgresDatabase | None":
     """The PostgreSQL database with these tables, made where they are missing; None where none is named.
 
-    `workspace` is whose rows the views mean; "" for tables that all workspaces share.
-
-    Raises:
-        StoreError: it cannot be used, or is not of this version, or the extra `postgres` is missing.
+    `workspace` is whose rows the views mean; "" for tables that all workspaces share. Raises StoreError: it cannot be
+    used, or is not of this version, or the extra `postgres` is missing.
     """
     from mendgraph.nodes.execute_tools.store.postgres_url import postgres_url
 
@@ -139,11 +134,9 @@ def open_postgres(tables: PostgresTables, workspace: str = "") -> "PostgresDatab
 def open_file(folder: str) -> sqlite3.Connection:
     """A connection to the database in this folder, which is made where there is none.
 
-    What is committed is on the disk. There is no transaction but those that a caller begins with `BEGIN IMMEDIATE`.
-    Any thread may use the connection, one at a time; who opens it closes it.
-
-    Raises:
-        StoreError: the file is no database of ours, or one of another format, or cannot be used.
+    What is committed is on the disk. There is no transaction but those that a caller begins with `BEGIN IMMEDIATE`. Any
+    thread may use the connection, one at a time; who opens it closes it. Raises StoreError: the file is no database of
+    ours, or one of another format, or cannot be used.
     """
     path = os.path.join(folder, FILE_NAME)
     with store_errors(path):
@@ -202,8 +195,7 @@ def run_names(root: str, base: str | None = None) -> list[tuple[str, str]]:
 def check_file(path: str) -> None:
     """Refuse what SQLite would wait for without an end, and what leads elsewhere; a file that is not there is fine.
 
-    Raises:
-        StoreError: it is a link, a pipe, a device or a folder.
+    Raises StoreError: it is a link, a pipe, a device or a folder.
     """
     with suppress(FileNotFoundError):
         if not stat.S_ISREG(os.lstat(path).st_mode):
@@ -217,8 +209,7 @@ def check_file(path: str) -> None:
 def refuse_programs(connection: sqlite3.Connection, path: str) -> None:
     """Refuse a file with triggers or views, which are none of ours: they would run with each statement.
 
-    Raises:
-        StoreError: it has some.
+    Raises StoreError: it has some.
     """
     connection.execute("PRAGMA trusted_schema = OFF")
     found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone()
@@ -297,7 +288,9 @@ def _prepare(connection: sqlite3.Connection, path: str) -> None:
         write_ahead(connection)
         with transaction(connection):
             if _is_empty(connection):  # nobody was faster
-                _make_tables(connection)
+                marks = (f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {FORMAT}")
+                for statement in (*SQLITE_TABLES, *marks):
+                    connection.execute(statement)
     _check_format(connection, path)
     refuse_programs(connection, path)
 
@@ -308,31 +301,21 @@ def _is_empty(connection: sqlite3.Connection) -> bool:
     )
 
 
-def _make_tables(connection: sqlite3.Connection) -> None:
-    for statement in SQLITE_TABLES:
-        connection.execute(statement)
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {FORMAT}")
-
-
 def _check_format(connection: sqlite3.Connection, path: str) -> None:
     elsewhere = f"set {DATA_DIR_VARIABLE} to another folder"
     if _number(connection, "PRAGMA application_id") != APPLICATION_ID:
         message = f"The file {quoted(path)} is not a database of mendgraph: move it away, or {elsewhere}."
         raise StoreError(message)
     found = _number(connection, "PRAGMA user_version")
-    if found > FORMAT:
-        message = (
-            f"The database {quoted(path)} was written by a newer mendgraph (format {found}, this one knows {FORMAT}):"
-            f" update mendgraph, or {elsewhere}."
+    if found != FORMAT:
+        age, remedy = "a newer", ": update mendgraph"
+        if found < FORMAT:
+            age = "an older"
+            remedy = ", whose runs this one cannot read: finish them with that version, or move the file away"
+        written = (
+            f"The database {quoted(path)} was written by {age} mendgraph (format {found}, this one knows {FORMAT})"
         )
-        raise StoreError(message)
-    if found < FORMAT:
-        message = (
-            f"The database {quoted(path)} was written by an older mendgraph (format {found}, this one knows {FORMAT}),"
-            f" whose runs this one cannot read: finish them with that version, or move the file away, or {elsewhere}."
-        )
-        raise StoreError(message)
+        raise StoreError(f"{written}{remedy}, or {elsewhere}.")
 
 
 def _number(connection: sqlite3.Connection, question: str) -> int:

@@ -135,11 +135,7 @@ class Connections:
             self._free.release()
 
     def connect(self) -> psycopg.Connection[Any]:
-        """A connection of the caller's own, without a transaction.
-
-        Raises:
-            StoreError: there is none to be had.
-        """
+        """A connection of the caller's own, without a transaction. Raises StoreError: there is none to be had."""
         with self.errors():
             try:
                 given = conninfo_to_dict(self.url.url)

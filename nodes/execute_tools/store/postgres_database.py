@@ -159,8 +159,7 @@ def _prepare(connections: Connections, part: PostgresTables) -> None:
 def format_of(connection: Connection[Any], url: PostgresUrl, part: PostgresTables) -> int | None:
     """The format of the part's tables, None where there are none. Nothing is written.
 
-    Raises:
-        StoreError: it is of another version, and does not grow, or the server is none that will do.
+    Raises StoreError: it is of another version, and does not grow, or the server is none that will do.
     """
     version, encoding = connection.execute(
         "SELECT current_setting('server_version_num')::int, current_setting('server_encoding')"
@@ -261,11 +260,7 @@ class PostgresLook(NamedTuple):
 
 
 def look_at(url: PostgresUrl, workspace: str | None) -> PostgresLook:
-    """What the database has of this workspace, which may have no name yet.
-
-    Raises:
-        StoreError: it cannot be used.
-    """
+    """What the database has of this workspace, which may have no name yet. Raises StoreError: it cannot be used."""
     with _looking(url) as connection:
         server, size = _only(
             connection.execute("SELECT current_setting('server_version'), pg_database_size(current_database())")
@@ -280,8 +275,7 @@ def look_at(url: PostgresUrl, workspace: str | None) -> PostgresLook:
 def names_of_runs(url: PostgresUrl, workspace: str, most: int) -> list[tuple[str, str]]:
     """The newest runs of this workspace, each with its task; none where there are no tables.
 
-    Raises:
-        StoreError: it cannot be used.
+    Raises StoreError: it cannot be used.
     """
     with _looking(url) as connection:
         if format_of(connection, url, STORE_TABLES) is None:

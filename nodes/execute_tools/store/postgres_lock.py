@@ -59,8 +59,7 @@ class Locks:
     def take(self, workspace: str, owner: Owner) -> bool:
         """Take the lock if nobody has it, be it in this process or elsewhere.
 
-        Raises:
-            StoreError: the server cannot be asked.
+        Raises StoreError: the server cannot be asked.
         """
         with self._lock:
             if workspace in self._held:
@@ -162,8 +161,7 @@ def held_epoch(connections: Connections, workspace: str) -> int | None:
 def postgres_holder(workspace: str) -> Owner | None:
     """Who has locked the workspace, on whatever machine; None where nobody has.
 
-    Raises:
-        StoreError: the server cannot be asked.
+    Raises StoreError: the server cannot be asked.
     """
     url = postgres_url()
     if url is None:

@@ -54,9 +54,8 @@ def uses_postgres() -> bool:
 def postgres_url() -> PostgresUrl | None:
     """The shared database, None where each workspace has its own.
 
-    Raises:
-        StoreError: the variable holds something else than the URL of a PostgreSQL database, or what speaks to one is
-            not installed.
+    Raises StoreError: the variable holds something else than the URL of a PostgreSQL database, or what speaks to one is
+    not installed.
     """
     given = os.environ.get(STORE_URL_VARIABLE, "").strip()
     if not given:
@@ -73,11 +72,7 @@ def postgres_url() -> PostgresUrl | None:
 
 @lru_cache(8)
 def read_url(given: str) -> PostgresUrl:
-    """The parts of a URL.
-
-    Raises:
-        StoreError: it is none of a PostgreSQL database.
-    """
+    """The parts of a URL. Raises StoreError: it is none of a PostgreSQL database."""
     scheme = given.partition("://")[0].lower()
     if "://" not in given or scheme not in _SCHEMES:
         message = f"{STORE_URL_VARIABLE} is no URL of a PostgreSQL database: write {_HOW}, or remove the variable."
@@ -131,8 +126,7 @@ _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOE
 def workspace_name(folder: str) -> str:
     """The name of the workspace whose folder of records this is; a random one is given where it has none.
 
-    Raises:
-        StoreError: it cannot be read or written, or is no name.
+    Raises StoreError: it cannot be read or written, or is no name.
     """
     given = _given(folder, secrets.token_hex(16))
     if isinstance(given, ToolError):

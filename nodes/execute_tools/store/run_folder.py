@@ -45,8 +45,7 @@ def run_folder_path(thread_id: str, base: str | None = None) -> str:
 def remove_run_folder(thread_id: str, base: str | None = None) -> int:
     """Remove this thread's folder with all that is in it, where there is one; how many bytes its files had.
 
-    Raises:
-        OSError: it, or something in it, could not be removed.
+    Raises OSError: it, or something in it, could not be removed.
     """
     name = folder_name(thread_id)
     try:
@@ -145,11 +144,7 @@ class _NotOursError(Exception):
 
 
 def data_folder() -> str:
-    """The folder that holds all of this where nobody names another one.
-
-    Raises:
-        RuntimeError: the user has no home.
-    """
+    """The folder that holds all of this where nobody names another one. Raises RuntimeError: the user has no home."""
     folder = os.environ.get(DATA_DIR_VARIABLE)
     if folder:
         return os.path.expanduser(folder)

@@ -92,7 +92,7 @@ class RunLock(_Lock):
         path = os.path.join(self._folder, self._name)
         lock = FileLock(path, mode=0o600, thread_local=False, fallback_to_soft=False, poll_interval=_POLL_S)
         try:
-            refused = busy(self._written(), self._what) if self._held else self._refused(lock, wait_s)
+            refused = self._refused(lock, wait_s)
         except OSError as error:
             return os_failure(error, "lock", path)
         if refused is None:
@@ -107,9 +107,6 @@ class RunLock(_Lock):
             self._forget()
             held.release()
 
-    def _written(self) -> Owner | None:
-        return written_owner(self._folder, self._name)
-
     def _refused(self, lock: FileLock, wait_s: float) -> ToolError | None:
         """Why the lock was not taken; None where it is ours.
 
@@ -117,9 +114,9 @@ class RunLock(_Lock):
         of that name is no more, the lock is tried again.
         """
         latest = monotonic_s() + wait_s + _INTRODUCTION_S
-        while not _taken(lock, wait_s):
-            holder, wait_s = self._written(), _POLL_S
-            if monotonic_s() >= latest or (holder is not None and is_alive(holder.pid)):
+        while self._held or not _taken(lock, wait_s):
+            holder, wait_s = written_owner(self._folder, self._name), _POLL_S
+            if self._held or monotonic_s() >= latest or (holder is not None and is_alive(holder.pid)):
                 return busy(holder, self._what)
         return None
 
@@ -169,17 +166,10 @@ def written_owner(folder: str, name: str) -> Owner | None:
             closing(os.open(folder, _DIRECTORY)) as handle,
             closing(os.open(f"{name}.json", _READ, dir_fd=handle)) as descriptor,
         ):
-            return _owner(os.read(descriptor, _LONGEST_OWNER))
-    except OSError:
-        return None
-
-
-def _owner(data: bytes) -> Owner | None:
-    try:
-        match json.loads(data):
-            case {"run_id": str(run_id), "pid": int(pid), "since": str(since)} if pid > 0:
-                return Owner(run_id, pid, since)
-    except (ValueError, RecursionError):
+            match json.loads(os.read(descriptor, _LONGEST_OWNER)):
+                case {"run_id": str(run_id), "pid": int(pid), "since": str(since)} if pid > 0:
+                    return Owner(run_id, pid, since)
+    except (OSError, ValueError, RecursionError):
         pass
     return None
 

@@ -74,8 +74,7 @@ def absolute_name(path: str) -> str:
 def open_regular(path: str) -> BinaryIO:
     """The file, open for reading. Nothing is waited for.
 
-    Raises:
-        OSError: it cannot be opened, or is a directory (EISDIR), a pipe, a socket or a device (ENXIO).
+    Raises OSError: it cannot be opened, or is a directory (EISDIR), a pipe, a socket or a device (ENXIO).
     """
     descriptor = os.open(path, _READ)
     mode = os.fstat(descriptor).st_mode
@@ -88,8 +87,7 @@ def open_regular(path: str) -> BinaryIO:
 def lines_of(file: BinaryIO, name: str) -> Iterator[bytes]:
     """The lines of a file, each with its end; an error calls the file `name`.
 
-    Raises:
-        OSError: it cannot be read, or a line has more than `LONGEST_LINE` bytes.
+    Raises OSError: it cannot be read, or a line has more than `LONGEST_LINE` bytes.
     """
     while line := file.readline(LONGEST_LINE + 1):
         if len(line) > LONGEST_LINE:

@@ -19,6 +19,7 @@ from mendgraph.nodes.execute_tools.processes.command_changes import (
     CommandChange,
     CommandChanges,
     FileIndex,
+    Unwatched,
     WatchedRun,
     WatchLimits,
     changed,
@@ -26,7 +27,6 @@ from mendgraph.nodes.execute_tools.processes.command_changes import (
     snapshot,
     watched,
 )
-from mendgraph.nodes.execute_tools.processes.tree_status import Unwatched
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import ChangeKind, ToolError
 from tests.nodes.execute_tools.files.layout import DENIAL, allow, no_env, sha
@@ -137,7 +137,7 @@ def test_a_directory_that_is_closed_at_one_end_makes_no_file_new_or_gone(
         closed = not closed
         (place / "a.py").unlink()
 
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.processes.tree_status.open_directory", open_some)
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.processes.command_changes.open_directory", open_some)
     found = watch(place, run)
     assert ([change.path for change in found.files], found.made) == (["a.py"], ())
 

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
 from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
 from mendgraph.nodes.execute_tools.processes import bubblewrap
+from mendgraph.nodes.execute_tools.processes.command_changes import Unwatched
 from mendgraph.nodes.execute_tools.processes.commands import (
     LONGEST_LAST_WORDS,
     CommandResult,
@@ -22,7 +23,6 @@ from mendgraph.nodes.execute_tools.processes.commands import (
 )
 from mendgraph.nodes.execute_tools.processes.processes import Ends, EndsOfOutput
 from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, LimitReached
-from mendgraph.nodes.execute_tools.processes.tree_status import Unwatched
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.run_command import run_command
