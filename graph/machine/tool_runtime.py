@@ -40,9 +40,8 @@ from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolCon
 from mendgraph.nodes.execute_tools.run_log import RunLog
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import StepResources, nothing_done
-from mendgraph.nodes.execute_tools.store.artifacts import Artifacts
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
-from mendgraph.nodes.execute_tools.store.run_folder import run_folder, workspace_folder
+from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
