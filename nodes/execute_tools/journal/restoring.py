@@ -16,9 +16,9 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.files.atomic_write import PERMISSION_BITS, sync_folder
-from mendgraph.nodes.execute_tools.files.change_plan import LARGEST_BACKUP, MOST_CHANGES, Change, DeleteFile, WriteFile
 from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, FileState, RecordedChange, folders_above
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
+from mendgraph.nodes.execute_tools.files.file_changes import LARGEST_BACKUP, MOST_CHANGES, Change, DeleteFile, WriteFile
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.fingerprints import call_fingerprint

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.files.change_plan import LARGEST_BACKUP
+from mendgraph.nodes.execute_tools.files.file_changes import LARGEST_BACKUP
 from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader
 from mendgraph.nodes.execute_tools.processes.tree_status import Status, Tree
 

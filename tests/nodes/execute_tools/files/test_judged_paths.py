@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.files import judged_paths
-from mendgraph.nodes.execute_tools.files.change_plan import WriteFile
-from mendgraph.nodes.execute_tools.files.file_changes import change_files
+from mendgraph.nodes.execute_tools.files.file_changes import WriteFile, change_files
 from mendgraph.nodes.execute_tools.files.file_reads import FileContent, OpenedFile, open_file
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
 from mendgraph.nodes.execute_tools.files.judged_paths import HardLinks, JudgedPaths

@@ -6,14 +6,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.files.change_plan import ChangedFile
+from mendgraph.nodes.execute_tools.files.file_changes import ChangedFile
 from mendgraph.nodes.execute_tools.files.file_reads import FileContent
-from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, MoveFile, Workspace, WriteFile
-from mendgraph.nodes.execute_tools.files.workspace_views import (
+from mendgraph.nodes.execute_tools.files.workspace import (
     ApprovedWorkspace,
+    DeleteFile,
     DryChange,
     DryWorkspace,
+    MoveFile,
     Pin,
+    Workspace,
+    WriteFile,
     change_mark,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode

@@ -7,7 +7,6 @@ from contextlib import closing
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.files.change_plan import LARGEST_BACKUP, MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.change_records import (
     UNKNOWN_SHA256,
     ChangeState,
@@ -15,6 +14,7 @@ from mendgraph.nodes.execute_tools.files.change_records import (
     FileState,
     RecordedChange,
 )
+from mendgraph.nodes.execute_tools.files.file_changes import LARGEST_BACKUP, MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, MoveFile, WriteFile
 from mendgraph.nodes.execute_tools.journal import restoring
 from mendgraph.nodes.execute_tools.journal.found_files import NO_FILE, Found, FoundAbove, FoundDirectory, Unusable
