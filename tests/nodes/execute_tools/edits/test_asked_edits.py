@@ -1,5 +1,4 @@
 import pytest
-from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.edits.definitions import (
     AskedEdits,
@@ -111,10 +110,3 @@ def test_a_body_that_is_a_comment() -> None:
     mended = without_comment_bodies(block, "Remove count.")
     assert mended == block.replace("(text):", "(text): pass")
     assert without_comment_bodies(block, "Fix count.") == block
-
-
-@given(st.sampled_from(["x = 1\n", "def count(t):\n    return 1\n", "class Cart: ...\n"]), st.text(max_size=40))
-def test_without_a_word_of_it_nothing_goes_and_nothing_is_renamed(block: str, task: str) -> None:
-    for verb in ("remov", "delet", "drop", "eras", "eliminat", "rid", "nam", "call"):
-        task = task.replace(verb, "")
-    assert asked(block, f"Fix count and MAX. {task}") == AskedEdits()

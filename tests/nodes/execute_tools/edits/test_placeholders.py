@@ -4,7 +4,6 @@ from mendgraph.nodes.execute_tools.edits.placeholders import (
     elision_in,
     function_names,
     is_elision,
-    left_out,
     torn_statement,
     unwritten_bodies,
 )
@@ -78,11 +77,6 @@ def test_ordinary_comments(comment: str) -> None:
 )
 def test_elision_in_the_new_form_of_a_function(new: str, said: str) -> None:
     assert elision_in(first(WHOLE), first(new)) == said
-
-
-@pytest.mark.parametrize("old", ["def f(x): ...", "def f(x):\n    pass", "def f(x):\n    raise NotImplementedError"])
-def test_what_had_no_body_may_stay_without(old: str) -> None:
-    assert elision_in(first(old), first("def f(x, y):\n    ...\n")) == ""
 
 
 @pytest.mark.parametrize(
@@ -183,10 +177,6 @@ def test_where_the_request_asks_for_a_stub(task: str, refused: bool) -> None:
     assert names(STUB, task) == ["is_valid"] * refused
 
 
-def test_a_stub_file_has_no_bodies() -> None:
-    assert names(STUB, path="luhn.pyi") == []
-
-
 def test_known_ones_are_left_to_others() -> None:
     known = function_names(text_of("class A:\n    class B:\n        def f(self): ...\n\n\ndef g(): ...\n"))
     assert known == {"A.B.f", "f", "g"}
@@ -194,8 +184,3 @@ def test_known_ones_are_left_to_others() -> None:
         "def f(): ...\n\n\ndef g(): ...\n\n\nclass A:\n    def f(self): ...\n\n    class B:\n        def f(self): ...\n"
     )
     assert unwritten_bodies(text_of(code), known) == ["A.f"]
-
-
-def test_the_words_of_a_refusal() -> None:
-    assert left_out(["f"]) == "The block leaves out the body of f: send it whole."
-    assert left_out(["f", "A.g"]) == "The block leaves out the bodies of f, A.g: send them whole."

@@ -1,38 +1,14 @@
 import ast
 
 import pytest
-from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.edits.python_names import (
-    Place,
     UsesRenamed,
     attribute_lines,
     bare_uses,
     delete_names,
-    place_of_name,
     rename_uses,
-    replace_places,
 )
-from mendgraph.nodes.execute_tools.edits.python_text import PythonText, named_units, read_python
-
-
-def test_the_place_of_a_name() -> None:
-    source = 'é = 1\nx: int = 2\n@d\nasync  def f(def_f): ...\nclass  A:\n    def f(self): ...\n"é"; print(1)\n'
-    text = read_python(source)
-    assert isinstance(text, PythonText)
-    assert [place_of_name(text, each.unit) for each in named_units(text)] == [
-        Place(1, 0, 1),
-        Place(2, 0, 1),
-        Place(4, 11, 12),
-        Place(5, 7, 8),
-        Place(6, 8, 9),
-    ]
-    assert place_of_name(text, text.units[-1]) is None
-
-
-def test_replacing() -> None:
-    places = [Place(1, 0, 1), Place(1, 2, 3), Place(2, 0, 0)]
-    assert replace_places(["a b\n", "c"], places, "new") == "new new\nnewc"
 
 
 @pytest.mark.parametrize(
@@ -82,11 +58,6 @@ def test_where_a_use_may_mean_something_else_all_are_told_and_none_is_renamed(so
     lines = {node.lineno for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name) and node.id == "old"}
     assert done == UsesRenamed(source, 0, tuple(sorted(lines)))
     assert done.left
-
-
-def test_a_builtin_is_not_what_was_renamed() -> None:
-    source = "def total(xs): return sum(xs)\n"
-    assert rename_uses(source, "sum", "total") == UsesRenamed(source, 0, (1,))
 
 
 def test_uses() -> None:
@@ -155,12 +126,6 @@ def test_what_goes_and_what_stays(name: str, gone: str, left: str, newline: str)
     assert delete_names(source, {name}) == (expected, (name,))
 
 
-def test_several_neighbours() -> None:
-    text, deleted = delete_names(SOURCE, {"A", "B", "count", "total"})
-    assert deleted == ("A", "B", "count", "total")
-    assert text == SOURCE[: SOURCE.index("\nA = 1")] + "\n\n" + SOURCE[SOURCE.index("class Cart") :]
-
-
 @pytest.mark.parametrize(
     ("source", "name", "left"),
     [
@@ -182,14 +147,3 @@ def test_several_neighbours() -> None:
 )
 def test_small_texts(source: str, name: str, left: str | None) -> None:
     assert delete_names(source, {name}) == ((source, ()) if left is None else (left, (name,)))
-
-
-@given(st.sets(st.sampled_from(["A", "B", "count", "total", "Cart", "Cart.total", "json", "none"])))
-def test_only_what_is_named_goes(names: set[str]) -> None:
-    text, deleted = delete_names(SOURCE, names)
-    assert set(deleted) <= names
-    kept = [line for line in text.split("\n") if line.strip() and line.strip() != "pass"]
-    told = [line for line in SOURCE.split("\n") if line.strip()]
-    position = 0
-    for line in kept:
-        position = told.index(line, position) + 1
