@@ -22,15 +22,15 @@ from mendgraph.nodes.execute_tools.files.change_records import (
 from mendgraph.nodes.execute_tools.journal.found_files import Found, FoundAbove, FoundDirectory, Unusable
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.rebuilding import (
-    PathHistory,
     RebuildPlan,
     Rebuilt,
     WriteStep,
-    path_histories,
     rebuild,
+    rebuild_effects,
     rebuild_plan,
     rebuild_workspace,
 )
+from mendgraph.nodes.execute_tools.journal.restoring import NetEffect
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder
@@ -167,8 +167,8 @@ def change(
 
 def planned(changes: list[RecordedChange], found: dict[str, Found]) -> RebuildPlan | str:
     """The plan, or why there is none."""
-    histories = path_histories(changes)
-    plan = histories if isinstance(histories, ToolError) else rebuild_plan(changes, histories, found)
+    effects = rebuild_effects(changes)
+    plan = effects if isinstance(effects, ToolError) else rebuild_plan(changes, effects, found)
     return plan.message.partition("anew: ")[2] if isinstance(plan, ToolError) else plan
 
 
@@ -176,7 +176,7 @@ def test_all_that_was_done_to_a_path_counts_as_one() -> None:
     undone = change(("a", TWO, NONE), state=ChangeState.UNDONE)
     reverted = change(("b", ONE, NONE), state=ChangeState.REVERTED)
     changes = [change(("a", NONE, ONE), ("b", NONE, ONE)), undone, reverted, change(("a", ONE, TWO), ("b", NONE, TWO))]
-    assert path_histories(changes) == (PathHistory("a", NONE, TWO), PathHistory("b", NONE, TWO))
+    assert rebuild_effects(changes) == (NetEffect("a", NONE, TWO), NetEffect("b", NONE, TWO))
 
 
 @pytest.mark.parametrize(
