@@ -4,8 +4,8 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, strategies as st
 
+from mendgraph.nodes.execute_tools.edits.asked_edits import Merged
 from mendgraph.nodes.execute_tools.edits.definitions import (
-    Merged,
     Refusal,
     replace_definitions,
 )
