@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.language.blocks import EDIT_TOOL, EXAMPLE_EDITS, read_blocks, render_file
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
@@ -197,6 +197,7 @@ NAMES = st.from_regex(r"[A-Za-z0-9_@+][A-Za-z0-9_@+.-]{0,8}", fullmatch=True) | 
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
 
 
+@settings(max_examples=30)
 @given(PATHS, st.lists(LINES, max_size=8), st.lists(PATHS, max_size=3))
 def test_a_shown_file_sent_back_is_the_file(path: str, lines: list[str], others: list[str]) -> None:
     content = "".join(f"{line}\n" for line in lines)

@@ -16,7 +16,6 @@ from mendgraph.nodes.language.dialects import (
     is_file_name,
     looks_like_call,
     passages,
-    read_dialect,
     recognised,
     whole,
 )
@@ -163,7 +162,6 @@ def test_a_reply_that_is_meant_as_a_call_and_nothing_else_is_read(
     dialect: str, text: str, calls: list[tuple[str, dict[str, Any]]]
 ) -> None:
     assert recognised(text, KNOWN, only_required=ONLY_REQUIRED) == found(dialect, calls)
-    assert read_dialect(text, KNOWN, only_required=ONLY_REQUIRED) == found(dialect, calls).calls
     assert looks_like_call(text, KNOWN) == dialect
 
 
@@ -181,7 +179,7 @@ def test_an_answer_stays_an_answer(text: str) -> None:
 
 def test_every_dialect_has_cases() -> None:
     assert {dialect.name for dialect in DIALECTS} == {case[0] for case in ONLY_LOOKS}
-    assert {each.name for each in DIALECTS if each.read or each.read_as_python} == {case[0] for case in READABLE}
+    assert {each.name for each in DIALECTS if each.read} == {case[0] for case in READABLE}
 
 
 def knows_the_path(tool: str, arguments: JsonMap) -> bool:
@@ -203,7 +201,7 @@ def test_a_call_that_can_be_nothing_else_is_read_whether_it_fits_or_not() -> Non
 
 
 def test_a_python_call_without_names_needs_to_be_told_what_it_gives() -> None:
-    assert read_dialect("read_file('a.py')", KNOWN) is None
+    assert recognised("read_file('a.py')", KNOWN) is None
 
 
 def test_several_edits_in_one_object_are_one_call() -> None:
@@ -234,10 +232,10 @@ pieces = st.sampled_from([*PIECES, "\n", "<tool: read_file({})>", JSON_CALL, LIS
 
 @given(st.lists(pieces, max_size=12).map("".join) | st.text())
 def test_whatever_is_read_is_known_and_noticed(text: str) -> None:
-    calls = read_dialect(text, KNOWN)
-    if calls is not None:
-        assert calls
-        assert {call.tool_name for call in calls} <= KNOWN
+    rescue = recognised(text, KNOWN)
+    if rescue is not None:
+        assert rescue.calls
+        assert {call.tool_name for call in rescue.calls} <= KNOWN
         assert looks_like_call(text, KNOWN) is not None
 
 

@@ -395,8 +395,8 @@ def test_broken_calls_cost_linear_work(pieces: list[str], times: int) -> None:
         '```\n{"name": "write_file"}\n```\n```md\n```\n',
     ],
 )
-def test_a_megabyte_of_broken_calls_costs_linear_work(line: str) -> None:
-    text = line * (1_000_000 // len(line))
+def test_many_broken_calls_cost_linear_work(line: str) -> None:
+    text = line * (40_000 // len(line))
     assert scanning_work(text) <= 5 * len(text)
 
 
