@@ -16,8 +16,6 @@ from mendgraph.nodes.heal.healing import (
     attempt_extraction_with_healing,
     canonical_text,
     correction_of,
-    is_call_in_another_form,
-    is_unfounded,
     next_attempt,
 )
 from mendgraph.nodes.language.text_protocol import extract_tool_invocations_with_errors
@@ -263,14 +261,6 @@ def test_each_sort_of_failure_is_counted_by_itself() -> None:
     assert counted(claim, claim, form, claim, config=config) is OVER
 
 
-def test_claims_are_counted_through_the_turn_and_the_others_while_they_are_open() -> None:
-    config = SelfHealingConfig(max_retries=1, max_schema_repairs=1, max_claims=1)
-    assert counted(E.UNFOUNDED_CLAIM, E.UNFOUNDED_CLAIM, opened=0, config=config) is OVER
-    assert counted(E.EMPTY_TOOL_NAME, E.EMPTY_TOOL_NAME, opened=0, config=config) is AGAIN
-    assert counted(E.INVALID_ARGUMENTS, E.INVALID_ARGUMENTS, opened=0, config=config) is AGAIN
-    assert counted(E.EMPTY_TOOL_NAME, E.UNFOUNDED_CLAIM, E.EMPTY_TOOL_NAME, opened=1, config=config) is OVER
-
-
 def test_diagnostics_are_bounded_and_name_the_line() -> None:
     errors = [ExtractionError(E.EMPTY_TOOL_NAME, 4, "line", "x" * 900)] * 9
     cause = decided(errors, 3, 0)
@@ -289,17 +279,6 @@ def test_a_model_that_fails_in_any_way_is_asked_again_a_bounded_number_of_times(
             break
         failed.append(kind)
     assert len(failed) <= max_retries + max_repairs + max_claims
-
-
-@pytest.mark.parametrize("kind", E)
-def test_only_a_whole_reply_is_read_as_it_is(kind: ExtractionErrorType) -> None:
-    assert is_call_in_another_form(errors_of(kind)) is (kind in {E.MISSING_TOOL_PREFIX, E.INVALID_JSON_SYNTAX})
-
-
-@pytest.mark.parametrize("kind", E)
-def test_only_an_answer_can_be_unfounded(kind: ExtractionErrorType) -> None:
-    assert is_unfounded(errors_of(E.EMPTY_TOOL_NAME, kind)) is (kind is E.UNFOUNDED_CLAIM)
-    assert not is_unfounded([])
 
 
 def test_the_specs_names_come_from_here_too() -> None:

@@ -16,8 +16,6 @@ from mendgraph.nodes.language.names import (
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
-KNOWN = frozenset({"read_file", "list_files", "edit_file"})
-
 
 @pytest.mark.parametrize(
     ("wanted", "names", "closest"),
@@ -42,36 +40,6 @@ def test_suggestions_are_few_existing_and_do_not_depend_on_order(wanted: str, na
     found = closest_names(wanted, names)
     assert (set(found) <= set(names), len(found) <= SUGGESTIONS) == (True, True)
     assert found == closest_names(wanted, reversed(names))
-
-
-@given(wanted=st.text(min_size=1, max_size=8))
-def test_a_name_that_exists_is_the_first_suggestion(wanted: str) -> None:
-    assert closest_names(wanted, [f"{wanted}x", wanted])[0] == wanted
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("read", ("read_file",)),
-        ("readFile", ("read_file", "edit_file")),
-        ("functions.list-files", ("list_files",)),
-        ("raed_file", ("read_file", "edit_file")),
-        ("files", ("list_files",)),
-        ("zzz", ()),
-        ("", ()),
-        ("_", ()),
-    ],
-)
-def test_the_closest_tools_come_first(name: str, expected: tuple[str, ...]) -> None:
-    assert closest_names(name, KNOWN)[: len(expected) or None] == expected
-
-
-def test_at_most_three_names_are_close() -> None:
-    assert closest_names("read", frozenset({"read_a", "read_b", "read_cc", "read_ddd"})) == (
-        "read_a",
-        "read_b",
-        "read_cc",
-    )
 
 
 @pytest.mark.parametrize(
