@@ -8,8 +8,8 @@ from hypothesis import given, settings, strategies as st
 from mendgraph.nodes.language.json_arguments import (
     ArgumentProblem,
     DecodedCall,
-    NativeCall,
     Pairs,
+    ReadCall,
     decode_arguments,
     decode_call,
     excerpt,
@@ -278,7 +278,7 @@ def raw(call_id: str, tool: str = "list_files", arguments: str = "{}") -> RawCal
 def test_one_call_is_an_invocation_or_a_typed_error(
     call: RawCall, tool: str, outcome: ToolInvocation | ExtractionError
 ) -> None:
-    assert read_native_calls([call], NATIVE_TOOLS) == [NativeCall("a", tool, call.arguments, outcome)]
+    assert read_native_calls([call], NATIVE_TOOLS) == [ReadCall("a", tool, call.arguments, outcome)]
 
 
 def test_several_edits_in_one_call_are_a_call_of_the_tool_for_them() -> None:
@@ -286,12 +286,12 @@ def test_several_edits_in_one_call_are_a_call_of_the_tool_for_them() -> None:
     edits = [{"old_str": "1", "new_str": "2"}, {"old_str": "3", "new_str": "4"}]
     outcome = ToolInvocation("multi_edit", {"path": "a", "edits": edits}, 0)
     calls = read_native_calls([raw("a", "edit_file", arguments)], frozenset({"edit_file", "multi_edit"}))
-    assert calls == [NativeCall("a", "multi_edit", arguments, outcome)]
+    assert calls == [ReadCall("a", "multi_edit", arguments, outcome)]
 
 
 def test_a_trailing_comma_is_no_error() -> None:
     [call] = read_native_calls([raw("a", "read_file", '{"path": "a",}')], NATIVE_TOOLS)
-    assert call == NativeCall("a", "read_file", '{"path": "a",}', ToolInvocation("read_file", {"path": "a"}, 0))
+    assert call == ReadCall("a", "read_file", '{"path": "a",}', ToolInvocation("read_file", {"path": "a"}, 0))
 
 
 @pytest.mark.parametrize(
