@@ -14,7 +14,7 @@ from typing import Final
 
 from langchain_core.messages import AnyMessage
 
-from mendgraph.nodes.call_model.compaction import RULES, Budget, Compacted, NeedsSummary, compact
+from mendgraph.nodes.call_model.compaction import TRIGGER, Budget, Compacted, NeedsSummary, compact
 from mendgraph.nodes.call_model.effects import Answer, Effect, Tell
 from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
 from mendgraph.nodes.call_model.paid_call import CallBudget, Request, paid_call
@@ -87,7 +87,7 @@ def fit(
     for _ in range(MOST_ROUNDS):
         prompt = _prompt(talk, shown(talk.history, window, talk.stand_ins))
         estimated = _estimate(prompt, spending)
-        if not forced and (known is None or estimated + output <= known * RULES.trigger):
+        if not forced and (known is None or estimated + output <= known * TRIGGER):
             return Fitted(window, spending, prompt, _left(estimated, known))
         found = _compacted(talk, window, prompt, estimated, known, output, forced=forced)
         if isinstance(found, NeedsSummary):

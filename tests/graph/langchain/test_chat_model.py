@@ -24,7 +24,6 @@ from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import (
-    Calls,
     Chunked,
     CutAt,
     Disconnect,
@@ -37,7 +36,7 @@ from tests.doubles.scripted_server import (
     Stall,
     Status,
 )
-from tests.graph.langchain.asked_models import CALL, MESSAGES, Result, ask, at, event, replied, streamed, through
+from tests.graph.langchain.asked_models import CALL, Result, ask, at, event, replied, streamed, through
 
 FOR_EVER_S = 30.0
 ENDS_S = 15.0
@@ -162,15 +161,6 @@ class Streaming(SyncOnly):
         raise AssertionError("nobody told it that it is over")
 
 
-class Quick(SyncOnly):
-    """Says what it has to say."""
-
-    def _stream(self, *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
-        self._told.append(threading.current_thread().name)
-        yield piece("Hel")
-        yield piece("lo")
-
-
 def reading_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "mendgraph-sync-chat-model"]
 
@@ -187,11 +177,6 @@ def test_a_sync_chat_model_ends_in_time_and_its_thread_with_its_next_part(
         thread.join(ENDS_S)
     assert reading_threads() == []
     assert len(own._told) <= 2
-
-
-def test_a_sync_chat_model_is_read_beside_the_event_loop() -> None:
-    own = Quick()
-    assert (replied(given_model(own)).text, own._told) == ("Hello", ["mendgraph-sync-chat-model"])
 
 
 class Raising(SyncOnly):
@@ -428,14 +413,6 @@ def test_text_is_told_as_it_comes_and_half_characters_are_replaced() -> None:
     reply, said = ask(through(streamed(event({"content": "a\ud800"}), event({"content": "b"}, "stop"))))
     assert isinstance(reply, ModelReply)
     assert (reply.text, said) == ("a\ufffdb", ["a\ufffd", "b"])
-
-
-def test_calls_and_text_of_a_loopback_endpoint() -> None:
-    with ScriptedServer([Chunked(Calls([("f", '{"a": 1}', "x")], "Look:", (70, 3)), 4)]) as server:
-        reply, said = ask(at(server.base_url))
-    assert isinstance(reply, ModelReply)
-    assert (reply.text, said, reply.calls[0].arguments, reply.input_tokens) == ("Look:", ["Look", ":"], '{"a": 1}', 70)
-    assert server.requests[0]["messages"] == list(MESSAGES)
 
 
 def test_a_chat_model_that_cannot_even_be_set_up_has_failed() -> None:

@@ -1,13 +1,11 @@
 from importlib import resources
 
 import pytest
-from hypothesis import given, strategies as st
 
 from mendgraph.nodes.call_model.prices import (
     FREE,
     Price,
     PriceList,
-    cache_parts,
     cost_of,
     find_price,
     most_cost,
@@ -191,15 +189,6 @@ def test_a_broken_list_says_what_is_wrong(text: str, problem: str) -> None:
     assert parse_prices(text, "prices.toml") == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
-def test_the_highest_price_is_a_price() -> None:
-    assert find_price(parsed("[a]\nx = { input = 1_000_000_000, output = 1e9 }"), "x") == Price(input=1e9, output=1e9)
-
-
-@given(st.text(max_size=60))
-def test_no_text_makes_reading_raise(text: str) -> None:
-    assert isinstance(parse_prices(text, "x"), PriceList | ToolError)
-
-
 def test_the_shipped_list_is_whole() -> None:
     text = resources.files("mendgraph.nodes.call_model").joinpath("prices.toml").read_text(encoding="utf-8")
     shipped = parsed(text)
@@ -241,19 +230,3 @@ def test_tokens_of_the_cache_have_their_own_price(tokens: tuple[int, ...], price
 )
 def test_the_most_is_the_dearest_kind_of_input(price: Price, usd: float) -> None:
     assert most_cost(price, 1_000_000, 100_000) == pytest.approx(usd)
-
-
-OF_THE_CACHE = st.none() | st.floats(0, 200)
-PRICES = st.builds(
-    Price, input=st.floats(0, 100), output=st.floats(0, 600), cached_input=OF_THE_CACHE, cache_write=OF_THE_CACHE
-)
-TOKENS = st.integers(0, 10**7)
-
-
-@given(PRICES, TOKENS, TOKENS, TOKENS, TOKENS)
-def test_no_share_of_the_cache_costs_more_than_the_most(
-    price: Price, input_tokens: int, output_tokens: int, cached: int, written: int
-) -> None:
-    most = most_cost(price, input_tokens, output_tokens)
-    parts = cache_parts(input_tokens, cached, written)
-    assert cost_of(price, input_tokens, output_tokens, *parts) <= most * (1 + 1e-9)
