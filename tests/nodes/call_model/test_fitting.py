@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from mendgraph.nodes.call_model import fitting
+from mendgraph.nodes.call_model import exchange as script_of
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.compaction import MOST_USELESS, SUMMARY_SYSTEM, TRIGGER
 from mendgraph.nodes.call_model.effects import Answer, Booked, Effect, Reserve, Send, Sent, Settle, Stopped, Tell
-from mendgraph.nodes.call_model.fitting import MOST_ROUNDS, OUTPUT_SHARE, Fitted, Talk, fit, overflow_window
+from mendgraph.nodes.call_model.exchange import MOST_ROUNDS, OUTPUT_SHARE, Fitted, Talk, fit, overflow_window
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
@@ -303,7 +303,7 @@ def test_what_can_be_made_no_smaller_is_sent_where_the_window_just_holds_it() ->
 
 def test_after_the_last_round_the_request_is_sent_as_it_is_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = Endpoint().play(talk(READS), 20_000)
-    monkeypatch.setattr(fitting, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(script_of, "MOST_ROUNDS", 1)
     endpoint = Endpoint()
     assert endpoint.play(talk(READS), 20_000) == usual
     assert endpoint.compactions == ["cleared"]
