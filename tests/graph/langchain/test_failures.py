@@ -22,7 +22,6 @@ from mendgraph.graph.langchain.failures import (
     cause_in_words,
     describe_failure,
     is_bad_certificate,
-    read_refusal,
     setup_fault,
 )
 from mendgraph.nodes.call_model.retry import TRANSIENT
@@ -211,21 +210,6 @@ def test_the_exceptions_of_each_package_say_the_same(
 
 
 @pytest.mark.parametrize(
-    ("raised", "parameter", "codes"),
-    [
-        (status(400, {"message": "x", "param": "temperature", "code": "u"}), "temperature", {"u"}),
-        (status(400, {"type": "invalid_request_error", "message": "x"}, of="anthropic"), "", {"invalid_request_error"}),
-        (mistral(422, {"detail": [{"loc": ["body", "stop", 0], "msg": "Extra"}]}), "stop", set()),
-        (mistral(400, {"object": "error", "message": "x", "param": "stop", "type": "t"}), "stop", {"t"}),
-        (google(400, "x", "INVALID_ARGUMENT"), "", {"400", "INVALID_ARGUMENT"}),
-    ],
-)
-def test_a_refusal_names_its_parameter(raised: Exception, parameter: str, codes: set[str]) -> None:
-    refusal = read_refusal(raised, 0.0)
-    assert (refusal.parameter, set(refusal.codes), refusal.is_of_the_request) == (parameter, codes, True)
-
-
-@pytest.mark.parametrize(
     ("header", "wish"),
     [("2", 2.0), ("0.25", 0.25), ("Thu, 01 Jan 1970 00:00:30 GMT", 20.0), ("soon", None), (None, None)],
 )
@@ -392,10 +376,3 @@ def test_the_cause_is_found_however_it_is_wrapped(cause: Exception, words: str, 
     grouped.__cause__ = ExceptionGroup("several", [ValueError(), cause])
     for error in (cause, caused, while_handling, grouped):
         assert (cause_in_words(error), is_bad_certificate(error)) == (words, bad)
-
-
-def test_an_error_that_came_from_itself_has_an_end() -> None:
-    error = ValueError()
-    error.__context__ = other = ValueError()
-    other.__context__ = error
-    assert cause_in_words(error) == ""

@@ -104,25 +104,6 @@ def test_what_is_said(deltas: list[JsonMap], expected: JsonMap) -> None:
     assert heard(*deltas).model_copy(update={"seconds": 0.0}) == ModelReply(model="m", **expected)
 
 
-def test_pieces_of_a_reasoning_block_are_joined_by_their_index_and_type() -> None:
-    """As OpenRouter sends them: they go back with the reply's calls, as they were."""
-    words: JsonMap = {"type": "reasoning.text", "index": 0, "text": "Let me "}
-    sealed: JsonMap = {"type": "reasoning.encrypted", "index": 0, "data": "abc", "id": "r"}
-    summary: JsonMap = {"type": "reasoning.summary", "index": 1, "summary": "s"}
-    reply = heard(
-        {"reasoning": "Let me ", "reasoning_details": [words]},
-        {"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "see.", "signature": "sig"}, sealed]},
-        {"reasoning_details": [summary, {**sealed, "data": "def"}]},
-        {"content": "Yes"},
-    )
-    assert reply.provider["additional_kwargs"]["reasoning_details"] == [
-        {**words, "text": "Let me see.", "signature": "sig"},
-        {**sealed, "data": "abcdef"},
-        summary,
-    ]
-    assert (reply.text, reply.reasoning) == ("Yes", "Let me ")
-
-
 # --- Calls
 
 
@@ -276,10 +257,3 @@ def test_what_is_no_chat_completion_is_a_failure(document: bytes, begun: bool) -
     result, _ = ask(through(streamed(*first, document)))
     assert isinstance(result, ProviderFailure)
     assert result.kind is (ProviderErrorKind.INCOMPLETE_STREAM if begun else ProviderErrorKind.SERVER_ERROR)
-
-
-@pytest.mark.parametrize("body", [b'{"choices": [{"message": {"content": "Hi"}}]}', b"<html>\n\nHi\n\n</html>", b""])
-def test_an_answer_that_is_no_stream_is_a_failure(body: bytes) -> None:
-    result, said = ask(through(streamed(body)))
-    message = "http://llm.test/v1 failed (it sent no chat completion: No generation chunks were returned)."
-    assert (result, said) == (ProviderFailure(kind=ProviderErrorKind.SERVER_ERROR, message=message), [])

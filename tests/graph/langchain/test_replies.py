@@ -83,19 +83,6 @@ def test_where_ids_are_missing_a_name_after_arguments_begins_a_call(index: int |
     )
 
 
-@pytest.mark.parametrize(
-    "repeats",
-    [
-        [(0, "a", "read_file", '{"path"'), (0, "a", "read_file", ': "a"}')],
-        [(0, "a", "read_file", ""), (0, None, "read_file", '{"path": "a"}')],
-        [(0, "a", "read_file", '{"path": "a"}'), (0, None, "read_file", "")],
-    ],
-    ids=["id and name in each part", "name twice before arguments", "name once more at the end"],
-)
-def test_a_server_that_repeats_itself_makes_no_second_call(repeats: list[Part]) -> None:
-    assert assembled(repeats).calls == (A,)
-
-
 @pytest.mark.parametrize("said", ["error", "abort", "something new"])
 def test_a_word_that_does_not_say_so_is_no_complete_reply(said: str) -> None:
     assert ReplyAssembly(finish_reason=said).reply(1.5) is None
@@ -332,12 +319,6 @@ def test_a_listener_hears_tokens_calls_usage_and_how_it_ended() -> None:
     assert [(call["name"], call["args"], call["id"]) for call in end.tool_calls] == [("f", {"a": 1}, "x")]
     assert (end.response_metadata["finish_reason"], end.response_metadata["model_name"]) == ("tool_calls", "m")
     assert "Fix 😀.py" in listener.heard[0]
-
-
-def test_a_listener_hears_of_failures() -> None:
-    listener = Listener()
-    heard(Status(500), listener)
-    assert len(listener.errors) == 1
 
 
 class Sealed(BaseChatModel):

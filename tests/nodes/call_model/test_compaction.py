@@ -7,7 +7,6 @@ from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from mendgraph.nodes.call_model.compaction import (
-    KEPT_EXCHANGES,
     MOST_USELESS,
     SUMMARY_SYSTEM,
     SUMMARY_TOKENS,
@@ -70,26 +69,6 @@ def test_old_results_are_cleared_first(protocol: Protocol) -> None:
     )
     assert done.tokens_after - 900 <= AIM
     assert look(history, done.window) is None
-
-
-def test_the_largest_go_before_the_oldest_and_small_ones_stay() -> None:
-    sizes = [100, 2_000, 27_000, *[800] * 6]
-    history = with_ids([TASK, *(m for size in sizes for m in exchange(Protocol.NATIVE, read(size)))])
-    done = look(history)
-    assert isinstance(done, Compacted)
-    assert done.window.cleared == ("m6",)
-    assert look(history[:4] * 90) is not None
-
-
-def test_the_last_exchanges_keep_their_results_fewer_where_they_are_too_large() -> None:
-    for characters, kept in ((3_000, 3), (7_000, 2), (13_000, 1)):
-        history = reading(12, characters)
-        done = look(history)
-        assert isinstance(done, Compacted)
-        results = [message for message in history if isinstance(message, ToolMessage)]
-        whole = [m.id not in done.window.cleared for m in results]
-        assert whole[-kept:] == [True] * kept
-        assert kept == KEPT_EXCHANGES or not any(whole[:-kept])
 
 
 @pytest.mark.parametrize("protocol", list(Protocol))
@@ -288,14 +267,6 @@ def test_three_hundred_steps_on_16k_never_overflow_and_seldom_compact(protocol: 
     assert asked == (
         MOST_USELESS if reply == GARBAGE else [each.kind for each in done].count(CompactionKind.SUMMARISED)
     )
-
-
-def test_where_all_but_the_first_request_is_small_only_that_goes() -> None:
-    history = with_ids([HumanMessage("Explain this. " * 4_000), AIMessage("It is a log."), *talk(4, said="So.")])
-    done = settled(look(history), GARBAGE)
-    assert isinstance(done, Compacted)
-    assert (done.kind, done.window.first, done.window.cleared) == (CompactionKind.SLID, "m1", ())
-    assert list(shown(history, done.window))[-9:] == history[2:]
 
 
 @pytest.mark.parametrize("protocol", list(Protocol))

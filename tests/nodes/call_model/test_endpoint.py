@@ -1,5 +1,4 @@
 import pytest
-from hypothesis import given, strategies as st
 from pydantic import SecretStr
 
 from mendgraph.nodes.call_model.endpoint import (
@@ -12,7 +11,6 @@ from mendgraph.nodes.call_model.endpoint import (
     find_endpoint,
     key_variable_of,
     models_in_order,
-    split_provider,
 )
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
@@ -113,22 +111,6 @@ def test_the_providers_are_those_of_langchain() -> None:
     assert frozenset(_BUILTIN_PROVIDERS) == PROVIDERS
 
 
-@pytest.mark.parametrize(
-    ("model", "provider", "name"),
-    [
-        ("anthropic:claude-sonnet-4-5", "anthropic", "claude-sonnet-4-5"),
-        ("ollama:qwen2.5-coder:1.5b", "ollama", "qwen2.5-coder:1.5b"),
-        ("qwen2.5-coder:1.5b", "", "qwen2.5-coder:1.5b"),
-        ("openai/gpt-oss:120b", "", "openai/gpt-oss:120b"),
-        ("anthropic:", "", "anthropic:"),
-        ("anthropic", "", "anthropic"),
-        ("", "", ""),
-    ],
-)
-def test_a_tag_is_no_provider(model: str, provider: str, name: str) -> None:
-    assert split_provider(model) == (provider, name)
-
-
 @pytest.mark.parametrize("environment", [{}, {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": OTHER}])
 def test_another_providers_package_gets_no_key_and_no_address_of_openais(environment: dict[str, str]) -> None:
     expected = Endpoint(model="m", key_variable="", provider="anthropic")
@@ -207,23 +189,6 @@ def test_a_bad_key_of_another_host_is_named_by_its_variable() -> None:
 )
 def test_each_host_has_a_variable_of_its_own(url: str, variable: str) -> None:
     assert key_variable_of(url) == variable
-
-
-@given(st.none() | st.text(), st.none() | st.text(), st.text(), st.text())
-def test_any_setting_gives_an_endpoint_or_a_failure(
-    model: str | None, base_url: str | None, key: str, url: str
-) -> None:
-    found = find_endpoint(model, base_url, {"OPENAI_API_KEY": key, "OPENAI_BASE_URL": url})
-    if isinstance(found, Endpoint):
-        assert found.embedded or found.model or found.base_url
-        assert not found.base_url or found.base_url.lower().startswith(("http://", "https://"))
-    else:
-        assert isinstance(found, ProviderFailure)
-
-
-def test_the_key_does_not_show() -> None:
-    found = endpoint("m", URL, "sk-very-secret")
-    assert "very-secret" not in repr(found) + str(found) + found.model_dump_json()
 
 
 @pytest.mark.parametrize(

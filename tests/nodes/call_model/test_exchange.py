@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -18,12 +18,11 @@ from mendgraph.nodes.call_model.exchange import (
     may_wrap_up,
     wrap_up_messages,
 )
-from mendgraph.nodes.call_model.ledger import WRAP_UP_INPUT_TOKENS, Mending, RunLimits, Spending, exhausted_limit
+from mendgraph.nodes.call_model.ledger import WRAP_UP_INPUT_TOKENS, Mending, RunLimits, Spending
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input, estimate_tokens
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
-from mendgraph.nodes.call_model.retry import TRANSIENT
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.records import (
     CallResult,
@@ -46,7 +45,7 @@ from mendgraph.nodes.records import (
     ToolCall,
     ToolResult,
 )
-from tests.nodes.call_model.spendings import LIMITS, SPENDINGS, spent
+from tests.nodes.call_model.spendings import spent
 
 TASK = HumanMessage("Fix calc.py")
 PROMPT = build_prompt(Profile(), [], [TASK], (), 0.0)
@@ -60,9 +59,6 @@ Result = ModelReply | ProviderFailure
 
 def failed(kind: ProviderErrorKind, retry_after_s: float | None = None) -> ProviderFailure:
     return ProviderFailure(kind=kind, message=f"{kind.value}!", retry_after_s=retry_after_s)
-
-
-BUSY = failed(ProviderErrorKind.RATE_LIMITED)
 
 
 def state(**fields: Any) -> CallModelState:
@@ -132,18 +128,6 @@ def test_a_reply_is_paid_and_counts_a_step() -> None:
     assert update == {"reply": REPLY, "spending": used_up(1, 70, 3, 2.0, GAUGE), "step": 5}
 
 
-@pytest.mark.parametrize(("seed", "sent"), [(None, None), (0, 2), (7, 9), (2**31 - 1, 1)])
-def test_each_try_in_block_form_has_a_seed_of_its_own(seed: int | None, sent: int | None) -> None:
-    corrections = [Correction(reply="x", prompt="y")] * 2
-    settings, given = settings_of(seed=seed), state(corrections=corrections)
-    [_, call], _ = play([REPLY], settings, given | {"profile": Profile(edit_form=EditForm.BLOCKS)})
-    assert isinstance(call, Send)
-    assert (call.call.prompt.failed_tries, call.call.seed) == (2, sent)
-    [_, call], _ = play([REPLY], settings, given)
-    assert isinstance(call, Send)
-    assert (call.call.prompt.failed_tries, call.call.seed) == (0, seed)
-
-
 @pytest.mark.parametrize(("opened", "asked", "tries"), [(0, 2, 2), (1, 3, 3), (2, 0, 2), (0, 0, 0)])
 def test_corrections_that_are_settled_count_as_tries_of_the_turn(opened: int, asked: int, tries: int) -> None:
     given = state(
@@ -164,13 +148,6 @@ def test_corrections_that_are_settled_count_as_tries_of_the_turn(opened: int, as
 def test_a_preloaded_reply_costs_nothing() -> None:
     ready = ModelReply(text="tool: x", preloaded=True)
     assert play([], settings_of(), state(preload=ready)) == ([], {"reply": ready, "preload": None, "step": 1})
-
-
-def test_corrections_and_temperature_reach_the_prompt() -> None:
-    correction = Correction(reply="tool: x", prompt="Fix it.")
-    effects, _ = play([REPLY], settings_of(temperature=0.4), state(corrections=[correction]))
-    assert isinstance(effects[1], Send)
-    assert effects[1].call.prompt == build_prompt(Profile(), [], [TASK], [correction], 0.4)
 
 
 @pytest.mark.parametrize(
@@ -237,53 +214,6 @@ def test_a_timeout_at_the_end_of_the_turn_is_the_turns(
     clock = StopCause(reason=StopReason.WALL_CLOCK, message="Limit 'max_seconds' exceeded: 2.0/2.0")
     assert effects == [CONNECT, sending(timeout_s=max_seconds)]
     assert update["stop"] == (clock if is_clock else gave_up(kind))
-
-
-FAILURES = st.builds(failed, st.sampled_from(ProviderErrorKind), st.none() | st.floats(0, 40))
-REPLIES = st.builds(
-    ModelReply, text=st.text(max_size=20), input_tokens=st.integers(0, 300), output_tokens=st.integers(0, 30)
-)
-SETTINGS = st.builds(
-    settings_of,
-    limits=st.builds(
-        RunLimits,
-        api=st.builds(APILimits, st.integers(0, 5), st.integers(0, 5), st.integers(0, 2_000), st.integers(0, 200)),
-        max_seconds=st.none() | st.floats(0.1, 30),
-        max_steps=st.none() | st.integers(1, 3),
-    ),
-    retries=st.integers(0, 5),
-    timeout_s=st.floats(0.5, 20),
-)
-
-
-def endless(results: list[Result]) -> Iterator[Result]:
-    yield from results
-    while True:
-        yield BUSY
-
-
-@given(st.lists(FAILURES | REPLIES, max_size=6), SETTINGS)
-def test_no_course_of_events_passes_the_budget(results: list[Result], settings: CallSettings) -> None:
-    source = endless(results)
-    asked = [next(source) for _ in range(8)]
-    effects, update = play(asked, settings, state())
-    sends = [effect for effect in effects if isinstance(effect, Send)]
-    budget, limits, usage = settings.budget, settings.budget.limits, update.get("spending", Spending()).usage
-    assert len(sends) == usage.total_calls <= min(budget.retries + 1, *limits.api[:2])
-    assert (effects[:1] == [CONNECT]) is bool(sends)
-    assert effects.count(CONNECT) <= 1
-    assert not isinstance(effects[-1] if effects else None, Wait)
-    assert (update["reply"] is None) is ("stop" in update) is ("step" not in update)
-    refusal = exhausted_limit(Spending(), limits)
-    assert refusal is None or (update["stop"], sends) == (refusal, [])
-    for failure, _ in zip(asked, sends[1:], strict=False):
-        assert isinstance(failure, ProviderFailure)
-        assert failure.kind in TRANSIENT
-    for send in sends:
-        assert 0 < send.call.timeout_s <= budget.timeout_s
-        assert send.call.max_output_tokens <= limits.api.max_output_tokens_per_session
-    charged = 2.0 * len(sends) + sum(effect.seconds for effect in effects if isinstance(effect, Wait))
-    assert update.get("spending", Spending()).seconds == pytest.approx(charged)
 
 
 def test_an_account_is_what_comes_after_the_thoughts() -> None:
@@ -434,11 +364,3 @@ def test_a_limit_on_steps_leaves_one_call_where_no_other_limit_is_reached(
 ) -> None:
     chosen = RunLimits(**{"wrap_up": True, **limits})
     assert may_wrap_up(spending, chosen, cause(StopReason.MAX_STEPS)) is allowed
-
-
-@given(SPENDINGS, LIMITS)
-def test_the_call_that_may_wrap_up_passes_no_limit_but_that_on_steps(spending: Any, limits: RunLimits) -> None:
-    found = exhausted_limit(spending, limits)
-    if found is not None and may_wrap_up(spending, limits, found):
-        assert found.reason is StopReason.MAX_STEPS
-        assert exhausted_limit(spending, limits.model_copy(update={"max_steps": None})) is None

@@ -1,6 +1,5 @@
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -8,7 +7,6 @@ from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.nodes.call_model import exchange as script_of
-from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.compaction import MOST_USELESS, SUMMARY_SYSTEM, TRIGGER
 from mendgraph.nodes.call_model.effects import Answer, Booked, Effect, Reserve, Send, Sent, Settle, Stopped, Tell
 from mendgraph.nodes.call_model.exchange import MOST_ROUNDS, OUTPUT_SHARE, Fitted, Talk, fit, overflow_window
@@ -198,14 +196,6 @@ def test_where_no_summary_comes_the_window_slides(result: Result, calls: int) ->
     assert estimate(fitted) + MOST <= 20_000
 
 
-def test_a_summary_that_the_budget_does_not_allow_is_not_asked_for() -> None:
-    endpoint = Endpoint()
-    fitted = endpoint.play(
-        talk(TALKS), 20_000, limits=LIMITS.model_copy(update={"api": APILimits(100, 10, 300, 9_999)})
-    )
-    assert (endpoint.asked, endpoint.compactions, fitted.spending) == (0, ["slid"], Spending())
-
-
 def test_a_summary_is_what_comes_after_the_thoughts() -> None:
     thought = '<think>\nI plan {"done": ...} first.\n</think>\n'
     endpoint = Endpoint(GOOD.model_copy(update={"text": thought + SUMMARY}))
@@ -228,14 +218,6 @@ def test_a_stop_in_the_middle_of_a_summary_ends_it_and_what_was_sent_is_paid() -
     assert (fitted.spending.usage.total_calls, fitted.spending.usage.total_output_tokens) == (1, 10)
     assert isinstance(endpoint.effects[-1], Tell)
     assert isinstance(endpoint.effects[-2], Settle)
-
-
-def test_a_request_that_is_larger_than_the_window_is_a_typed_stop() -> None:
-    endpoint = Endpoint()
-    fitted = endpoint.play(talk(with_ids([HumanMessage("x" * 30_000)])), 4_000)
-    assert fitted.stop is not None
-    assert (fitted.stop.reason, fitted.prompt, endpoint.effects) == (StopReason.CONTEXT_OVERFLOW, None, [])
-    assert "window of 4000 tokens" in fitted.stop.message
 
 
 # --- After an endpoint's refusal
@@ -279,26 +261,12 @@ def test_where_nothing_can_be_left_out_a_refusal_is_a_typed_stop(overflow: str) 
 # --- What is left for the reply
 
 
-def test_a_reply_may_have_what_the_window_leaves() -> None:
-    assert Endpoint().play(talk(READS), None).most_output is None
-    fitted = Endpoint().play(talk(READS), 30_000)
-    assert fitted.most_output == 30_000 - estimate(fitted)
-
-
 def test_a_small_window_keeps_a_share_for_the_reply() -> None:
     """A model that may say more than its window holds is still given a request of some size."""
     endpoint = Endpoint()
     fitted = endpoint.play(talk(READS), 12_000, limits=RunLimits(max_output_tokens_per_call=50_000))
     assert fitted.stop is None
     assert 12_000 // OUTPUT_SHARE <= (fitted.most_output or 0) == 12_000 - estimate(fitted)
-
-
-def test_what_can_be_made_no_smaller_is_sent_where_the_window_just_holds_it() -> None:
-    endpoint, given = Endpoint(), talk(with_ids([HumanMessage("Mend calc.py. " * 800)]))
-    whole = endpoint.play(given, None)
-    output = MOST
-    fitted = endpoint.play(given, estimate(whole) + output)
-    assert (endpoint.effects, fitted) == ([], replace(whole, most_output=output))
 
 
 def test_after_the_last_round_the_request_is_sent_as_it_is_by_then(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ from mendgraph.nodes.call_model.ledger import (
     exhausted_limit,
     measured,
     reserve,
-    settle,
     unknown_price,
     usage_report,
 )
@@ -27,24 +26,6 @@ UNPRICED = (
 
 def stopped(reason: StopReason, message: str) -> StopCause:
     return StopCause(reason=reason, message=message)
-
-
-@pytest.mark.parametrize(
-    ("told", "charged"),
-    [
-        ((-5, -1, -1, -1, -1), (0, 0, 0, 0, 0)),
-        ((10, 5, 11, 6, 11), (10, 5, 10, 5, 0)),
-        ((10, 5, 4, 5, 7), (10, 5, 4, 5, 6)),
-        ((10**30,) * 5, (MOST_TOKENS, MOST_TOKENS, MOST_TOKENS, MOST_TOKENS, 0)),
-    ],
-)
-def test_what_no_endpoint_can_mean_is_made_countable(told: tuple[int, ...], charged: tuple[int, ...]) -> None:
-    price = Price(input=1.0, output=0.0, cached_input=0.5, cache_write=0.5)
-    names = ("cached_tokens", "reasoning_tokens", "cache_write_tokens")
-    parts = dict(zip(names, told[2:], strict=True))
-    spending = settle(Spending(), told[0], told[1], 0.0, **parts, price=price)
-    assert (*spending.usage[1:3], *(getattr(spending, name) for name in names)) == charged
-    assert spending.cost_usd == charged[0] * 0.5 / 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -176,12 +157,6 @@ def test_only_the_last_call_may_use_what_is_held_back() -> None:
         refused = reserve(spent(), limits, input_tokens, None, wrapping_up=not held)
         message = f"The next call needs about {input_tokens} input tokens, and {input_tokens - 1} are left."
         assert refused == stopped(StopReason.MAX_INPUT_TOKENS, message)
-
-
-def test_rounds_of_tools_do_not_stop_the_last_call() -> None:
-    limits = RunLimits(max_steps=3, wrap_up=True)
-    assert reserve(spent(steps=3), limits, 1, None) == stopped(StopReason.MAX_STEPS, "Limit 'max_steps' exceeded: 3/3")
-    assert reserve(spent(steps=3), limits, 1, None, wrapping_up=True) == leave(1)
 
 
 # --- What a killed process has spent, and what an endpoint counted

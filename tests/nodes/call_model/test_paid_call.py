@@ -9,7 +9,6 @@ from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.paid_call import Paid, Request, stopped
 from mendgraph.nodes.call_model.prices import FREE, Price, cost_of, most_cost
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
-from mendgraph.nodes.call_model.retry import MOST_WAITED_S
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind as Kind, RawCall, StopCause, StopReason
 from tests.nodes.call_model.paid_calls import (
     BUSY,
@@ -141,34 +140,6 @@ def test_a_model_that_cannot_be_connected_costs_nothing_and_the_next_is_asked(ki
     assert endpoint.of(Tell)[0] == fallen_back(failed(kind), "ours", "other")
 
 
-def test_where_none_can_be_connected_the_last_failure_is_told() -> None:
-    endpoint = Endpoint(unreachable={"ours": NO_KEY, "other": failed(Kind.MODEL_UNAVAILABLE)})
-    result = paid(endpoint, budget(OURS, OTHER))
-    told = gave_up(failed(Kind.MODEL_UNAVAILABLE), "ours: authentication; other: model unavailable")
-    assert (endpoint.course, result) == ("ctc", Paid(Spending(), stop=told))
-
-
-# --- Waiting
-
-
-def test_all_waits_of_a_request_together_are_bounded() -> None:
-    slow = failed(Kind.RATE_LIMITED, retry_after_s=25.0)
-    endpoint = Endpoint([slow] * 9)
-    result = paid(endpoint, budget(OURS, OTHER, THIRD, retries=5))
-    assert [each.seconds for each in endpoint.of(Wait)] == [25.0, 25.0]
-    assert MOST_WAITED_S < 50.0 + 25.0
-    assert [each.entry.model for each in endpoint.of(Reserve)] == ["ours", "ours", "ours", "other", "third"]
-    assert result.spending.seconds == 5 * SECONDS + 50.0
-
-
-def test_nothing_is_waited_for_that_would_not_fit_the_budget() -> None:
-    endpoint = Endpoint([BUSY])
-    result = paid(endpoint, budget(limits=RunLimits(api=APILimits(max_calls_per_session=1))))
-    assert endpoint.course == "crset"
-    assert result.stop is not None
-    assert result.stop.reason is StopReason.MAX_CALLS_PER_SESSION
-
-
 # --- The book
 
 
@@ -246,17 +217,6 @@ def test_the_parts_of_input_and_output_are_charged_booked_and_told(
     assert spending.cost_usd == pytest.approx(cost_of(price, 70, 3, believed[0], believed[2]))
     for holds in (dict(spending), dict(endpoint.of(Settle)[0].used), endpoint.of(Tell)[0].payload):
         assert tuple(holds[name] for name in names) == believed
-
-
-def test_a_dropped_call_is_charged_like_one_that_broke_off() -> None:
-    stop = Stopped(reason="by Ctrl-C", sent=True, seconds=1.5, received_characters=31)
-    endpoint = Endpoint(stop_at=2, stop=stop)
-    what = used(ESTIMATE, 11, seconds=1.5)
-    assert paid(endpoint, budget(OURS, OTHER)) == Paid(
-        spent(1, ESTIMATE, 11, seconds=1.5, unpriced_calls=1, booked=11),
-        stop=StopCause(reason=StopReason.CANCELLED, message="The run was stopped by Ctrl-C."),
-    )
-    assert endpoint.effects[3:] == [Settle(number=11, used=what), told(what)]
 
 
 def test_what_is_never_sent_gives_its_reservation_back() -> None:

@@ -21,10 +21,9 @@ from mendgraph.nodes.call_model.window import (
     with_notes,
     without_results,
 )
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME
 from mendgraph.nodes.language.project_notes import ProjectNotes, notes_text
-from mendgraph.nodes.language.tool_results import parse_text_results, render_text_results
-from mendgraph.nodes.records import CallResult, JsonMap, Protocol, ToolErrorCode, ToolResult
+from mendgraph.nodes.language.tool_results import parse_text_results
+from mendgraph.nodes.records import JsonMap, Protocol, ToolErrorCode, ToolResult
 from tests.nodes.call_model.window_histories import exchange, failed, read, results, with_ids
 
 TASK = HumanMessage("Fix a.py")
@@ -44,24 +43,6 @@ def test_ids_that_are_not_there_hide_nothing(window: Window) -> None:
     history = with_ids([TASK, *exchange(Protocol.NATIVE, read(900))])
     assert shown(history, window) == history
     assert shown([], window) == []
-
-
-def test_what_is_made_for_a_view_is_made_once() -> None:
-    history = with_ids([TASK, *exchange(Protocol.TEXT, read(900)), *exchange(Protocol.TEXT, read(900))])
-    window, made = Window(first="m1", head="HEAD", cleared=("m2",)), StandIns()
-    first, second = shown(history, window, made), shown(history, window, made)
-    assert [id(message) for message in first] == [id(message) for message in second]
-    assert len({message.id for message in first}) == len(first)
-    other = shown(history, window.model_copy(update={"head": "ANOTHER"}), made)
-    assert (other[0].text, other[0].id != first[0].id) == ("ANOTHER", True)
-
-
-def test_a_history_that_was_read_again_is_shown_with_the_same_stand_ins() -> None:
-    made = StandIns()
-    views = [
-        shown(with_ids([TASK, *exchange(Protocol.NATIVE, read(900))]), Window(cleared=("m2",)), made) for _ in range(2)
-    ]
-    assert views[0][2] is views[1][2]
 
 
 @pytest.mark.parametrize(
@@ -191,16 +172,6 @@ def test_results_of_other_origin_are_left_out_as_a_whole(text: str, status: Any)
         assert len(stand_in.text) < 2 * LONGEST_ERROR
 
 
-def test_lines_that_are_no_results_are_kept_short() -> None:
-    line = render_text_results([CallResult(call_id="", tool="t", result=read(900))])
-    message = HumanMessage("\n".join(["before", line, "z" * 9_000]), name=RESULT_MESSAGE_NAME)
-    stand_in = without_results(message)
-    assert stand_in is not None
-    before, result, after = stand_in.text.split("\n")
-    assert (before, len(parse_text_results(result))) == ("before", 1)
-    assert after == "z" * LONGEST_ERROR + f" [... {9_000 - LONGEST_ERROR} more characters]"
-
-
 @given(st.sampled_from(list(Protocol)), st.lists(results, min_size=1, max_size=4))
 def test_stand_ins_are_results_one_for_each_and_stay_as_they_are(
     protocol: Protocol, given_back: list[ToolResult]
@@ -233,13 +204,6 @@ def test_notes_come_first_in_one_message_with_the_request() -> None:
     assert view[1] is REPLY
     again = with_notes([ASKED, REPLY, ASKED], NOTES, made)
     assert again[0] is view[0]
-
-
-def test_without_notes_the_messages_are_the_same() -> None:
-    view = with_notes([ASKED, REPLY], (), {})
-    assert all(new is old for new, old in zip(view, [ASKED, REPLY], strict=True))
-    assert noted_request([{"role": "user", "content": "x"}], ()) == ({"role": "user", "content": "x"},)
-    assert notes_tokens(()) == 0
 
 
 def test_a_request_in_block_form_ends_with_notes_and_request() -> None:

@@ -16,7 +16,6 @@ import pytest
 
 from mendgraph.nodes.call_model.embedded import local_model, local_server
 from mendgraph.nodes.call_model.embedded.local_model import (
-    EXTRA_MISSING,
     LocalServer,
     ServerSlot,
     serve_in_foreground,
@@ -185,13 +184,6 @@ def test_a_server_that_ends_in_the_foreground_is_a_failure(program: Program) -> 
     assert failure == unavailable("the local model server ended by itself (exit code 7)")
 
 
-def test_a_server_that_does_not_start_in_the_foreground_announces_nothing(program: Program) -> None:
-    told: list[str] = []
-    failure = serve_in_foreground("w", 0, told.append, program=program(REFUSES))
-    assert failure == unavailable(f"the local model server did not start (srv start: no good): {STATUS}")
-    assert told == []
-
-
 @pytest.fixture
 def slot(program: Program) -> Iterator[ServerSlot]:
     slot = ServerSlot(lambda: start_local_server("w", program=program(SERVES)))
@@ -268,11 +260,6 @@ def test_each_missing_piece_names_its_one_command(
     if parts:
         FAKE.place(FAKE.spec.parts[0], parts_folder(str(place)))
     assert why_unavailable(str(place), spec=FAKE.spec) == unavailable(message)
-
-
-def test_without_the_extra_the_weights_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_model, "find_spec", lambda _: None)
-    assert why_unavailable() == unavailable(EXTRA_MISSING)
 
 
 @pytest.mark.usefixtures("installed")
@@ -369,28 +356,6 @@ def test_the_real_server_answers_below_its_own_path_alone(tmp_path: Path) -> Non
     assert other == [404] * 5
 
 
-def test_the_only_line_on_stdout_is_the_address(child: Child) -> None:
-    served, path = announced_by(first_line(child))
-    assert served.pop("api_prefix") == path
-    assert served == {
-        "model": {"path": "weights.gguf"},
-        "model_alias": ["qwen"],
-        "hostnames": ["127.0.0.1"],
-        "port": 0,
-        "n_ctx": 512,
-        "n_parallel": 1,
-        "cpuparams": {"n_threads": -1},
-        "cache_ram_mib": 1024,
-        "verbosity": 1,
-        "offline": True,
-        "ui": False,
-        "endpoint_slots": False,
-        "cors_origins": "",
-    }
-    stdout, stderr = child.communicate()
-    assert (stdout, stderr) == ("", "chatter of the library\n")
-
-
 def test_it_ends_when_its_parent_is_gone(child: Child) -> None:
     first_line(child)
     assert child.stdin is not None
@@ -405,10 +370,6 @@ def test_sigterm_ends_it_and_ctrl_c_does_not(child: Child) -> None:
         child.wait(0.1)
     child.terminate()
     assert child.wait(5) == -signal.SIGTERM
-
-
-def test_weights_that_cannot_be_served_end_it_with_the_reason(library: Path) -> None:
-    assert ended(library, "damaged") == (1, "", "chatter of the library\nFailed to init server\n")
 
 
 @pytest.mark.parametrize(

