@@ -123,7 +123,7 @@ class Tool:
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the other rooms know of this tool."""
+        """What the other packages know of this tool."""
         by_schema = self._by_schema
         return ToolSpec(
             name=self.name,
@@ -276,7 +276,7 @@ class ActionRegistry:
         return frozenset(self._tools)
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the other rooms know of the tools, in the order of registration."""
+        """What the other packages know of the tools, in the order of registration."""
         return tuple(each.spec for each in self._tools.values())
 
     def validate(self, name: str, arguments: JsonMap) -> JsonMap | list[str]:
