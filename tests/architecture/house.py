@@ -10,12 +10,10 @@ PACKAGES = ("graph", "nodes")
 EFFECT_FILES = frozenset(
     {
         "graph/agent.py",
-        "graph/fleet/batch/node_model.py",
         "graph/fleet/batch/ray_cluster.py",
         "graph/fleet/batch/batch_folder.py",
-        "graph/fleet/batch/processes.py",
-        "graph/fleet/batch/task_file.py",
-        "graph/fleet/batch/worker.py",
+        "graph/fleet/batch/local.py",
+        "graph/fleet/batch/tasks.py",
         "graph/cassettes/cassette_file.py",
         "graph/cli.py",
         "graph/runs/session.py",
