@@ -28,7 +28,6 @@ EFFECT_FILES = frozenset(
         "graph/langchain/chat_models.py",
         "graph/fleet/serving/engine.py",
         "graph/fleet/serving/engine_tables.py",
-        "graph/fleet/serving/lost_runs.py",
         "graph/telemetry/exporting.py",
         "nodes/call_model/driver.py",
         "nodes/execute_tools/environment.py",
