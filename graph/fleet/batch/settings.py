@@ -7,8 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.loading import read_user_settings, read_workspace_settings
-from mendgraph.graph.configuration.trust import widening
+from mendgraph.graph.configuration.loading import read_user_settings, read_workspace_settings, widening
 from mendgraph.graph.fleet.batch.orders import WorkOrder
 from mendgraph.nodes.execute_tools.store.user_files import is_one_of, trusted_hash
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode

@@ -23,7 +23,7 @@ from mendgraph.graph.machine.build_arguments import SessionOptions
 from mendgraph.graph.machine.run_records import UNDONE, RunRecord
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.runs.events import Asked, Event
-from mendgraph.graph.runs.resume_plan import RETRIED
+from mendgraph.graph.runs.run_keeper import RETRIED
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import get_run
 from mendgraph.graph.runs.session import Session
