@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from mendgraph.nodes.execute_tools.files.change_plan import LARGEST_BACKUP
 from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, ChangeRecorder, FileEffect, FileState
+from mendgraph.nodes.execute_tools.files.file_changes import LARGEST_BACKUP
 from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
 from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
