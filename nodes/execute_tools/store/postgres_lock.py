@@ -98,8 +98,11 @@ class Locks:
         return epoch
 
     def close(self) -> None:
-        """Release all of them."""
+        """Release all of them: now, not when the server notices that the connection has ended."""
         with self._lock:
+            if self._held and self._is_connected():
+                with suppress(StoreError):
+                    self._ask("SELECT pg_advisory_unlock_all()", ())
             self._held.clear()
             self._drop()
 
