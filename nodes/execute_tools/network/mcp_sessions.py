@@ -97,7 +97,10 @@ class McpServer:
             message = f"The MCP server {quoted(self.name)} did not answer within {timeout_s:g} s, and was given up."
             return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
         except Exception as error:  # noqa: BLE001 - a server may fail in any way, and none ends the run
-            return self._failure(_leaf(error), talk)
+            first: BaseException = error  # what the others of a group followed from
+            while isinstance(first, BaseExceptionGroup):
+                first = first.exceptions[0]
+            return self._failure(first, talk)
 
     def _session(self, talk: "_Talk") -> "AbstractAsyncContextManager[ClientSession]":
         transport = self.connection.get("transport")
@@ -229,10 +232,8 @@ async def _connect(
     process: subprocess.Popen[bytes], reader: asyncio.StreamReader, talk: _Talk, transports: list[asyncio.BaseTransport]
 ) -> asyncio.WriteTransport:
     loop = asyncio.get_running_loop()
-    stdout, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), process.stdout)
-    transports.append(stdout)
-    stderr, _ = await loop.connect_read_pipe(lambda: _Tail(talk.stderr), process.stderr)
-    transports.append(stderr)
+    transports.append((await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), process.stdout))[0])
+    transports.append((await loop.connect_read_pipe(lambda: _Tail(talk.stderr), process.stderr))[0])
     stdin, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
     transports.append(stdin)
     return stdin
@@ -286,8 +287,7 @@ def _message(line: bytes, talk: _Talk) -> "JSONRPCMessage | None":
 async def _speak(said: "MemoryObjectReceiveStream[SessionMessage]", to_server: asyncio.WriteTransport) -> None:
     async with said:
         async for message in said:
-            text = message.message.model_dump_json(by_alias=True, exclude_none=True)
-            to_server.write(f"{text}\n".encode())
+            to_server.write(f"{message.message.model_dump_json(by_alias=True, exclude_none=True)}\n".encode())
 
 
 async def _end(
@@ -332,13 +332,6 @@ def _keep_logs_off_the_terminal() -> None:
         logger = logging.getLogger(name)
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
-
-
-def _leaf(error: BaseException) -> BaseException:
-    """The first error of a group: what the others followed from."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _is_unreachable(error: BaseException) -> bool:

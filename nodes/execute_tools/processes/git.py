@@ -1,8 +1,7 @@
 """Git: the program, the repositories that workspaces are in, and their linked worktrees.
 
-The program is started so that nothing but the arguments decides what it does: no configuration of the user's or of the
-machine's is read, no hook and no filter program is started, nobody is asked for a password, and nothing is fetched.
-What a repository's own configuration could start is overridden.
+Nothing but the arguments decides what the program does: no configuration of the user's or of the machine's is read, no
+hook and no filter is started, nobody is asked for a password, and nothing is fetched.
 """
 
 import errno
@@ -429,6 +428,6 @@ def bare_repository(path: str, object_format: str, commit: str, pack: IO[bytes])
 
 def init_repository(path: str, object_format: str, settings: Settings = ()) -> ToolError | None:
     """Make an empty, bare repository at `path`."""
-    options = ("init", "--bare", "--quiet", "--template=", f"--object-format={object_format}")
-    made = succeeded(run_git((*options, path), cwd="/", settings=settings), "make a repository at", path)
+    argv = ("init", "--bare", "--quiet", "--template=", f"--object-format={object_format}", path)
+    made = succeeded(run_git(argv, cwd="/", settings=settings), "make a repository at", path)
     return made if isinstance(made, ToolError) else None

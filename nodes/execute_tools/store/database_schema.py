@@ -1,8 +1,7 @@
 """The tables of a store: one definition, in the words of SQLite for a file and of PostgreSQL for a database of many.
 
-In PostgreSQL each row has its workspace. The plain names that our SQL uses are views there, of the rows of one
-workspace: the one that `enter` was called with in the same transaction. So one text of SQL serves both databases, and
-no statement can reach another workspace's rows.
+In PostgreSQL each row has its workspace, and the plain names are views of the rows of one: that which `enter` was
+called with in the same transaction. So one text of SQL serves both, and reaches no other workspace's rows.
 """
 
 import re

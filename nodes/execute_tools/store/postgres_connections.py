@@ -1,8 +1,7 @@
 """Few connections to a PostgreSQL database for all threads of a process: each is lent for one transaction.
 
-psycopg is imported here, so this file is imported only where the store is in PostgreSQL. Source: measured, psycopg's
-own pool takes 207 microseconds of CPU for a transaction against 108 here, and four threads; it says after a timeout and
-without its reason that a server is not there, which is known here within a millisecond.
+Imported only where the store is in PostgreSQL. Source: measured, psycopg's own pool takes 207 microseconds of CPU for a
+transaction against 108 here, and says only after a timeout, without its reason, that a server is not there.
 """
 
 import os
@@ -114,9 +113,7 @@ class Connections:
         out as a StoreError.
         """
         if not self._free.acquire(timeout=LONGEST_WAIT_S):
-            raise StoreError(
-                self._sentence(f"no connection was free for {LONGEST_WAIT_S:g} s. Run fewer tasks at once")
-            )
+            raise StoreError(self._said(f"no connection was free for {LONGEST_WAIT_S:g} s. Run fewer tasks at once"))
         try:
             connection = self._begun(beginning)
             try:
@@ -176,21 +173,20 @@ class Connections:
 
     def refused(self, error: psycopg.Error) -> StoreError:
         """The server's error as one of ours."""
-        state = error.sqlstate or _state_of(str(error))
+        connecting = (each for each, pattern in _WHILE_CONNECTING.items() if pattern.search(str(error)))
+        state = error.sqlstate or next(connecting, "")
         if state == FENCED:
             return StoreError(FENCED_MESSAGE)
         kind = _FullError if state == _FULL else StoreError
         said = self.url.clean(error.diag.message_primary or str(error)).rstrip(".")
         for beginning, reason in _REASONS.items():
             if state.startswith(beginning):
-                return kind(self._sentence(reason.replace("{said}", said)))
+                return kind(self._said(reason.replace("{said}", said)))
         if not state:
-            return StoreError(
-                self._sentence(f"it cannot be reached ({said}). Start it, or correct {STORE_URL_VARIABLE}")
-            )
-        return StoreError(self._sentence(f"{said} (SQLSTATE {state})"))
+            return StoreError(self._said(f"it cannot be reached ({said}). Start it, or correct {STORE_URL_VARIABLE}"))
+        return StoreError(self._said(f"{said} (SQLSTATE {state})"))
 
-    def _sentence(self, reason: str) -> str:
+    def _said(self, reason: str) -> str:
         return f"The shared store {self.url.name} cannot be used: {reason}."
 
     def _begun(self, beginning: str) -> psycopg.Connection[Any]:
@@ -235,11 +231,7 @@ class Connections:
     def _commit(self, connection: psycopg.Connection[Any]) -> None:
         status = connection.execute("COMMIT").statusmessage
         if status != "COMMIT":  # an error inside, which somebody has caught, has undone all of it
-            raise StoreError(self._sentence("a part of a transaction failed, and nothing of it was written"))
-
-
-def _state_of(said: str) -> str:
-    return next((state for state, pattern in _WHILE_CONNECTING.items() if pattern.search(said)), "")
+            raise StoreError(self._said("a part of a transaction failed, and nothing of it was written"))
 
 
 def _roll_back(connection: psycopg.Connection[Any]) -> None:

@@ -262,13 +262,12 @@ class PostgresLook(NamedTuple):
 def look_at(url: PostgresUrl, workspace: str | None) -> PostgresLook:
     """What the database has of this workspace, which may have no name yet. Raises StoreError: it cannot be used."""
     with _looking(url) as connection:
-        server, size = _only(
-            connection.execute("SELECT current_setting('server_version'), pg_database_size(current_database())")
-        )
+        asked = "SELECT current_setting('server_version'), pg_database_size(current_database())"
+        ((server, size),) = connection.execute(asked).fetchall()
         if format_of(connection, url, STORE_TABLES) is None:
             return PostgresLook(server, None, size)
         counted = "SELECT count(*) FROM mendgraph.all_runs WHERE workspace = %s"
-        (runs,) = _only(connection.execute(counted, (workspace,)))
+        ((runs,),) = connection.execute(counted, (workspace,)).fetchall()
         return PostgresLook(server, runs, size)
 
 
@@ -285,8 +284,3 @@ def names_of_runs(url: PostgresUrl, workspace: str, most: int) -> list[tuple[str
             (workspace, most),
         )
         return [(str(run_id), str(task)) for run_id, task in rows]
-
-
-def _only(cursor: Any) -> Any:
-    (row,) = cursor.fetchall()
-    return row

@@ -246,11 +246,9 @@ class RequestHistory:
 
 
 def _make_private(descriptor: int) -> None:
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
-    if stat.S_IMODE(status.st_mode) != 0o600:
-        os.fchmod(descriptor, 0o600)
+    os.fchmod(descriptor, 0o600)
 
 
 def _load(path: str, descriptor: int) -> list[str]:
