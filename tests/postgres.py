@@ -64,23 +64,8 @@ def running_postgres() -> Iterator[str]:
             os.chown(folder, user, group or 0)
         popen = partial(subprocess.Popen[str], stdin=subprocess.DEVNULL, user=user, group=group, cwd=folder)
         with log.open("wb") as output:
-            made = popen(
-                [
-                    f"{programs}/initdb",
-                    "-D",
-                    data,
-                    "-U",
-                    "tester",
-                    "-A",
-                    "trust",
-                    "-E",
-                    "UTF8",
-                    "--locale=C",
-                    "--no-sync",
-                ],
-                stdout=output,
-                stderr=output,
-            )
+            options = ("-D", data, "-U", "tester", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+            made = popen([f"{programs}/initdb", *options], stdout=output, stderr=output)
             assert made.wait(LONGEST_START_S) == 0, log.read_text()
             settings = [f"-c{name}={value}" for name, value in SETTINGS.items()]
             server = popen(

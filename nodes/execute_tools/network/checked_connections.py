@@ -1,8 +1,7 @@
 """Connections to addresses that were checked, and to no others, which end when the time of the request is over.
 
-A name is looked up once; the addresses that were judged are the ones that are connected to, so that a name server that
-changes its answer in between (DNS rebinding) gains nothing. Only addresses of the public internet are allowed, and
-private ones of hosts that the user has named.
+A name is looked up once, so that a name server that changes its answer (DNS rebinding) gains nothing. Only addresses of
+the public internet are allowed, and private ones of hosts that the user has named.
 """
 
 import socket

@@ -177,9 +177,8 @@ class CommandResult:
 
     `signal` is the one that ended it, 0 for none: as in a shell, `exit_code` is then 128 more. `timed_out` says that
     it was ended after `limit_s` seconds. `limit` is the one of its `ResourceLimits` at which it ended or was ended.
-    `made_denied` are names in the workspace that are denied, or where git keeps
-    its own, and that were not there before or meant something else; None where it is unknown, as the workspace could
-    not be looked through once more (in time, or because there is too much in it).
+    `made_denied` are names that are denied, or where git keeps its own, and that were not there before or meant
+    something else; None where the workspace could not be looked through once more.
     """
 
     exit_code: int
@@ -219,11 +218,9 @@ class Commands:
     """Starts programs in one workspace, one at a time, each inside a sandbox of its own (see `bubblewrap`).
 
     Made by `open_commands`. A program sees the workspace under its real name and may change it, but for `.git`, the
-    settings of mendgraph, and denied files, which it cannot even open, under none of their names. There is no network,
-    no other process, no home and no secret of ours. Sockets, pipes and devices that are there when it starts are
-    hidden, in the workspace and in what else it is shown beside installed programs; one that somebody outside makes
-    meanwhile is not. A file with another name outside of the workspace (a hard link, as uv and pnpm make them to their
-    caches) is changed there as well.
+    settings of mendgraph, and denied files, which it cannot even open. There is no network, no other process, no home
+    and no secret of ours. Sockets, pipes and devices that are there when it starts are hidden. A file with another name
+    outside of the workspace (a hard link, as uv and pnpm make them to their caches) is changed there as well.
     """
 
     def __init__(

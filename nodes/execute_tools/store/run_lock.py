@@ -108,11 +108,7 @@ class RunLock(_Lock):
             held.release()
 
     def _refused(self, lock: FileLock, wait_s: float) -> ToolError | None:
-        """Why the lock was not taken; None where it is ours.
-
-        A holder that was killed leaves its name, and a new one takes a moment to write down its own: while the process
-        of that name is no more, the lock is tried again.
-        """
+        """Why the lock was not taken; while the process that has written itself down is no more, it is tried again."""
         latest = monotonic_s() + wait_s + _INTRODUCTION_S
         while self._held or not _taken(lock, wait_s):
             holder, wait_s = written_owner(self._folder, self._name), _POLL_S

@@ -1,8 +1,7 @@
 """Files that no tool reaches: ours beside the spending book, the user's configuration, a workspace's settings.
 
-A workspace's settings are somebody else's: the file is opened by handle, no link is followed, nothing is waited for,
-and little of it is read. The mark by which the user trusts them lies with the other records of the workspace, where no
-run can reach it, and holds the hash of the file that was trusted, so that another file needs a mark of its own.
+A workspace's settings are somebody else's: the file is opened by handle, no link is followed, and little of it is read.
+The mark by which the user trusts them lies where no run can reach it, and holds the hash of the file that was trusted.
 """
 
 import errno

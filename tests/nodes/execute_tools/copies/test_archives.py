@@ -1,3 +1,4 @@
+import errno
 import os
 import socket
 import stat
@@ -212,6 +213,18 @@ def test_files_folders_links_modes_and_times_are_copied(tmp_path: Path) -> None:
     assert copied(source, tmp_path / "target") == TreeCopied(3, 100_002)
     assert tree(tmp_path / "target") == tree(source)
     assert modes(tmp_path / "target") == modes(source)
+
+
+def test_where_the_system_cannot_copy_by_itself_bytes_are_read_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    source = write(tmp_path / "source", {"a": b"x" * 3_000_000})
+    monkeypatch.setattr(os, "copy_file_range", refuse)
+    assert copied(source, tmp_path / "target") == TreeCopied(1, 3_000_000)
+    assert tree(tmp_path / "target") == tree(source)
 
 
 def test_special_files_are_left_out_and_told(tmp_path: Path) -> None:
