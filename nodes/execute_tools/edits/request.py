@@ -171,7 +171,6 @@ class _Sentence(NamedTuple):
     files: frozenset[str]
 
     def concerns(self, path: str, names: Collection[str]) -> bool:
-        """Whether it names this file, or none at all."""
         files = {posixpath.basename(each) for each in self.files.difference(names)}
         return not path or not files or posixpath.basename(path) in files
 
@@ -312,7 +311,6 @@ def _is_certain(text: str, match: re.Match[str]) -> bool:
 
 
 def _is_anywhere(place: str) -> bool:
-    """Whether a definition may be all of this: a file, or the project, but no other definition."""
     return not place or "." in place or "/" in place or place.casefold() in _PLACES - {"class"}
 
 
@@ -353,7 +351,6 @@ def _meant(deletion: _Deletion, known: Mapping[str, str]) -> str:
 
 
 def _negated(sentence: str, at: int) -> bool:
-    """Whether the clause before this place says not to."""
     clause = re.split(r"[,:]|\bbut\b|\band\b", sentence[max(0, at - _CLAUSE) : at])[-1]
     return _NOT.search(clause) is not None
 

@@ -89,7 +89,6 @@ def _balanced(text: str, start: int) -> int | None:
 
 
 def _string_end(text: str, start: int) -> int | None:
-    """Where the string that opens at `start` ends; strings over several lines are not read."""
     mark, at = text[start], start + 1
     while at < min(len(text), start + LONGEST_CODE):
         if text[at] == "\\":
@@ -197,8 +196,6 @@ def task_examples(
 
 
 class _Reader:
-    """Reads one request."""
-
     def __init__(self, text: str, names: frozenset[str], module: str, new: frozenset[str]) -> None:
         self.text, self.names, self.module = text, names, module
         asked = read_request(text)
@@ -206,7 +203,6 @@ class _Reader:
         self.new = frozenset() if _MOVES.search(text) else new
 
     def examples(self) -> Iterator[Example]:
-        """All, in order."""
         end = 0
         for match in _ASSERT.finditer(self.text):
             yield from self._asserted(match[1])
@@ -289,7 +285,6 @@ class _Reader:
         return read[:2]
 
     def _read(self, start: int, *, raises: bool) -> tuple[Kind, str, int] | None:
-        """A value, or an exception where one is told."""
         start += len(self.text[start:]) - len(self.text[start:].lstrip(" \t"))
         article = _ARTICLE.match(self.text, start)
         if raises:

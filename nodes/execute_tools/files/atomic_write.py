@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from mendgraph.nodes.execute_tools.files.handles import closing, handle_name, open_directory, open_regular, open_root
@@ -251,9 +250,7 @@ class OpenFolders:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for handle in {self.root, *self._opened.values()}:
             with suppress(OSError):  # nothing was written through it
                 os.close(handle)
