@@ -3,15 +3,14 @@ import shutil
 import stat
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 from langchain_core.messages import BaseMessage
 
-from mendgraph.graph.fleet.batch.copies import Copy, make_patch, prepare_copy
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import list_runs
+from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, make_copy
 from mendgraph.nodes.execute_tools.files.change_records import (
     UNKNOWN_SHA256,
     ChangeState,
@@ -260,8 +259,7 @@ class Machines:
     def copy(self, machine: str, name: str = "batch/b/t") -> Copy:
         """The copy on this machine, where we are from now on."""
         self._patch.setenv(DATA_DIR_VARIABLE, str(self._folder / machine / "data"))
-        source: Any = SimpleNamespace(workspace=str(self.source), revision="")
-        copy = prepare_copy(source, str(self._folder / machine / "copy"))
+        copy = make_copy(str(self.source), "", str(self._folder / machine / "copy"))
         assert isinstance(copy, Copy), copy
         assert give_workspace_name(records(copy), name) is None
         return copy
@@ -298,7 +296,7 @@ def go_on(copy: Copy) -> Ended:
         for _ in session.resume() if known else session.stream("Mend add."):
             pass
         messages = session.result().messages
-    return Ended(tree(Path(copy.root)), [_said(message) for message in messages], make_patch(copy))
+    return Ended(tree(Path(copy.root)), [_said(message) for message in messages], compare_copy(copy.folder))
 
 
 def _said(message: BaseMessage) -> tuple[str, object]:
