@@ -142,8 +142,6 @@ _CORRECTED = re.compile(
     rf"(?:\s+(?:returning|giving|raising|yielding))?)\s*:?\s*",
     re.IGNORECASE,
 )
-_RIGHT = re.compile(r"\s*+,?\s*+(?:where|while|when|but|although|though)\s+", re.IGNORECASE)
-_IS_RIGHT = re.compile(r"\s*(?:is|was|would\s+be)\s+(?:expected|correct|right|wanted)\b", re.IGNORECASE)
 _ENDS = re.compile(
     r"\s*(?:$|[,;:)\]!?\n(\u2013\u2014]|\.(?!\d|\w)|-(?=\s)|(?:but|and|not|instead|rather|when|where|because|since|as"
     r"|while|whereas|got|which|however|although|though|yet|so|expected|should|must|fails?|holds?|does|was|is)\b)",
@@ -266,17 +264,9 @@ class _Reader:
         corrected = _CORRECTED.match(self.text, after)
         if corrected and not (corrected["instead"] and (meant or specifies)):
             return self._result(corrected.end(), raises=corrected["raise"] is not None)
-        if right := self._right_one(after):
-            return right
         if now or not (claims or meant or specifies) or not _ENDS.match(self.text, after):
             return None
         return None if _BUT.match(self.text, after) or _IS_WRONG.match(self.text, after) else (kind, want)
-
-    def _right_one(self, after: int) -> tuple[Kind, str] | None:
-        """`returns 3 where 2.5 is expected`."""
-        match = _RIGHT.match(self.text, after)
-        value = self._read(match.end(), raises=False) if match else None
-        return value[:2] if value and _IS_RIGHT.match(self.text, value[2]) else None
 
     def _result(self, start: int, *, raises: bool) -> tuple[Kind, str] | None:
         read = self._read(start, raises=raises)

@@ -476,13 +476,13 @@ class MadeUpWorld:
                 self.directories.discard(name)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.dictionaries(st.sampled_from(PATHS), STATES, max_size=4), st.data())
 def test_whatever_a_run_does_is_taken_back(start: States, data: st.DataObject) -> None:
     tree = {path: state for path, state in start.items() if fits({each: IS_A for each in start if each != path}, path)}
     world = MadeUpWorld(dict(tree), {each for path in tree for each in above(path)})
     directories, changes = set(world.directories), list[RecordedChange]()
-    for number in range(data.draw(st.integers(0, 12))):
+    for number in range(data.draw(st.integers(0, 8))):
         path, state = data.draw(st.sampled_from(PATHS)), data.draw(STATES | st.just(NO_FILE))
         before = world.tree.get(path, NO_FILE)
         if state.sha256 and not world.may_put(path):
