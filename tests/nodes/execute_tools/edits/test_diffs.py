@@ -3,7 +3,6 @@ from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.edits.diffs import (
     MAX_DIFF_LINES,
-    MAX_OUTLINE_LINES,
     outline,
     unified_diff,
 )
@@ -172,18 +171,6 @@ Text
 )
 def test_outlines(path: str, text: str, expected: str) -> None:
     assert outline(path, text) == expected
-
-
-def test_many_definitions_are_shown_by_the_outer_ones() -> None:
-    classes = "".join(f"class C{number}:\n    def f(self): ...\n" for number in range(MAX_OUTLINE_LINES - 1))
-    shown = outline("a.py", classes).split("\n")
-    assert shown[1:] == [f"{2 * number + 1}: class C{number}:" for number in range(MAX_OUTLINE_LINES - 1)]
-    methods = "class C:\n" + "".join(f"    def f{number}(self): ...\n" for number in range(MAX_OUTLINE_LINES + 5))
-    assert outline("a.py", methods).split("\n")[1:] == ["1: class C:"]
-
-
-def test_a_long_line_ends_between_words() -> None:
-    assert outline("a.txt", "word " * 100).split("\n")[1:] == ["1: " + "word " * 20 + " [...]"]
 
 
 def test_no_part_of_a_key_is_shown() -> None:

@@ -345,24 +345,6 @@ def test_headers_lead_to_a_block(headers: Sequence[str], line: int) -> None:
     assert text_after(CALC, body) == "\n".join(lines)
 
 
-def test_a_header_may_be_the_first_line_of_its_hunk_and_be_used_twice() -> None:
-    body = "@@ class B:\n class B:\n-    def f(self):\n+    def h(self):\n@@ class B:\n-        x = 1\n+        x = 2\n"
-    assert text_after(CALC, body) == CALC[: CALC.index("class B")] + (
-        "class B:\n    def h(self):\n        x = 2\n        return x\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("body", "result"),
-    [
-        ("@@ class B:\n+    y = 1\n", CALC.replace("class B:\n", "class B:\n    y = 1\n")),
-        ("@@ class B:\n class B:\n@@ class B:\n+    y = 1\n", CALC.replace("class B:\n", "class B:\n    y = 1\n")),
-    ],
-)
-def test_lines_without_context_come_below_their_header(body: str, result: str) -> None:
-    assert text_after(CALC, body) == result
-
-
 @pytest.mark.parametrize(
     ("text", "body", "result"),
     [
