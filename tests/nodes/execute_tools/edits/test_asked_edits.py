@@ -12,10 +12,11 @@ from mendgraph.nodes.execute_tools.edits.asked_edits import (
     bare_uses,
     carry_out,
     delete_names,
+    place_of_name,
     rename_uses,
     without_comment_bodies,
 )
-from mendgraph.nodes.execute_tools.edits.python_text import PythonText, read_python
+from mendgraph.nodes.execute_tools.edits.python_text import PythonText, named_units, read_python
 
 SOURCE = """\
 import json
@@ -257,3 +258,32 @@ def test_what_goes_and_what_stays(name: str, gone: str, left: str, newline: str)
 )
 def test_small_texts(source: str, name: str, left: str | None) -> None:
     assert delete_names(source, {name}) == ((source, ()) if left is None else (left, (name,)))
+
+
+def test_the_place_of_a_name() -> None:
+    source = 'é = 1\nx: int = 2\n@d\nasync  def f(def_f): ...\nclass  A:\n    def f(self): ...\n"é"; print(1)\n'
+    text = read_python(source)
+    assert isinstance(text, PythonText)
+    assert [place_of_name(text, each.unit) for each in named_units(text)] == [
+        Place(1, 0, 1),
+        Place(2, 0, 1),
+        Place(4, 11, 12),
+        Place(5, 7, 8),
+        Place(6, 8, 9),
+    ]
+    assert place_of_name(text, text.units[-1]) is None
+
+
+def test_a_builtin_is_not_what_was_renamed() -> None:
+    source = "def total(xs): return sum(xs)\n"
+    assert rename_uses(source, "sum", "total") == (source, 0, (1,))
+
+
+def test_several_neighbours() -> None:
+    text, deleted = delete_names(DEFINED, {"A", "B", "count", "total"})
+    assert deleted == ("A", "B", "count", "total")
+    assert text == DEFINED[: DEFINED.index("\nA = 1")] + "\n\n" + DEFINED[DEFINED.index("class Cart") :]
+
+
+def test_a_name_that_is_not_there_is_not_deleted() -> None:
+    assert delete_names("x = 1\n", {"y"}) == ("x = 1\n", ())

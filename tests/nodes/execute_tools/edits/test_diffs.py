@@ -1,8 +1,11 @@
+import difflib
+
 import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.edits.diffs import (
     MAX_DIFF_LINES,
+    MAX_OUTLINE_LINES,
     outline,
     unified_diff,
 )
@@ -178,3 +181,15 @@ def test_no_part_of_a_key_is_shown() -> None:
     key = f"name\n-----BEGIN RSA PRIVATE KEY-----\n{body}-----END RSA PRIVATE KEY-----\n"
     assert "MIIE" not in outline("a.txt", key)
     assert MARK in outline("a.txt", key)
+
+
+def test_very_long_changes_are_not_compared_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(difflib, "SequenceMatcher")
+    before = "".join(f"{n}\n" for n in range(3000))
+    diff = unified_diff("f.py", f"same\n{before}", f"same\n{before[:-5]}x\n".replace("\n1\n", "\nx\n"))
+    assert diff.startswith("--- a/f.py\n+++ b/f.py\n@@ -1,3001 +1,3001 @@\n-same\n-0\n-1\n")
+
+
+def test_indented_definitions_alone_are_shown_too() -> None:
+    code = "".join(f"    def f{number}(): ...\n" for number in range(MAX_OUTLINE_LINES + 1))
+    assert outline("a.py", code).split("\n")[-1] == "and 1 more"

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.edits.exact_edits import (
+    Match,
     Replacement,
+    Spot,
     Tier,
     find_loosely,
     find_spots,
@@ -93,6 +95,36 @@ def test_one_place(text: str, wanted: str, replacement: str, tier: Tier, result:
     assert replace_spots(text, found.spots, found.replacement) == result
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted", "replacement"),
+    [
+        ("a\n", "", "x"),
+        ("a\n\n", " \n", "x"),
+        ("a\n", "b \n", "x"),
+        ("ab\n", "a ", "x"),
+        (CLASS, "  def g(self):\n     return 2", "x"),
+        (CLASS, "\tdef g(self):\n\t\treturn 2", "x"),
+        ("a = [1, 2]\n", "a = [1,2]", "x"),
+        ("a\n  b\n", "   a\n     b", "  less indented"),
+        ("a\n", "\ta", "x\n\ty"),
+    ],
+)
+def test_nowhere(text: str, wanted: str, replacement: str) -> None:
+    assert find_loosely(text, wanted, replacement) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "found"),
+    [
+        ("a \nb\na\t\nb\n", "a\nb  ", Match(BLANKS, (Spot(0, 4, 1), Spot(5, 9, 3)), "x")),
+        ("  a\n    a\n", "      a", Match(INDENT, (Spot(0, 3, 1), Spot(4, 9, 2)), "x")),
+    ],
+)
+def test_several_places_of_one_tier_are_all_told(text: str, wanted: str, found: Match) -> None:
+    replacement = "x" if found.tier is BLANKS else "    x"
+    assert find_loosely(text, wanted, replacement) == found
+
+
 def test_a_block_that_is_repeated_very_often_is_compared_a_bounded_number_of_times() -> None:
     text = "    f()\n" * 100_000
     found = find_loosely(text, "f()\n" * 50_000, "x\n")
@@ -160,3 +192,15 @@ def test_a_block_that_was_moved_is_found_again(lines: list[str], by: int, around
     found = find_loosely(text, block, block)
     if block.strip() and not list(find_spots(text, block)) and found is not None and len(found.spots) == 1:
         assert found.tier is Tier.TRAILING_BLANKS or replace_spots(text, found.spots, found.replacement) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "starts"),
+    [("ab\nab\nabc\n", "b ", [1, 4]), ("ab \nab", "ab\t", [0, 4]), ("ab\n", "ab\n\r", [0]), ("ab", "ab\n\r", [])],
+)
+def test_blanks_at_the_end_of_what_is_wanted_ask_for_the_end_of_a_line(
+    text: str, wanted: str, starts: list[int]
+) -> None:
+    found = find_loosely(text, wanted, "x")
+
+    assert [spot.start for spot in (found.spots if found else ())] == starts

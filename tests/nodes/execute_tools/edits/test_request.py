@@ -16,6 +16,7 @@ TOTALS = frozenset({"total", "Cart", "Cart.total", "A.size", "B.size"})
         ("In report.py, remove the dead function `word_count`.", "report.py", {"word_count"}),
         ("In report.py, remove the dead function `word_count`.", "other.py", set()),
         ("delete `Foo`", "a.py", {"Foo"}),
+        ("Remove load, (it is unused)", "", {"load"}),
         ("Please delete load() and save().", "", {"load", "save"}),
         ("Get rid of word_count, load and save.", "", {"word_count", "load", "save"}),
         ("Delete the dead function word_count in report.py and nothing else.", "report.py", {"word_count"}),
