@@ -225,14 +225,6 @@ def _of_import(source: PythonText, block: PythonText, old: str, new: str) -> Ite
 # --- Uses of a name
 
 
-class UsesRenamed(NamedTuple):
-    """A text after its uses of a name were renamed: how many, and on which lines the old name is left."""
-
-    text: str
-    renamed: int
-    left: tuple[int, ...]
-
-
 def replace_places(lines: Iterable[str], places: Iterable[Place], new: str) -> str:
     """The lines joined, with `new` at each of these places, which do not overlap."""
     told = list(lines)
@@ -255,8 +247,10 @@ def place_of_name(text: PythonText, unit: Unit) -> Place | None:
             return None
 
 
-def rename_uses(source: str, old: str, new: str) -> UsesRenamed:
+def rename_uses(source: str, old: str, new: str) -> tuple[str, int, tuple[int, ...]]:
     """Rename what uses a definition that was renamed from `old` to `new` before; `source` parses.
+
+    Gives the text, how many uses were renamed, and on which lines the old name is left.
 
     Uses are certain where nothing in the file is called `old` any more, and `new` once, at the top: then the bare
     name, the entry in `__all__`, an annotation in quotes and the examples in docstrings are renamed. Strings and
@@ -264,24 +258,23 @@ def rename_uses(source: str, old: str, new: str) -> UsesRenamed:
     """
     tree, lines = parse(source), lines_of(source)
     if isinstance(tree, SyntaxProblem):
-        return UsesRenamed(source, 0, ())
+        return source, 0, ()
     if not _is_certain(tree, old, new):
-        return UsesRenamed(source, 0, _left(tree, old))
+        return source, 0, _left(tree, old)
     places = {*_name_places(tree, lines, old), *_quoted_places(tree, lines, old), *_example_places(tree, lines, old)}
     text = replace_places(lines, places, new)
     after = parse(text)
     if isinstance(after, SyntaxProblem) or _count(after, new) != _count(tree, new) + _count(tree, old):
-        return UsesRenamed(source, 0, _left(tree, old))
-    return UsesRenamed(text, len(places), _left(after, old))
+        return source, 0, _left(tree, old)
+    return text, len(places), _left(after, old)
 
 
 def attribute_lines(source: str, name: str) -> tuple[int, ...]:
     """The lines on which something is used as an attribute of this name."""
     tree = parse(source)
-    nodes = (
-        [] if isinstance(tree, SyntaxProblem) else [each for each in ast.walk(tree) if isinstance(each, ast.Attribute)]
-    )
-    return tuple(sorted({node.end_lineno or node.lineno for node in nodes if node.attr == name}))
+    nodes = [] if isinstance(tree, SyntaxProblem) else ast.walk(tree)
+    uses = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr == name]
+    return tuple(sorted({node.end_lineno or node.lineno for node in uses}))
 
 
 def _place(lines: Sequence[str], node: ast.expr) -> Place:
@@ -298,7 +291,6 @@ def _is_certain(tree: ast.Module, old: str, new: str) -> bool:
 
 
 def _bindings(tree: ast.Module) -> Iterator[str]:
-    """Every name that something in the tree binds or declares, as often as it does."""
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
@@ -328,15 +320,9 @@ def bare_uses(source: str, name: str) -> tuple[int, ...]:
 
 
 def _left(tree: ast.Module, name: str) -> tuple[int, ...]:
-    """The lines on which a bare name or a whole string is called so."""
-    found = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Name(id=word) | ast.Constant(value=str(word)) if word == name:
-                found.add(node.lineno)
-            case _:
-                pass
-    return tuple(sorted(found))
+    names = {node.lineno for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name}
+    strings = {node.lineno for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value == name}
+    return tuple(sorted(names | strings))
 
 
 # --- Where the uses stand
@@ -359,7 +345,6 @@ def _name_places(tree: ast.Module, lines: Sequence[str], name: str) -> Iterator[
 
 
 def _quoted_places(tree: ast.Module, lines: Sequence[str], name: str) -> Iterator[Place]:
-    """Entries of `__all__` and annotations in quotes."""
     for node in ast.walk(tree):
         within: list[ast.expr | None] = []
         match node:
@@ -444,7 +429,6 @@ def _newline(text: PythonText, line: int) -> str:
 
 
 def _blank(lines: Iterable[str]) -> int:
-    """How many blank lines come first."""
     return sum(1 for _ in takewhile(lambda line: not line.strip(), lines))
 
 

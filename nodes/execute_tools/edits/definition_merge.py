@@ -4,7 +4,7 @@ import ast
 import copy
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple, TypeAlias
@@ -18,6 +18,7 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     PythonText,
     Unit,
     UnitKind,
+    first_line,
     moved,
     reduced_import,
     statements_in,
@@ -112,7 +113,6 @@ def _alias(node: _Import, name: ast.alias) -> _Alias:
 
 
 def _import_lines(block: PythonText, unit: Unit, node: _Import, missing: list[ast.alias]) -> list[str]:
-    """An import of the block, reduced to the names that are missing in the file."""
     if len(missing) < len(node.names):
         return [reduced_import(node, missing)]
     return moved(block.lines, range(unit.first, unit.last + 1), (unit.indent, ""), block.frozen)
@@ -243,17 +243,12 @@ def undecorated(unit: Unit) -> bool:
 def _body_start(text: PythonText, unit: Unit) -> int:
     """The line after the header of a function, which is its last and one more where the body stands on it."""
     body = unit.node.body if isinstance(unit.node, Function) else []
-    line = min([body[0].lineno, *_decorator_lines(body[0])]) if body else unit.last + 1
+    line = first_line(body[0]) if body else unit.last + 1
     if not body or text.lines[line - 1].encode()[: body[0].col_offset].strip():
         return unit.last + 1
     while text.lines[line - 2].strip()[:1] in {"", "#"}:
         line -= 1
     return line
-
-
-def _decorator_lines(node: ast.stmt) -> list[int]:
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return [decorator.lineno for decorator in decorators]
 
 
 def _body_indent(text: PythonText, unit: Unit) -> str | None:
@@ -344,7 +339,6 @@ def _merge_lone_attribute(draft: MergeDraft, unit: Unit) -> bool:
 
 
 def _merge_member(draft: MergeDraft, unit: Unit, homes: Sequence[Unit], what: str) -> bool:
-    """Merge what stands outside of its class into the only one of `homes`; False where there is none."""
     if len(homes) == 1:
         members = draft.source.members(homes[0])
         _merge_body(draft, Body(members, members[0].indent, f"{homes[0].key}."), [unit])
@@ -387,7 +381,6 @@ def _merge_lone_method(draft: MergeDraft, unit: Unit, namesake: Unit | None) -> 
 
 
 def _meant_class(draft: MergeDraft) -> list[Unit]:
-    """The class to which a new method belongs: the only one of the file, or the only one that the request names."""
     homes = [unit for unit in draft.source.units if unit.kind is UnitKind.CLASS and draft.source.members(unit)]
     named = [unit for unit in homes if re.search(rf"\b{re.escape(unit.key)}\b", draft.task)]
     return next((found for found in (homes, named) if len(found) == 1), [])
@@ -422,7 +415,7 @@ def _merge_other_statements(draft: MergeDraft, body: Body, units: Sequence[Unit]
     added, lost = beyond(news, olds), beyond(olds, news)
     complete = _is_complete(draft, body, units)
     if complete and not body.prefix:
-        using = [unit for unit in lost if _uses_any(unit, draft.gone)][: max(0, len(lost) - len(added))]
+        using = [unit for unit in lost if _names_in(unit) & draft.gone][: max(0, len(lost) - len(added))]
         for unit in using:
             draft.remove(unit)
         lost = [unit for unit in lost if unit not in using]
@@ -434,7 +427,6 @@ def _merge_other_statements(draft: MergeDraft, body: Body, units: Sequence[Unit]
 
 
 def _is_complete(draft: MergeDraft, body: Body, units: Sequence[Unit]) -> bool:
-    """Whether a body is repeated as a whole, but for what is deleted."""
     return {unit.key for unit in body.units} <= {unit.key for unit in units} | {"", DOCSTRING} | draft.gone
 
 
@@ -485,10 +477,6 @@ def _is_assignment(unit: Unit) -> bool:
     return unit.kind is UnitKind.STATEMENT and unit.key not in {DOCSTRING, MAIN_GUARD}
 
 
-def _uses_any(unit: Unit, names: Collection[str]) -> bool:
-    return not _names_in(unit).isdisjoint(names)
-
-
 def _names_in(unit: Unit) -> set[str]:
     inner = (each for node in unit.nodes for each in ast.walk(node))
     return {each.id for each in inner if isinstance(each, ast.Name)}
@@ -499,6 +487,5 @@ def _documented(members: Sequence[Unit]) -> bool:
 
 
 def _conditional_names(text: PythonText) -> set[str]:
-    """The names of functions and classes that are defined in the branches of top-level statements."""
     inner = statements_in(node for unit in text.units if unit.kind is UnitKind.OTHER for node in unit.nodes)
     return {getattr(node, "name", "") for node in inner}

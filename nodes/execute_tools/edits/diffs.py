@@ -72,7 +72,6 @@ def _hidden(text: str) -> dict[str, str]:
 
 
 def _common_ends(old: list[str], new: list[str]) -> tuple[int, int]:
-    """How many lines are equal at the start, and how many of the rest at the end."""
     shorter = min(len(old), len(new))
     start = 0
     while start < shorter and old[start] == new[start]:
@@ -169,7 +168,6 @@ def outline(path: str, text: str) -> str:
 
 
 def _landmarks(lines: Sequence[str], kind: _Landmarks) -> list[int]:
-    """The numbers of the lines, from 1."""
     found = [number for number, line in _outside_fences(lines, kind) if kind.pattern.match(line)]
     if len(found) <= MAX_OUTLINE_LINES:
         return found

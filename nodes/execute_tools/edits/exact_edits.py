@@ -110,8 +110,8 @@ def nearest_regions(text: str, wanted: str) -> tuple[Region, ...]:
         for _line, _score, index in near:
             first = max(0, index - offset)
             found.setdefault(first, _region(lines, shown, first, wanted_lines))
-    ranked = sorted((region for region in found.values() if region.score >= _REGION_SCORE), key=_rank)
-    return _apart(ranked)
+    near_enough = (region for region in found.values() if region.score >= _REGION_SCORE)
+    return _apart(sorted(near_enough, key=lambda region: (-region.score, region.first)))
 
 
 def _compared(line: str) -> str:
@@ -134,12 +134,7 @@ def _region(lines: list[str], shown: list[str], first: int, wanted_lines: list[s
     return Region(first + 1, first + len(taken), first_words(told, MAX_REGION_CHARACTERS), score)
 
 
-def _rank(region: Region) -> tuple[float, int]:
-    return -region.score, region.first
-
-
 def _apart(ranked: list[Region]) -> tuple[Region, ...]:
-    """The best regions that do not overlap a better one."""
     kept: list[Region] = []
     for region in ranked:
         if all(region.last < other.first or other.last < region.first for other in kept):
@@ -251,7 +246,6 @@ def _moved(lines: _Lines, wanted: str) -> Iterator[tuple[Spot, _Shift]]:
 
 
 def _places(lines: list[str], block: list[str]) -> Iterator[int]:
-    """The indexes at which `block` stands among `lines`."""
     joined, sought = "\n" + "\n".join(lines) + "\n", "\n" + "\n".join(block) + "\n"
     line, seen = 0, 0
     at = joined.find(sought)
@@ -337,7 +331,6 @@ def tier_data(tier: Tier) -> JsonMap:
 
 
 def _find(text: str, name: str, old_str: str, new_str: str, *, replace_all: bool) -> Match | ToolError:
-    """Where to edit, or why that is not clear."""
     wanted = old_str.removeprefix(BOM)
     if not wanted and not text:
         return invalid(f"{name} exists and is empty: read_file it, then write_file its text.")

@@ -7,6 +7,7 @@ import ast
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from types import EllipsisType
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.edits.python_text import Function, PythonText, Unit, statements_in
@@ -60,24 +61,26 @@ def torn_statement(text: PythonText) -> str:
 def is_stub(node: ast.stmt) -> bool:
     """Whether a statement with a body has nothing in it but a docstring, `pass`, `...` or NotImplementedError."""
     body: list[ast.stmt] = getattr(node, "body", [])
-    return bool(body) and all(is_placeholder(each) or _is_text(each) or _is_unimplemented(each) for each in body)
+    return bool(body) and all(map(_does_nothing, body))
 
 
 def is_placeholder(node: ast.stmt) -> bool:
     """Whether a statement is `pass` or `...`."""
-    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and _is_constant(node.value, type(...)))
+    match node:
+        case ast.Pass() | ast.Expr(value=ast.Constant(value=EllipsisType())):
+            return True
+        case _:
+            return False
 
 
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and _is_constant(node.value, str)
-
-
-def _is_unimplemented(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Raise) and node.exc is not None and "NotImplementedError" in ast.dump(node.exc)
-
-
-def _is_constant(node: ast.expr, kind: type) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, kind)
+def _does_nothing(node: ast.stmt) -> bool:
+    match node:
+        case ast.Expr(value=ast.Constant(value=str())):
+            return True
+        case ast.Raise(exc=ast.expr() as error):
+            return "NotImplementedError" in ast.dump(error)
+        case _:
+            return is_placeholder(node)
 
 
 def _ellipses(unit: Unit) -> list[int]:
@@ -166,22 +169,14 @@ def _unwritten(text: PythonText, nodes: Iterable[ast.stmt], prefix: str) -> Iter
 
 def _leaves_out(text: PythonText, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Whether nothing is there but a docstring and placeholders, or a comment says so of a plain value."""
-    promised = any(_is_promise(text.comments.get(line, "")) for line in _lines(node))
+    comments = filter(None, map(text.comments.get, range(node.lineno, (node.end_lineno or node.lineno) + 1)))
+    promised = any(is_elision(comment) or _TO_BE_WRITTEN.search(comment) for comment in comments)
     if is_stub(node) and not any(isinstance(each, ast.Raise) for each in node.body):
         return promised or node.name not in _NOTHING_TO_DO
     return promised and all(_says_nothing(each) for each in node.body)
 
 
-def _is_promise(comment: str) -> bool:
-    return bool(comment) and (is_elision(comment) or _TO_BE_WRITTEN.search(comment) is not None)
-
-
-def _lines(node: ast.stmt) -> range:
-    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
-
-
 def _says_nothing(node: ast.stmt) -> bool:
-    """Whether a statement is a placeholder, a lone string, or a plain value that is returned."""
     match node:
         case ast.Return(value=None | ast.Constant()) | ast.Expr(value=ast.Constant()):
             return True

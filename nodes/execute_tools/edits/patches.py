@@ -265,7 +265,6 @@ class _Reader:
         return found
 
     def _is_gap(self) -> bool:
-        """Whether only empty lines stand from here to the next section, hunk or the end."""
         return self._gaps[self._at]
 
 
@@ -343,8 +342,6 @@ class _File:
 
 
 class _Found(NamedTuple):
-    """The first line of a hunk's place, counted from 0, and the form in which it was found there."""
-
     start: int
     key: "_Key"
 
@@ -370,7 +367,7 @@ def _place(file: _File, hunk: Hunk, done: int, path: str) -> _Found | PatchError
     last = len(file.lines) - len(hunk.old)
     if hunk.ends_file and last >= done:
         for key in _KEYS:
-            if _starts_at(file.lines, hunk.old, last, key):
+            if [key(line) for line in file.lines[last:]] == [key(line) for line in hunk.old]:
                 return _Found(last, key)
     blocks = [(max(start, done), end) for start, end in _united(scopes)]
     below = [(max(min(start for start, _ in scopes), done), len(file.lines))]
@@ -407,7 +404,7 @@ def _scopes(file: _File, headers: Sequence[str]) -> list[tuple[int, int]] | str:
         if (header, within) == done:
             continue
         done = header, within
-        for fits in (_equals, _equals_stripped, _begins_with):
+        for fits in _HEADER_FITS:
             found = [at for start, end in within for at in range(start, end) if fits(file.lines[at], header)]
             if found:
                 break
@@ -418,16 +415,11 @@ def _scopes(file: _File, headers: Sequence[str]) -> list[tuple[int, int]] | str:
     return scopes
 
 
-def _equals(line: str, header: str) -> bool:
-    return line.rstrip() == header.rstrip()
-
-
-def _equals_stripped(line: str, header: str) -> bool:
-    return line.strip() == header.strip()
-
-
-def _begins_with(line: str, header: str) -> bool:
-    return line.strip().startswith(header.strip())
+_HEADER_FITS: Final[tuple[Callable[[str, str], bool], ...]] = (
+    lambda line, header: line.rstrip() == header.rstrip(),
+    lambda line, header: line.strip() == header.strip(),
+    lambda line, header: line.strip().startswith(header.strip()),
+)
 
 
 def _block_ends(lines: Sequence[str]) -> list[int]:
@@ -478,10 +470,6 @@ def _places_of(file: _File, old: Sequence[str], scopes: Iterable[tuple[int, int]
             at = text.find(wanted, at + 1, last)
 
 
-def _starts_at(lines: Sequence[str], old: Sequence[str], start: int, key: Callable[[str], str]) -> bool:
-    return [key(line) for line in lines[start : start + len(old)]] == [key(line) for line in old]
-
-
 def _ambiguous(hunk: Hunk, places: Sequence[int], path: str) -> PatchError:
     more = " and more" if len(places) > LISTED_PLACES else ""
     shown = ", ".join(str(place + 1) for place in places[:LISTED_PLACES])
@@ -496,20 +484,16 @@ def _miss(file: _File, hunk: Hunk, done: int, path: str) -> PatchError:
     regions = nearest_regions("\n".join(file.lines), "\n".join(hunk.old))
     ranges = ", ".join(f"{region.first}-{region.last}" for region in regions)
     near = f"The nearest lines are {ranges}: the suggestions show them as they are."
-    message = f"the lines of this hunk do not occur in {quoted(path)}{_from(done)}. "
+    where = f" from line {done + 1} on, after the hunk before" if done else ""
+    message = f"the lines of this hunk do not occur in {quoted(path)}{where}. "
     message += near if regions else "Nothing in it is near: read_file it first."
     return PatchError(hunk.line, message, tuple(region.text for region in regions))
-
-
-def _from(done: int) -> str:
-    return f" from line {done + 1} on, after the hunk before" if done else ""
 
 
 # --- The lines that come there
 
 
 def _replaced(file: _File, hunk: Hunk, found: _Found) -> Iterator[str]:
-    """The lines of the place after the hunk, with their line ends."""
     old, new = _indents(file, hunk, found)
     at = found.start
     for sign, text in hunk.lines:

@@ -207,10 +207,9 @@ def statements_in(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _units(lines: tuple[str, ...], body: list[ast.stmt]) -> Iterator[Unit]:
-    """One unit for each statement, or for several that share a line."""
     group: list[ast.stmt] = []
     for node in body:
-        if group and _first_line(node) > (group[-1].end_lineno or 0):
+        if group and first_line(node) > (group[-1].end_lineno or 0):
             yield _unit(lines, group, body)
             group = []
         group.append(node)
@@ -220,13 +219,14 @@ def _units(lines: tuple[str, ...], body: list[ast.stmt]) -> Iterator[Unit]:
 
 def _unit(lines: tuple[str, ...], group: list[ast.stmt], body: list[ast.stmt]) -> Unit:
     key, kind = _name(group[0], first=group[0] is body[0]) if len(group) == 1 else ("", UnitKind.OTHER)
-    first = _first_line(group[0])
+    first = first_line(group[0])
     line = lines[first - 1]
     indent = line[: len(line) - len(line.lstrip())]
     return Unit(key, kind, first, group[-1].end_lineno or first, indent, tuple(group))
 
 
-def _first_line(node: ast.stmt) -> int:
+def first_line(node: ast.stmt) -> int:
+    """The line on which a statement begins, with its decorators."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
@@ -343,7 +343,6 @@ def _is_named(unit: Unit) -> bool:
 
 
 def _plain(unit: Unit) -> str:
-    """The name without what sets the parts of a property apart."""
     return unit.key.partition(".")[0]
 
 

@@ -55,23 +55,6 @@ _END: Final = re.compile(
     r"|altogether|everywhere|please|too|again|so|then|is|it's|-)\b|[ \t]-[ \t])",
     re.IGNORECASE,
 )
-_PASSIVE: Final = re.compile(
-    rf"(?:\A|[,:]|\b(?:and|so|then|but|therefore|that))[ \t]*{_FILLERS}{_NAME}(?:[ \t]+{_NOUN})?"
-    rf"(?:[ \t]+(?:from|in)[ \t]+\S{{1,200}})?[ \t]+{_MUST}be[ \t]+(?:removed|deleted|dropped)\b",
-    re.IGNORECASE,
-)
-_IDLE: Final = re.compile(
-    r"\b(?:unused|dead|obsolete|no longer|never|nobody|nothing|no one|(?:not|n['\u2019]t)[ \t]+(?:used|called|needed)"
-    r"|deprecated|redundant|superfluous|unneeded|unnecessary|useless)\b",
-    re.IGNORECASE,
-)
-_PART: Final = re.compile(
-    r"\b(?:arguments?|parameters?|docstrings?|comments?|lines?|calls?|prints?|branch(?:es)?|checks?|tests?|statements?"
-    r"|loops?|bod(?:y|ies)|blocks?|decorators?|defaults?|annotations?|hints?|types?|names?)\b|['\u2019]s\b",
-    re.IGNORECASE,
-)
-_WORD: Final = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*\w(?!\.\w)")
-_IT: Final = re.compile(r"it\b", re.IGNORECASE)
 _TO: Final = r"[ \t]+(?:to|into|as|->|=>|\u2192)[ \t]+(?:be[ \t]+)?"
 _WHERE: Final = (
     r"(?:[ \t]+(?:from|in|of)[ \t]+(?!to\b)(?:(?:the|file|module|class)[ \t]+){0,3}[^\s,]{1,200}"
@@ -84,9 +67,7 @@ _RENAMES: Final = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         rf"\brenam(?:e|ing)[ \t]+{_PAIR}",
-        rf"\bchang(?:e|ing)[ \t]+the[ \t]+(?:{_NOUN}[ \t]+)?name[ \t]+(?:of|from)?[ \t]*{_PAIR}",
         rf"{_START}{_THING}[ \t]+{_MUST}be[ \t]+(?:renamed[ \t]+(?:to|into|as)|called|named)[ \t]+{_FILLERS}{_NAME}",
-        rf"\bgiv(?:e|ing)[ \t]+{_THING}[ \t]+the[ \t]+(?:new[ \t]+|better[ \t]+)?name[ \t]+{_NAME}",
     )
 )
 _ANOTHER_PAIR: Final = re.compile(rf"[ \t]*(?:,[ \t]*and|,|\band\b)[ \t]+(?:rename[ \t]+)?{_PAIR}", re.IGNORECASE)
@@ -162,16 +143,13 @@ class _Rename(NamedTuple):
 
 
 class _Sentence(NamedTuple):
-    """What a sentence says is to go, in its lists, the clauses before "remove it", its renames, files that it names."""
+    """What a sentence says is to go, in its lists, its renames, and the files that it names."""
 
-    text: str
     lists: tuple[tuple[_Deletion, ...], ...]
-    clauses: tuple[str, ...]
     renames: tuple[_Rename, ...]
     files: frozenset[str]
 
     def concerns(self, path: str, names: Collection[str]) -> bool:
-        """Whether it names this file, or none at all."""
         files = {posixpath.basename(each) for each in self.files.difference(names)}
         return not path or not files or posixpath.basename(path) in files
 
@@ -208,16 +186,8 @@ class Request:
         A method may be called by its last name where only one of the names ends with it.
         """
         known = _by_mention(names, path)
-        found: set[str] = set()
-        before = ""
-        for sentence in self.sentences:
-            if sentence.concerns(path, names):
-                for clause in sentence.clauses:
-                    found.update(_idle(clause, known) or _idle(before, known))
-                for listed in sentence.lists:
-                    found.update(takewhile(bool, (_meant(each, known) for each in listed)))
-            before = sentence.text
-        return found
+        lists = (listed for each in self.sentences if each.concerns(path, names) for listed in each.lists)
+        return {name for listed in lists for name in takewhile(bool, (_meant(each, known) for each in listed))}
 
 
 @lru_cache(maxsize=16)
@@ -259,18 +229,10 @@ def _sentences(task: str) -> Iterator[str]:
 
 
 def _read(text: str) -> _Sentence:
-    lists, clauses = [], []
-    for verb in _DELETE.finditer(text):
-        if not _negated(text, verb.start()):
-            if _IT.match(text, verb.end()):
-                clauses.append(text[max(0, verb.start() - _CLAUSE) : verb.start()])
-            else:
-                lists.append(tuple(_listed(text, verb.end())))
-    passive = _PASSIVE.search(text)
-    if passive and not _NOT.search(text, 0, passive.end()):
-        lists.append((_Deletion(passive[1]),))
+    verbs = (verb for verb in _DELETE.finditer(text) if not _negated(text, verb.start()))
+    lists = tuple(tuple(_listed(text, verb.end())) for verb in verbs)
     files = frozenset(word for word in _FILE.findall(text) if _FILE_SUFFIX.search(word))
-    return _Sentence(text, tuple(lists), tuple(clauses), tuple(_renames(text)), files)
+    return _Sentence(lists, tuple(_renames(text)), files)
 
 
 def _listed(text: str, at: int) -> Iterator[_Deletion]:
@@ -312,7 +274,6 @@ def _is_certain(text: str, match: re.Match[str]) -> bool:
 
 
 def _is_anywhere(place: str) -> bool:
-    """Whether a definition may be all of this: a file, or the project, but no other definition."""
     return not place or "." in place or "/" in place or place.casefold() in _PLACES - {"class"}
 
 
@@ -328,13 +289,6 @@ def _by_mention(names: Collection[str], path: str) -> Mapping[str, str]:
         if lasts.count(last) == 1:
             found.setdefault(last, name)
     return found
-
-
-def _idle(clause: str, known: Mapping[str, str]) -> list[str]:
-    """The one definition of which a clause says that nothing needs it, for an "it" that comes after."""
-    words = {known[word] for word in _WORD.findall(clause) if word in known}
-    told = _IDLE.search(clause) and not _PART.search(clause)
-    return list(words) if told and len(words) == 1 else []
 
 
 def _meant(deletion: _Deletion, known: Mapping[str, str]) -> str:
@@ -353,7 +307,6 @@ def _meant(deletion: _Deletion, known: Mapping[str, str]) -> str:
 
 
 def _negated(sentence: str, at: int) -> bool:
-    """Whether the clause before this place says not to."""
     clause = re.split(r"[,:]|\bbut\b|\band\b", sentence[max(0, at - _CLAUSE) : at])[-1]
     return _NOT.search(clause) is not None
 

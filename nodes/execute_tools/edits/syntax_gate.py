@@ -25,8 +25,6 @@ _CANNOT_TELL: Final = SyntaxProblem(0, "cannot be judged")
 
 
 class _Language(NamedTuple):
-    """Its name, and what is wrong with a text of it (None: nothing)."""
-
     name: str
     judge: Callable[[str], SyntaxProblem | None]
 

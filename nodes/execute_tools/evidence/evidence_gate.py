@@ -118,7 +118,6 @@ def _asked(
 def _documented(
     before: str, after: str, request: Request, names: tuple[frozenset[str], frozenset[str]]
 ) -> list[Example]:
-    """The examples of the docstrings that hold after the edit."""
     if request.documents:
         return list(docstring_examples(after))
     old, new = names
@@ -207,7 +206,6 @@ def _own_variables(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) ->
 
 
 def _defined(tree: ast.Module) -> set[str]:
-    """All names that are defined or assigned anywhere in it."""
     names = {each.name for each in ast.walk(tree) if isinstance(each, Function | ast.ClassDef)}
     stored = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     taken = {

@@ -177,7 +177,6 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _named(tree: ast.Module) -> Iterator[tuple[str, list[ast.AST]]]:
-    """Each name of a module with what makes it up."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             methods = [member for member in node.body if isinstance(member, Function)]
@@ -193,7 +192,6 @@ def _named(tree: ast.Module) -> Iterator[tuple[str, list[ast.AST]]]:
 
 
 def _bound(node: ast.stmt) -> set[str]:
-    """The names that a statement of a module binds."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
@@ -314,13 +312,11 @@ def _wanted(example: Example) -> str:
 
 
 def _code(sources: Sequence[str]) -> str:
-    """The code on one line; without what goes before it where that is long."""
     lines = [" ".join(each.split()) if "\n" in each.strip() else each.strip() for each in sources]
     whole = "; ".join(lines)
     return whole if len(whole) <= LONGEST_VALUE else _short(lines[-1])
 
 
 def _short(text: str) -> str:
-    """A text on one line, cut where it is long."""
     line = " / ".join(each.rstrip() for each in text.strip().splitlines()) or "nothing"
     return line if len(line) <= LONGEST_VALUE else line[:LONGEST_VALUE] + "..."

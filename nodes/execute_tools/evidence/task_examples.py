@@ -89,7 +89,6 @@ def _balanced(text: str, start: int) -> int | None:
 
 
 def _string_end(text: str, start: int) -> int | None:
-    """Where the string that opens at `start` ends; strings over several lines are not read."""
     mark, at = text[start], start + 1
     while at < min(len(text), start + LONGEST_CODE):
         if text[at] == "\\":
@@ -143,8 +142,6 @@ _CORRECTED = re.compile(
     rf"(?:\s+(?:returning|giving|raising|yielding))?)\s*:?\s*",
     re.IGNORECASE,
 )
-_RIGHT = re.compile(r"\s*+,?\s*+(?:where|while|when|but|although|though)\s+", re.IGNORECASE)
-_IS_RIGHT = re.compile(r"\s*(?:is|was|would\s+be)\s+(?:expected|correct|right|wanted)\b", re.IGNORECASE)
 _ENDS = re.compile(
     r"\s*(?:$|[,;:)\]!?\n(\u2013\u2014]|\.(?!\d|\w)|-(?=\s)|(?:but|and|not|instead|rather|when|where|because|since|as"
     r"|while|whereas|got|which|however|although|though|yet|so|expected|should|must|fails?|holds?|does|was|is)\b)",
@@ -197,8 +194,6 @@ def task_examples(
 
 
 class _Reader:
-    """Reads one request."""
-
     def __init__(self, text: str, names: frozenset[str], module: str, new: frozenset[str]) -> None:
         self.text, self.names, self.module = text, names, module
         asked = read_request(text)
@@ -206,7 +201,6 @@ class _Reader:
         self.new = frozenset() if _MOVES.search(text) else new
 
     def examples(self) -> Iterator[Example]:
-        """All, in order."""
         end = 0
         for match in _ASSERT.finditer(self.text):
             yield from self._asserted(match[1])
@@ -270,17 +264,9 @@ class _Reader:
         corrected = _CORRECTED.match(self.text, after)
         if corrected and not (corrected["instead"] and (meant or specifies)):
             return self._result(corrected.end(), raises=corrected["raise"] is not None)
-        if right := self._right_one(after):
-            return right
         if now or not (claims or meant or specifies) or not _ENDS.match(self.text, after):
             return None
         return None if _BUT.match(self.text, after) or _IS_WRONG.match(self.text, after) else (kind, want)
-
-    def _right_one(self, after: int) -> tuple[Kind, str] | None:
-        """`returns 3 where 2.5 is expected`."""
-        match = _RIGHT.match(self.text, after)
-        value = self._read(match.end(), raises=False) if match else None
-        return value[:2] if value and _IS_RIGHT.match(self.text, value[2]) else None
 
     def _result(self, start: int, *, raises: bool) -> tuple[Kind, str] | None:
         read = self._read(start, raises=raises)
@@ -289,7 +275,6 @@ class _Reader:
         return read[:2]
 
     def _read(self, start: int, *, raises: bool) -> tuple[Kind, str, int] | None:
-        """A value, or an exception where one is told."""
         start += len(self.text[start:]) - len(self.text[start:].lstrip(" \t"))
         article = _ARTICLE.match(self.text, start)
         if raises:

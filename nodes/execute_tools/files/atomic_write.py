@@ -2,7 +2,8 @@
 
 A rename step makes one name in a directory mean another file, and can be taken back. It knows the files by their
 identity, so that it takes back what it did itself and leaves alone what another program has put there meanwhile. Until
-all steps of a change are done, the old file stays reachable under a temporary name beside it.
+all steps of a change are done, the old file stays reachable under a temporary name beside it. Like those of `os`, the
+functions raise OSError where the system or the disk refuses.
 """
 
 import errno
@@ -13,7 +14,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from mendgraph.nodes.execute_tools.files.handles import closing, handle_name, open_directory, open_regular, open_root
@@ -53,9 +53,6 @@ def write_temporary(
 
     `mode` is the permission bits to give, None means those of a new file. Owner, group and extended attributes are
     those of `like`, an open directory and a name in it, as far as the system allows it. Returns the file's status.
-
-    Raises:
-        OSError: there is no such file.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=directory_fd)
@@ -78,11 +75,7 @@ def write_temporary(
 
 
 def write_through(descriptor: int) -> None:
-    """Bring what was written to the open file or directory onto the disk itself.
-
-    Raises:
-        OSError: the disk does not confirm it.
-    """
+    """Bring what was written to the open file or directory onto the disk itself."""
     if sys.platform == "darwin":  # whose fsync leaves it in the disk's own cache. Source: fsync(2) of macOS
         import fcntl
 
@@ -240,20 +233,13 @@ class OpenFolders:
     """The folders below one root that a change needs, in a `with` statement. Folders are named by their parts."""
 
     def __init__(self, root: str) -> None:
-        """Open the root.
-
-        Raises:
-            OSError: it cannot be opened.
-        """
         self.root = open_root(root)
         self._opened: dict[tuple[str, ...], int] = {}
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for handle in {self.root, *self._opened.values()}:
             with suppress(OSError):  # nothing was written through it
                 os.close(handle)
@@ -298,11 +284,7 @@ class OpenFolders:
         return name
 
     def sync(self, made: Sequence[str] = ()) -> None:
-        """Write the names in all opened folders through to the disk, and those of the folders that were `made`.
-
-        Raises:
-            OSError: the disk does not confirm it.
-        """
+        """Write the names in all opened folders through to the disk, and those of the folders that were `made`."""
         for folder in self._opened.values():
             sync_folder(folder)
         for parts in {tuple(name.split("/")[:-1]) for name in made} - self._opened.keys():
@@ -324,11 +306,7 @@ class OpenFolders:
 
 
 def sync_folder(folder: int) -> None:
-    """Write the names in the open folder through to the disk, where the system can do so.
-
-    Raises:
-        OSError: the disk does not confirm it.
-    """
+    """Write the names in the open folder through to the disk, where the system can do so."""
     try:
         write_through(folder)
     except OSError as error:

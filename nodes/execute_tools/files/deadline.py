@@ -272,7 +272,6 @@ def _timer_is_free() -> bool:
 
 
 def _give_up(outcome: "Future[Result]", scope: CancellationScope | None) -> None:
-    """End what nobody waits for any more."""
     if outcome.done() and not outcome.cancelled():
         return
     if scope is not None:
@@ -328,7 +327,6 @@ def _end_with(parent: int) -> None:
 
 
 def _answer(write_end: int, function: Callable[[], Any]) -> NoReturn:
-    """The child's whole life."""
     try:
         os.setsid()
         try:
@@ -367,7 +365,6 @@ def _read_within(descriptor: int, seconds: float) -> bytes:
 
 
 def _end(child: int) -> int:
-    """Kill what is left of the child's group, and take its status."""
     for kill in (os.killpg, os.kill):
         with suppress(ProcessLookupError, PermissionError):
             kill(child, signal.SIGKILL)

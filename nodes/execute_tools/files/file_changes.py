@@ -198,8 +198,6 @@ def _leave(paths: JudgedPaths, change: DeleteFile | MoveFile) -> PlacedChange | 
 
 
 def _held(paths: JudgedPaths, change: MoveFile, source: Place, target: Place) -> ToolError | None:
-    """Why what the file holds may not stand under its new name, or None."""
-
     def read() -> bytes:
         if change.data is not None:
             return change.data[:CONTENT_BYTES]
@@ -222,7 +220,6 @@ def _link(paths: JudgedPaths, path: str, place: Place, doing: str) -> ToolError 
 
 
 def _overlap(changes: Sequence[PlacedChange]) -> ToolError | None:
-    """The error where two changes concern one file, or where one needs a new file of another to be a directory."""
     places = [place for change in changes for place in (change.place, change.target) if place is not None]
     taken: set[str] = set()
     for name in (place.real for place in places):

@@ -4,7 +4,6 @@ import hashlib
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
 from typing import BinaryIO, Self
 
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
@@ -39,9 +38,7 @@ class OpenedFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stream.close()
 
 
@@ -92,9 +89,7 @@ class BeneathReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def read(self, name: str, most: int) -> bytes | None:

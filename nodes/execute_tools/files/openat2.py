@@ -66,7 +66,6 @@ def _answers() -> bool:
 
 
 def _call(directory_fd: int, name: bytes, flags: int, mode: int) -> tuple[int, int]:
-    """The handle, or -1, and the error's number."""
     import ctypes
 
     how = (ctypes.c_uint64 * 3)(flags, mode, _RESOLVE)  # struct open_how

@@ -100,7 +100,6 @@ def _closing(pattern: str, opening: int) -> int:
 
 
 def _choices(inside: str) -> list[str]:
-    """The text between braces, split at the commas that are not in an inner group."""
     choices, depth, start = [], 0, 0
     for index, character in enumerate(inside):
         depth += {"{": 1, "}": -1}.get(character, 0)

@@ -160,7 +160,8 @@ class PathSandbox:
         place = self.locate(path, access)
         if isinstance(place, ToolError):
             return place
-        if place.missing and (access is not PathAccess.WRITE_FILE or not self._has_parent(place)):
+        above = os.path.join(self.root, *place.parts[:-1])
+        if place.missing and (access is not PathAccess.WRITE_FILE or not os.path.isdir(above)):
             return self.not_found(path, place.requested, access)
         return os.path.normpath(os.path.join(self.root, place.real))
 
@@ -221,7 +222,6 @@ class PathSandbox:
         return tuple(dict.fromkeys((*self._namesakes(place.parts[-1]), *close)))[:3]
 
     def _deepest(self, parts: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
-        """How many of the parts exist as directories, and the names in the last of them."""
         for length in range(len(parts), -1, -1):
             with (
                 suppress(OSError),
@@ -256,9 +256,6 @@ class PathSandbox:
         new = [end for end in free if access is PathAccess.WRITE_FILE and self._is_inside(os.path.dirname(end))]
         return (*(self._namesakes(os.path.basename(ends[-1])) if ends else ()), *new[:1])
 
-    def _has_parent(self, place: Place) -> bool:
-        return os.path.isdir(os.path.join(self.root, *place.parts[:-1]))
-
     def _said(self, path: str) -> str:
         """The path as a message says it: without the name of the workspace, if it begins with it."""
         inside = isinstance(path, str) and path.startswith(f"{self.root}/")
@@ -269,7 +266,6 @@ class PathSandbox:
         return os.path.normpath(f"/{os.path.join(self.root, path).lstrip('/')}")
 
     def _relative(self, absolute: str) -> str | None:
-        """The name below the root, or None outside it."""
         relative = os.path.relpath(absolute, self.root)
         return None if relative == ".." or relative.startswith("../") else relative
 

@@ -197,7 +197,6 @@ def _blocks(text: str, most: int) -> tuple[tuple[_Block, ...], int]:
 
 
 def _rule(line: str) -> _Rule | None:
-    """What a line means, None where it matches nothing."""
     line = line.removesuffix("\r").split("\0", 1)[0]
     bare = line.rstrip(" ")
     if len(bare) - len(bare.rstrip("\\")) & 1 and bare != line:
@@ -334,7 +333,6 @@ def walk(paths: JudgedPaths, place: Place, read_file: ReadFile) -> Iterator[Entr
 def _visible(
     paths: JudgedPaths, place: Place, rules: IgnoreRules, read_file: ReadFile
 ) -> list[tuple[Entry, IgnoreRules]]:
-    """What is shown of one directory, with the rules that hold below it."""
     if paths.denial(place.real, for_write=False) is not None:
         return []
     try:

@@ -75,7 +75,6 @@ def size_at(root_fd: int, path: str) -> int:
 
 
 def _above(root_fd: int, parts: Sequence[str]) -> Found:
-    """The part of the path that is no directory."""
     for length in range(1, len(parts)):
         with suppress(OSError):
             if not stat.S_ISDIR(status_beneath(root_fd, parts[:length]).st_mode):
@@ -84,7 +83,6 @@ def _above(root_fd: int, parts: Sequence[str]) -> Found:
 
 
 def _below(root_fd: int, path: str) -> Found:
-    """All that lies in the directory at the path."""
     files: set[str] = set()
     directories: set[str] = set()
     try:

@@ -77,7 +77,6 @@ class Journal:
         self._held = _Held()
 
     def __reduce__(self) -> tuple[type["Journal"], tuple[str]]:
-        """Another process opens the database by itself."""
         return Journal, (self._folder,)
 
     @contextmanager
@@ -204,13 +203,14 @@ class Journal:
 
     def changes_of(self, thread: str, from_step: int = 0) -> list[RecordedChange]:
         """What a run has changed from this step on and nobody has taken back, newest first."""
-        return self._changes_where(
-            "WHERE thread = ? AND step >= ? AND effect <> ? AND state = ? ORDER BY 1 DESC",
-            thread,
-            from_step,
-            UNDO_EFFECT,
-            ChangeState.DONE,
-        )
+        where = "WHERE thread = ? AND step >= ? AND effect <> ? AND state = ? ORDER BY 1 DESC"
+        with self._opened() as database:
+            return list(_changes(database, where, thread, from_step, UNDO_EFFECT, ChangeState.DONE))
+
+    def all_changes(self) -> list[RecordedChange]:
+        """The changes of all runs, whatever their state, oldest first."""
+        with self._opened() as database:
+            return list(_changes(database, "ORDER BY 1"))
 
     def backup(self, sha256: str) -> bytes | None:
         """The bytes with this hash, None where they were not kept or are damaged."""
@@ -240,10 +240,6 @@ class Journal:
                 columns,
             ).fetchall()
         return int(number)
-
-    def _changes_where(self, where: str, *values: object) -> list[RecordedChange]:
-        with self._opened() as database:
-            return list(_changes(database, where, *values))
 
     @contextmanager
     def _opened(self) -> Iterator[Database]:

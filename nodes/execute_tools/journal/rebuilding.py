@@ -173,7 +173,7 @@ def rebuild(journal: Journal, root: str) -> Rebuilt | ToolError:
         StoreError: the journal cannot be read.
     """
     with closing(open_root(root)) as root_fd, journal.held():
-        changes = journal._changes_where("ORDER BY 1")  # noqa: SLF001 - of all runs, oldest first, whatever their state
+        changes = journal.all_changes()
         effects = rebuild_effects(changes)
         if isinstance(effects, ToolError):
             return effects
@@ -220,7 +220,6 @@ def _write(root_fd: int, step: WriteStep, data: bytes) -> None:
 
 
 def _remove_empty(folder: int, name: str) -> None:
-    """Take away the empty directories in the place of a file."""
     try:
         inner = open_directory(folder, [name])
     except OSError:

@@ -119,7 +119,6 @@ class _Recovery:
         self._journal, self._folders, self._change = journal, folders, change
 
     def run(self) -> tuple[ChangeState, tuple[str, ...]]:
-        """How it ended, and the files that somebody else has changed."""
         effects = self._change.effects
         found = [self._look(effect.path) for effect in effects]
         standings = [_standing(effect, each) for effect, each in zip(effects, found, strict=True)]
@@ -176,7 +175,6 @@ class _Recovery:
         return identity(write_temporary(folder, kept, data, mode=effect.before.mode, like=like))
 
     def _clean_up(self, state: ChangeState) -> None:
-        """Remove what only the change needed, and write all names through to the disk."""
         for place, effect in enumerate(self._change.effects):
             folder = self._folder(effect.path)
             for role in Role if folder is not None else ():
@@ -187,7 +185,6 @@ class _Recovery:
         self._folders.sync(self._change.made)
 
     def _folder(self, path: str) -> int | None:
-        """The open folder above this path, None where there is none any more."""
         try:
             return self._folders.open(path.split("/")[:-1])
         except OSError as error:

@@ -167,7 +167,6 @@ def kept_bytes(journal: Journal, root_fd: int, path: str, sha256: str) -> bytes 
 
 
 def _may_be_one(one: FileState, other: FileState, bits: int) -> bool:
-    """Whether both may be the same state of a file: whatever is unknown speaks for it."""
     if UNKNOWN_SHA256 not in (one.sha256, other.sha256) and one.sha256 != other.sha256:
         return False
     return one.mode is None or other.mode is None or one.mode & bits == other.mode & bits
@@ -374,7 +373,6 @@ def _change(step: RestoreStep, data: bytes) -> Change:
 
 
 def _refusal(left: Sequence[LeftFile]) -> ToolError:
-    """The error that names what stands in the way."""
     obstacles = sorted({each.obstacle for each in left}, key=list(Obstacle).index)
     code = ToolErrorCode.CONFLICT
     if len(obstacles) == 1:
@@ -398,7 +396,6 @@ def _names(left: Sequence[LeftFile]) -> str:
 
 
 def _told(error: ToolError, restored: int) -> ToolError:
-    """The error of a change, with what was restored before."""
     if not restored:
         return error
     message = f"{error.message} Files that were restored before that: {restored}. Undo again to go on."

@@ -7,16 +7,16 @@ from mendgraph.nodes.execute_tools.edits.asked_edits import (
     Merged,
     Place,
     Rename,
-    UsesRenamed,
     asked_edits,
     attribute_lines,
     bare_uses,
     carry_out,
     delete_names,
+    place_of_name,
     rename_uses,
     without_comment_bodies,
 )
-from mendgraph.nodes.execute_tools.edits.python_text import PythonText, read_python
+from mendgraph.nodes.execute_tools.edits.python_text import PythonText, named_units, read_python
 
 SOURCE = """\
 import json
@@ -142,7 +142,7 @@ def test_a_body_that_is_a_comment() -> None:
     ],
 )
 def test_certain_uses(source: str, result: str, renamed: int, left: tuple[int, ...]) -> None:
-    assert rename_uses(source, "old", "new") == UsesRenamed(result, renamed, left)
+    assert rename_uses(source, "old", "new") == (result, renamed, left)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,8 @@ def test_certain_uses(source: str, result: str, renamed: int, left: tuple[int, .
 def test_where_a_use_may_mean_something_else_all_are_told_and_none_is_renamed(source: str) -> None:
     done = rename_uses(source, "old", "new")
     lines = {node.lineno for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name) and node.id == "old"}
-    assert done == UsesRenamed(source, 0, tuple(sorted(lines)))
-    assert done.left
+    assert done == (source, 0, tuple(sorted(lines)))
+    assert done[2]
 
 
 def test_uses() -> None:
@@ -258,3 +258,32 @@ def test_what_goes_and_what_stays(name: str, gone: str, left: str, newline: str)
 )
 def test_small_texts(source: str, name: str, left: str | None) -> None:
     assert delete_names(source, {name}) == ((source, ()) if left is None else (left, (name,)))
+
+
+def test_the_place_of_a_name() -> None:
+    source = 'é = 1\nx: int = 2\n@d\nasync  def f(def_f): ...\nclass  A:\n    def f(self): ...\n"é"; print(1)\n'
+    text = read_python(source)
+    assert isinstance(text, PythonText)
+    assert [place_of_name(text, each.unit) for each in named_units(text)] == [
+        Place(1, 0, 1),
+        Place(2, 0, 1),
+        Place(4, 11, 12),
+        Place(5, 7, 8),
+        Place(6, 8, 9),
+    ]
+    assert place_of_name(text, text.units[-1]) is None
+
+
+def test_a_builtin_is_not_what_was_renamed() -> None:
+    source = "def total(xs): return sum(xs)\n"
+    assert rename_uses(source, "sum", "total") == (source, 0, (1,))
+
+
+def test_several_neighbours() -> None:
+    text, deleted = delete_names(DEFINED, {"A", "B", "count", "total"})
+    assert deleted == ("A", "B", "count", "total")
+    assert text == DEFINED[: DEFINED.index("\nA = 1")] + "\n\n" + DEFINED[DEFINED.index("class Cart") :]
+
+
+def test_a_name_that_is_not_there_is_not_deleted() -> None:
+    assert delete_names("x = 1\n", {"y"}) == ("x = 1\n", ())

@@ -4,11 +4,13 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, strategies as st
 
+from mendgraph.nodes.execute_tools.edits import definitions
 from mendgraph.nodes.execute_tools.edits.asked_edits import Merged
 from mendgraph.nodes.execute_tools.edits.definitions import (
     Refusal,
     replace_definitions,
 )
+from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
 
@@ -528,4 +530,11 @@ def test_comments_that_stand_for_code_are_not_added_and_a_moved_first_line_keeps
     source = SOURCE.partition("class Square")[0]
     assert merged(block, source=source).text == source.replace(
         "        return 1\n", "        # now\n        return 2\n"
+    )
+
+
+def test_a_result_that_would_not_parse_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(definitions, "parse", lambda _text: SyntaxProblem(3, "invalid syntax"))
+    assert replace_definitions("x = 1\n", "x = 2\n", "calc.py") == Refusal(
+        "With this block calc.py would not be valid Python (line 3: invalid syntax), so nothing was changed."
     )

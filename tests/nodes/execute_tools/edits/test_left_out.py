@@ -6,6 +6,7 @@ from mendgraph.nodes.execute_tools.edits.left_out import (
     function_names,
     is_elision,
     keys_inside,
+    left_out,
     lost_definitions,
     lost_keys,
     read_diff,
@@ -294,3 +295,17 @@ def test_hunks(block: str, hunks: tuple[TextHunk, ...]) -> None:
 )
 def test_a_list_is_no_diff_where_a_header_is_asked_for(block: str, is_diff: bool) -> None:
     assert bool(read_diff(block, has_header=True)) is is_diff
+
+
+@pytest.mark.parametrize("old", ["def f(x): ...", "def f(x):\n    pass", "def f(x):\n    raise NotImplementedError"])
+def test_what_had_no_body_may_stay_without(old: str) -> None:
+    assert elision_in(first(old), first("def f(x, y):\n    ...\n")) == ""
+
+
+def test_a_stub_file_has_no_bodies() -> None:
+    assert names(STUB, path="luhn.pyi") == []
+
+
+def test_the_words_of_a_refusal() -> None:
+    assert left_out(["f"]) == "The block leaves out the body of f: send it whole."
+    assert left_out(["f", "A.g"]) == "The block leaves out the bodies of f, A.g: send them whole."

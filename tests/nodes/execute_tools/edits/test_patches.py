@@ -15,6 +15,8 @@ from mendgraph.nodes.execute_tools.edits.patches import (
     PatchError,
     PatchLine,
     UpdatedFile,
+    _File,
+    _scopes,
     apply_hunks,
     parse_patch,
     patched_paths,
@@ -345,24 +347,6 @@ def test_headers_lead_to_a_block(headers: Sequence[str], line: int) -> None:
     assert text_after(CALC, body) == "\n".join(lines)
 
 
-def test_a_header_may_be_the_first_line_of_its_hunk_and_be_used_twice() -> None:
-    body = "@@ class B:\n class B:\n-    def f(self):\n+    def h(self):\n@@ class B:\n-        x = 1\n+        x = 2\n"
-    assert text_after(CALC, body) == CALC[: CALC.index("class B")] + (
-        "class B:\n    def h(self):\n        x = 2\n        return x\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("body", "result"),
-    [
-        ("@@ class B:\n+    y = 1\n", CALC.replace("class B:\n", "class B:\n    y = 1\n")),
-        ("@@ class B:\n class B:\n@@ class B:\n+    y = 1\n", CALC.replace("class B:\n", "class B:\n    y = 1\n")),
-    ],
-)
-def test_lines_without_context_come_below_their_header(body: str, result: str) -> None:
-    assert text_after(CALC, body) == result
-
-
 @pytest.mark.parametrize(
     ("text", "body", "result"),
     [
@@ -500,3 +484,14 @@ def test_a_diff_of_any_lines_gives_the_new_text_or_is_refused(old: list[str], ne
         assert found == Patched(joined(new, "\n", ended=True), 0)
     else:
         assert "several places" in found.message or "only adds lines" in found.message
+
+
+def test_a_closing_bracket_does_not_end_the_block() -> None:
+    text = "def f(\n    a,\n) -> int:\n    x = 1\n\n\ndef g():\n    x = 1\n"
+    assert text_after(text, "@@ def f(\n-    x = 1\n+    x = 2\n") == text.replace("x = 1", "x = 2", 1)
+
+
+def test_a_header_that_leads_everywhere_leaves_a_hunk_as_ambiguous_as_it_is() -> None:
+    found = _scopes(_File(")\nx\n" * 3), [")", ")"])
+
+    assert found == [(0, 6), (2, 6), (4, 6)]

@@ -1,5 +1,4 @@
 import pytest
-from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.evidence.examples import (
     Example,
@@ -10,7 +9,6 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     both,
     changed_names,
     concerned,
-    concerning,
     docstring_examples,
     failures,
     pieces,
@@ -136,14 +134,6 @@ def test_who_uses_what_was_touched(touched: set[str], names: set[str]) -> None:
 def test_what_the_task_says_stands_before_what_a_docstring_says() -> None:
     said = Example("price", "price( 1 )", "5", Origin.TASK, Kind.VALUE)
     assert both((said,), ALL[:3]) == (said, ALL[0], ALL[2])
-
-
-@given(st.text(alphabet="def f(x):\n \"'>=1.class", max_size=80))
-def test_any_text_can_be_looked_at(text: str) -> None:
-    names = frozenset(pieces(text))
-    assert changed_names(pieces(text), pieces(text)) == set()
-    assert concerned(text, names) >= names
-    assert concerning(docstring_examples(text), names | {""}) == docstring_examples(text)
 
 
 def task(source: str, want: str, kind: Kind = Kind.VALUE) -> Example:

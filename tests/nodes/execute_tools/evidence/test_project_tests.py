@@ -45,6 +45,11 @@ import importlib.util
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name: None if name == 'pytest' else find(name)
 """
+PLAIN_PYTEST = {
+    "PYTEST_ADDOPTS": "-p no:cacheprovider",
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
 RIGHT, WRONG = "def add(a, b):\n    return a + b\n", "def add(a, b):\n    return a - b\n"
 
 
@@ -55,7 +60,7 @@ def run(root: Path, app: str, tests: str, *, pytest_is_there: bool = False, fold
     start = f"sys.argv[1:] = sys.argv[2:]\nrunpy.run_path({project_tests.__file__!r}, run_name='__main__')"
     program = f"import sys, runpy\n{'' if pytest_is_there else WITHOUT_PYTEST}{start}"
     name = f"{folder}/test_app.py"
-    env = {"PATH": os.environ["PATH"], "PYTEST_ADDOPTS": "-p no:cacheprovider", "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {"PATH": os.environ["PATH"], **PLAIN_PYTEST}
     done = subprocess.run(
         [sys.executable, "-B", "-c", program, "", name],
         cwd=root,

@@ -12,14 +12,13 @@ from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.execute_tools.files.change_records import (
     UNKNOWN_SHA256,
-    ChangeRecorder,
     ChangeState,
     FileEffect,
     FileState,
     RecordedChange,
 )
 from mendgraph.nodes.execute_tools.journal import journal as module
-from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey, CallRecorder, Journal, RecordedCall
+from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey, Journal, RecordedCall
 from mendgraph.nodes.execute_tools.store.database import Database, StoreError, open_database, transaction
 from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres
 from tests.broken_stores import make_unusable
@@ -228,13 +227,6 @@ def test_effects_come_back_as_they_were_whatever_bytes_the_names_are_made_of(
 # --- Backups
 
 
-def test_backups_come_back_byte_by_byte(journal: Journal) -> None:
-    contents = [b"", b"old", bytes(range(256)) * 1000]
-    journal.intend(journal.begin(KEY), "token", [], {sha(data): data for data in contents}, ())
-    assert [journal.backup(sha(data)) for data in contents] == contents
-    assert journal.backup(sha(b"never kept")) is None
-
-
 @pytest.mark.parametrize("damaged", [b"\0", zlib.compress(b"somebody else's")])
 def test_a_backup_that_is_damaged_is_not_given(journal: Journal, tmp_path: Path, damaged: bytes) -> None:
     journal.intend(journal.begin(KEY), "token", [], {sha(b"old"): b"old"}, ())
@@ -245,17 +237,6 @@ def test_a_backup_that_is_damaged_is_not_given(journal: Journal, tmp_path: Path,
 
 
 # --- Who uses it
-
-
-def test_a_recorder_writes_on_behalf_of_its_call(journal: Journal) -> None:
-    call = journal.begin(KEY)
-    recorder: ChangeRecorder = journal.recorder(call)
-    assert isinstance(recorder, CallRecorder)
-    recorder.intend("token", [EFFECT], {sha(b"old"): b"old"}, ["x"])
-    assert journal.open_changes() == [RecordedChange("token", call, 3, (EFFECT,), ("x",), ChangeState.INTENDED)]
-    assert journal.backup(sha(b"old")) == b"old"
-    recorder.settle("token", ChangeState.DONE)
-    assert [change.state for change in journal.changes_of("run")] == [ChangeState.DONE]
 
 
 def test_what_could_not_be_settled_is_settled_before_the_next_change(
@@ -377,3 +358,7 @@ def test_whatever_is_asked_of_tables_that_are_gone_says_so(
             database.execute(f"DROP {'VIEW' if uses_postgres() else 'TABLE'} {table}")
     with pytest.raises(StoreError, match=r"no such table|does not exist"):
         use(journal)
+
+
+def test_the_words_for_states_are_a_storage_format() -> None:
+    assert [state.value for state in ChangeState] == ["intended", "done", "undone", "reverted", "foreign"]

@@ -1,25 +1,80 @@
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from mendgraph.nodes.execute_tools.files.atomic_write import TEMPORARY_SUFFIX, RenameStep, undo
 from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, ChangeState, FileEffect, FileState
 from mendgraph.nodes.execute_tools.files.handles import handle_name
-from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace
+from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
-from tests.nodes.execute_tools.files import foreign_deeds
-from tests.nodes.execute_tools.files.cut_off_changes import CHANGES, FILES, OUTSIDE, Place, Tree
 from tests.nodes.execute_tools.files.file_trees import failing
 from tests.nodes.execute_tools.files.layout import allow, sha
 from tests.nodes.execute_tools.files.recorder_doubles import Killed, MemoryJournal, WatchingJournal, killed_at
 
 DONE, UNDONE, FOREIGN, OPEN = ChangeState.DONE, ChangeState.UNDONE, ChangeState.FOREIGN, ChangeState.INTENDED
+
+
+FILES = {"a": 0o751, "d/b": 0o644, "d/c": 0o444, "e": 0o600}
+"""The files of the workspace with their modes; each holds the last letter of its name."""
+
+Tree = dict[str, tuple[int, bytes | str]]
+
+CHANGES: dict[str, list[Change]] = {
+    "replace": [WriteFile("a", b"new a", sha(b"a"))],
+    "create": [WriteFile("x/y/n", b"new")],
+    "delete": [DeleteFile("d/b", sha(b"b"))],
+    "move": [MoveFile("a", "x/a", sha(b"a"))],
+    "move and change": [MoveFile("d/b", "b", sha(b"b"), b"new b")],
+    "mode": [WriteFile("a", b"a", sha(b"a"), mode=0o600)],
+    "the same again": [WriteFile("a", b"a", sha(b"a"))],
+    "two replaced": [WriteFile("a", b"new a", sha(b"a")), WriteFile("d/b", b"new b", sha(b"b"), mode=0o604)],
+    "a mode and a file": [WriteFile("a", b"a", sha(b"a"), mode=0o600), WriteFile("n", b"new", mode=0o640)],
+    "three": [
+        WriteFile("x/n", b"new"),
+        DeleteFile("d/b", sha(b"b")),
+        MoveFile("e", "z", sha(b"e")),
+    ],
+    "all": [
+        WriteFile("x/y/n", b"new"),
+        WriteFile("a", b"new a", sha(b"a")),
+        DeleteFile("d/b", sha(b"b")),
+        MoveFile("d/c", "x/c", sha(b"c")),
+        MoveFile("e", "z/e", sha(b"e"), b"new e"),
+    ],
+}
+
+OUTSIDE = {"a": b"new a", "b": b"b", "c": b"c", "e": b"new e"}
+"""Files that would be taken for those of a change, if a link to them were followed."""
+
+
+class Place(NamedTuple):
+    """A workspace, and the journal of what is done there."""
+
+    root: Path
+    journal: MemoryJournal
+
+    def change(self, changes: list[Change]) -> object:
+        return Workspace(str(self.root), allow).recorded(self.journal).change_files(changes)
+
+    def recover(self) -> tuple[Recovered, ...]:
+        return recover(self.journal, str(self.root))
+
+    def tree(self) -> Tree:
+        """Every name with its mode and what it holds, folders without their times."""
+        return {
+            str(path.relative_to(self.root)): (
+                stat.S_IMODE(path.lstat().st_mode),
+                os.readlink(path) if path.is_symlink() else "" if path.is_dir() else path.read_bytes(),
+            )
+            for path in sorted(self.root.rglob("*"))
+        }
 
 
 @pytest.fixture
@@ -83,8 +138,8 @@ def test_wherever_a_change_is_killed_all_of_it_is_done_or_nothing(fresh: Callabl
     assert seen == {DONE} | ({UNDONE} if expected[DONE] != expected[UNDONE] else seen)
 
 
-@pytest.mark.parametrize("kind", ["a mode and a file", "three"])
-def test_a_recovery_may_be_killed_anywhere_as_well(fresh: Callable[[], Place], kind: str) -> None:
+def test_a_recovery_may_be_killed_anywhere_as_well(fresh: Callable[[], Place]) -> None:
+    kind = "three"
     expected, shown = ends(fresh, CHANGES[kind]), 0
     for first in count(1):
         for second in count(1):
@@ -107,9 +162,56 @@ def test_a_recovery_may_be_killed_anywhere_as_well(fresh: Callable[[], Place], k
 # --- Somebody else has been there
 
 
+def write_it(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"theirs")
+
+
+def replace_it(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    (path.parent / "theirs").write_bytes(b"theirs")
+    os.rename(path.parent / "theirs", path)
+
+
+def take_it(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def link_it(path: Path) -> None:
+    take_it(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(_outside(path) / path.name)
+
+
+def make_it_a_folder(path: Path) -> None:
+    take_it(path)
+    path.mkdir(parents=True)
+
+
+def link_above(path: Path) -> None:
+    shutil.rmtree(path.parent, ignore_errors=True)
+    path.parent.symlink_to(_outside(path))
+
+
+def file_above(path: Path) -> None:
+    shutil.rmtree(path.parent, ignore_errors=True)
+    path.parent.write_bytes(b"theirs")
+
+
+def take_above(path: Path) -> None:
+    shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def _outside(path: Path) -> Path:
+    return next(above / "outside" for above in path.parents if (above / "outside").is_dir())
+
+
+AT_A_PATH: list[Callable[[Path], None]] = [write_it, replace_it, take_it, link_it, make_it_a_folder]
+ABOVE_A_PATH: list[Callable[[Path], None]] = [link_above, file_above, take_above]
+
 DEEDS = [
-    *((deed, path) for path in ("a", "d/c", "x/c", "e") for deed in foreign_deeds.AT_A_PATH),
-    *((deed, path) for path in ("d/b", "x/c") for deed in foreign_deeds.ABOVE_A_PATH),
+    *((deed, path) for path in ("a", "d/c", "x/c", "e") for deed in AT_A_PATH),
+    *((deed, path) for path in ("d/b", "x/c") for deed in ABOVE_A_PATH),
 ]
 
 
