@@ -17,7 +17,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_settings_rule
 from mendgraph.graph.machine.judged_workspace import RecordRules, judged_workspace
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenWords
-from mendgraph.graph.machine.slices import ExecuteToolsSlice
+from mendgraph.graph.machine.state import ExecuteToolsSlice
 from mendgraph.graph.machine.workspace_records import WorkspaceRecords
 from mendgraph.graph.telemetry.observing import observed_call
 from mendgraph.nodes.call_model.prompts.offered_tools import offered_tools
@@ -38,9 +38,8 @@ from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Comma
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import StepResources, nothing_done
-from mendgraph.nodes.execute_tools.store.artifacts import Artifacts
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
-from mendgraph.nodes.execute_tools.store.run_folder import run_folder, workspace_folder
+from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink

@@ -23,7 +23,7 @@ from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.network.network import Network
 from mendgraph.nodes.execute_tools.processes.commands import Commands
 from mendgraph.nodes.execute_tools.signature_arguments import read_signature
-from mendgraph.nodes.execute_tools.store.artifacts import Artifacts
+from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
 from mendgraph.nodes.records import EditForm, Effect, FileChange, JsonMap, Plan, ToolError, ToolResult, ToolSpec
 
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.files.workspace_views import ApprovedWorkspace
+from mendgraph.nodes.execute_tools.files.workspace import ApprovedWorkspace, Workspace
 from mendgraph.nodes.execute_tools.journal.fingerprints import idempotency_key
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.journaled_calls import JOURNALED, Execution, as_json, describe_effect, resumed

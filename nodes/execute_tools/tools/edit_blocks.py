@@ -7,18 +7,19 @@ from typing import Any
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
-from mendgraph.nodes.execute_tools.edits.block_texts import (
+from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions
+from mendgraph.nodes.execute_tools.edits.exact_edits import replace_text
+from mendgraph.nodes.execute_tools.edits.left_out import (
     TextHunk,
     keys_inside,
+    left_out,
     lost_definitions,
     lost_keys,
     read_diff,
+    unwritten_bodies,
     why_not_whole,
     why_too_little,
 )
-from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions
-from mendgraph.nodes.execute_tools.edits.exact_edits import replace_text
-from mendgraph.nodes.execute_tools.edits.placeholders import left_out, unwritten_bodies
 from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, dedented, parse, read_python
 from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.execute_tools.edits.syntax_gate import broken_by

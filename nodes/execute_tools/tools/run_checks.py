@@ -24,8 +24,7 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
 )
 from mendgraph.nodes.execute_tools.evidence.task_examples import task_examples
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.processes.command_output import last_words
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult
+from mendgraph.nodes.execute_tools.processes.commands import CommandResult, last_words
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode

@@ -8,8 +8,7 @@ from pydantic import Field
 from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.processes.command_changes import CommandChanges, watched
-from mendgraph.nodes.execute_tools.processes.command_output import last_words, output_text
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult
+from mendgraph.nodes.execute_tools.processes.commands import CommandResult, last_words, output_text
 from mendgraph.nodes.execute_tools.processes.tree_status import Unwatched
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.saving import file_changes, shown

@@ -13,7 +13,7 @@ import pytest
 from mendgraph.nodes.execute_tools.engine import Engine
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext
-from mendgraph.nodes.execute_tools.store.artifacts import Artifacts
+from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.tools.apply_patch import apply_patch
 from mendgraph.nodes.execute_tools.tools.edit_file import multi_edit
