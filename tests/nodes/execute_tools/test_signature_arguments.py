@@ -2,7 +2,6 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -10,14 +9,22 @@ from hypothesis import given, strategies
 from pydantic import BaseModel, Field
 
 from mendgraph.nodes.execute_tools.argument_schema import argument_schema
-from mendgraph.nodes.execute_tools.signature_arguments import Signature, read_signature
+from mendgraph.nodes.execute_tools.registry import Signature, ToolContext, read_signature
 
 
-@dataclass
-class Context:
+class Context(ToolContext):
     """Stands for the engine's."""
 
-    name: str = "context"
+    name = "context"
+
+    def __init__(self) -> None:
+        pass
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Context)
+
+    def __hash__(self) -> int:
+        return 0
 
 
 class Point(BaseModel):
@@ -26,7 +33,7 @@ class Point(BaseModel):
 
 
 def read(function: Callable[..., Any], path_fields: tuple[str, ...] = ()) -> Signature:
-    return read_signature(function, Context, path_fields)
+    return read_signature(function, path_fields)
 
 
 def called(function: Callable[..., Any], **arguments: Any) -> Any:
@@ -103,7 +110,7 @@ def test_a_coroutine_function_stays_one() -> None:
         return 2 * a, context.name
 
     signature = read(double)
-    assert inspect.iscoroutinefunction(signature.run)
+    assert inspect.iscoroutinefunction(inspect.unwrap(signature.run))
     assert asyncio.run(signature.run(Context(), signature.arguments(a=2))) == (4, "context")
 
 
