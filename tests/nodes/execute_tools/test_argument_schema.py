@@ -46,28 +46,6 @@ def errors(model: type[BaseModel], arguments: dict[str, Any]) -> list[str]:
     return describe_errors(caught.value, model)
 
 
-def test_the_schema_is_plain_and_closed() -> None:
-    assert argument_schema(Arguments) == {
-        "type": "object",
-        "properties": {
-            "path": {"type": "string", "description": "A file."},
-            "limit": {"type": "integer", "default": 500, "minimum": 1},
-            "steps": {
-                "type": "array",
-                "default": [],
-                "items": {
-                    "type": "object",
-                    "description": "One step.",
-                    "properties": {"title": {"type": "string"}, "done": {"type": "boolean", "default": False}},
-                    "required": ["title"],
-                },
-            },
-        },
-        "required": ["path"],
-        "additionalProperties": False,
-    }
-
-
 def test_a_model_that_allows_extras_has_an_open_schema() -> None:
     assert argument_schema(Anything) == {"type": "object", "properties": {}, "additionalProperties": True}
 
@@ -208,26 +186,6 @@ DEFAULTS = {"limit": 10, "since": None, "tags": ["a"]}
 
 def of(**properties: Any) -> SchemaArguments:
     return SchemaArguments({"type": "object", "properties": properties})
-
-
-def test_a_model_is_shown_a_plain_closed_schema() -> None:
-    place = {
-        "type": "object",
-        "properties": {"line": {"type": "integer", "exclusiveMinimum": 0}},
-        "required": ["line"],
-        "additionalProperties": False,
-    }
-    assert SchemaArguments(SEARCH).parameters == {
-        "type": "object",
-        "properties": {
-            **{name: SEARCH["properties"][name] for name in ("limit", "kind", "since", "tags")},
-            "query": {"type": "string", "minLength": 1, "maxLength": 9},
-            "near": place,
-            "where": {"anyOf": [{"type": "string"}, place]},
-        },
-        "required": ["query"],
-        "additionalProperties": False,
-    }
 
 
 @pytest.mark.parametrize(

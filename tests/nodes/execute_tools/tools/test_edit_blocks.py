@@ -94,18 +94,6 @@ def test_refusals(bench: Bench, path: str, content: str, message: str) -> None:
     assert {name: bench.bytes_of(name) for name in files} == files
 
 
-def test_a_block_that_breaks_a_file_says_so(bench: Bench) -> None:
-    bench.put({"a.json": "{}\n"})
-    bench.data(read_file, path="a.json")
-    bench.syntax_gate = "refuse"
-    error = bench.error(edit_blocks, path="a.json", content="{,}\n")
-    assert error.message.startswith("With this edit 'a.json' no longer parses as JSON: line 1: Expecting property name")
-    assert bench.bytes_of("a.json") == b"{}\n"
-    bench.syntax_gate = "report"
-    data = bench.data(edit_blocks, path="a.json", content="{,}\n")
-    assert (data["action"], data["syntax"][:32]) == ("replaced", "no longer parses as JSON: line 1")
-
-
 SHOP = '''\
 """A shop."""
 from dataclasses import dataclass

@@ -40,16 +40,6 @@ def test_a_file_is_moved_with_its_mode_into_new_folders(bench: Bench) -> None:
     assert output.files_read == {"a.py": ""}
 
 
-def test_a_binary_file_is_moved_and_has_no_diff(bench: Bench) -> None:
-    bench.put({"logo.png": b"\x89PNG\x00"})
-    output = bench.run(move_file, path="logo.png", target="img/logo.png")
-    assert bench.bytes_of("img/logo.png") == b"\x89PNG\x00"
-    assert [(change.kind, change.diff) for change in output.changes] == [
-        (ChangeKind.DELETED, ""),
-        (ChangeKind.CREATED, ""),
-    ]
-
-
 def test_what_the_thread_knows_of_a_file_goes_along(bench: Bench) -> None:
     bench.put({"read.py": "x = 1\n", "stale.py": "x = 1\n", "new.py": "x = 1\n"})
     for name in ("read.py", "stale.py"):

@@ -295,19 +295,6 @@ def test_changes_that_cannot_be_recorded_end_the_run(bench: Bench) -> None:
     assert [each.path for each in output.changes] == ["a"]
 
 
-def test_the_time_that_passes_before_it_begins_is_its_own(
-    bench: Bench, clock: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = MODULE.__dict__["watched"]
-
-    def later(*arguments: Any) -> Any:
-        clock[0] = 7.0
-        return original(*arguments)
-
-    monkeypatch.setattr(MODULE, "watched", later)
-    assert ran(bench, RESULT)[1] == [(["make"], ".", 13.0)]
-
-
 @pytest.fixture
 def context(bench: Bench) -> Callable[..., ToolContext]:
     """The context of a run that may start `sh`, where a sandbox can be started."""
@@ -337,12 +324,6 @@ def test_what_a_real_program_changes(bench: Bench, context: Callable[..., ToolCo
     expected = [("new", "created"), ("src/a", "deleted"), ("src/b", "deleted"), ("src/c", "created")]
     assert output.result.data["changed_files"] == [f"{path} ({kind})" for path, kind in expected]
     assert [(each.path, each.kind) for each in output.changes] == expected
-
-
-def test_a_real_timeout(context: Callable[..., ToolContext]) -> None:
-    output = run_command.s(context(timeout_s=0.3), argv=["sh", "-c", "echo up; sleep 60"])
-    message = "sh was stopped after 0.3 s. The end of its output:\nup"
-    assert output.result.error == ToolError(code=ToolErrorCode.TIMEOUT, message=message)
 
 
 def test_a_machine_without_a_sandbox_offers_no_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

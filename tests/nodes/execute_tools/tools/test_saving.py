@@ -1,5 +1,4 @@
 import hashlib
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,6 @@ from mendgraph.nodes.execute_tools.journaled_calls import describe_effect
 from mendgraph.nodes.execute_tools.processes.command_changes import CommandChange, CommandChanges
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools import saving as command_effects
-from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.saving import (
     MOST_CHANGES,
     MOST_DIFF_CHARACTERS,
@@ -22,7 +20,6 @@ from mendgraph.nodes.execute_tools.tools.saving import (
     file_changes,
     load_text,
     save_text,
-    shown,
     shown_unread,
 )
 from mendgraph.nodes.guard.policy import judge_path
@@ -71,19 +68,6 @@ def test_a_text_that_the_evidence_contradicts_is_not_written(bench: Bench, monke
     assert bench.bytes_of("a.py") == b"x = 1\n"
     assert saved(context, "b.py", "x = 3\n", None).result.ok
     assert seen == [("a.py", "x = 1\n", "x = 2\n"), ("b.py", None, "x = 3\n")]
-
-
-@pytest.mark.parametrize(("lines", "rest"), [(3, ""), (900, " It goes on after these lines.")])
-def test_the_file_is_shown_as_read_file_shows_it(bench: Bench, lines: int, rest: str) -> None:
-    bench.put({"a.py": "x = 1\r\n" * lines})
-    before = loaded(bench, "a.py")
-    output = shown_unread(ToolContext(bench.workspace), before)
-    assert isinstance(output, ToolOutput)
-    shown = f"'a.py' was not read yet. This is what it holds.{rest}"
-    note = f"Nothing was changed: {shown} Make the edit again, from this text."
-    read = bench.run(read_file, path="a.py")
-    assert output.result.data == {**read.result.data, "changed": False, "note": note}
-    assert (output.files_read, output.changes) == (read.files_read, ())
 
 
 def test_a_file_that_is_gone_meanwhile_is_an_error(bench: Bench) -> None:
@@ -189,11 +173,6 @@ def test_a_change_is_told_with_its_hashes_and_a_diff_of_its_texts(
     assert told(change("x", kind, before, after)) == (
         FileChange(path="x", kind=kind, sha256_before=hashes[0], sha256_after=hashes[1], diff=diff),
     )
-
-
-def test_a_name_that_is_no_text_is_shown_as_one() -> None:
-    assert shown(os.fsdecode(b"a\xff")) == "a\\udcff"
-    assert [each.path for each in told(created(os.fsdecode(b"a\xff"), ""))] == ["a\\udcff"]
 
 
 def test_many_changes_are_told_up_to_a_bound() -> None:

@@ -302,14 +302,6 @@ def test_the_walk_goes_on_where_its_first_names_are_not_enough(bench: Bench, mon
     assert bench.data(search_files, pattern="add", max_results=2)["has_more"] is True
 
 
-def test_names_that_are_cut_for_good_mean_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "FIRST_NAMES_BYTES", 20)
-    monkeypatch.setattr(MODULE, "MAX_OUTPUT_BYTES", 2_000)
-    bench.put({f"{number:03}": "add\n" for number in range(501)})
-    data = bench.data(search_files, pattern="add", glob="[05]00")
-    assert ([match["path"] for match in data["matches"]], data["has_more"]) == (["000"], True)
-
-
 def test_results_that_are_cut_mean_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "MAX_OUTPUT_BYTES", 1_000)
     bench.put({f"{number:02}": "add\n" for number in range(20)})
@@ -361,13 +353,6 @@ def test_binary_files_and_large_ones_are_passed_over(bench: Bench, monkeypatch: 
     bench.put({"binary": b"add\nadd\x00add\n", "large": "add\n" * 300, "small": "add\n"})
     assert places(bench, pattern="add") == ["small:1:add"]
     assert places(bench, pattern="add", path="binary") == []
-
-
-def test_a_file_that_grew_too_large_meanwhile_is_passed_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "MAX_FILE_BYTES", 1_000)
-    bench.put({"a": "add\n", "b": "add\n"})
-    Opening(bench, monkeypatch, lambda: bench.put({"a": "add\n" * 300}))
-    assert places(bench, pattern="add") == ["b:1:add"]
 
 
 def test_names_may_hold_anything_but_what_is_no_text(bench: Bench) -> None:
