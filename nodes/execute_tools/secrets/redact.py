@@ -1,4 +1,4 @@
-"""Nothing secret in what is shown or stored: one policy for every door. Pure, and it fails closed.
+"""Nothing secret in what is shown or stored: one policy for all that leaves. Pure, and it fails closed.
 
 What is known by value goes first, then what has a secret's shape, then what stands under a secret's name.
 """
@@ -147,44 +147,35 @@ class Redactor:
             text = without_spans(text, spans, mark)
         return mark if self.spans(text, names=names) else text
 
-    def _document(self, text: str, door: "_Door") -> str:
+    def _document(self, text: str, kind: "_Kind") -> str:
         """A text; where it is a JSON document, what its strings say once they are read as well."""
-        shown = self._replaced(text, door.mark)
+        shown = self._replaced(text, kind.mark)
         parsed = _parsed(shown)
-        if parsed is None or self._is_clean(parsed, door):
+        if parsed is None:
             return shown
-        walked = self._walked(parsed, door)
+        walked = self._walked(parsed, kind)
         return shown if walked == parsed else _dumped(walked, shown)
 
-    def _is_clean(self, parsed: Any, door: "_Door") -> bool:
-        """Whether walking through it would change nothing: quick, since it looks at all of its strings at once."""
-        leaves = list(_leaves(parsed, door))
-        return (
-            None not in leaves
-            and not any(_parsed(leaf) is not None for leaf in leaves if leaf)
-            and not self.spans("\n".join(filter(None, leaves)))
-        )
-
-    def _walked(self, value: Any, door: "_Door", *, secret: str = "") -> Any:
+    def _walked(self, value: Any, kind: "_Kind", *, secret: str = "") -> Any:
         """A copy without secrets of what stands under the name `secret`; "" where that is no secret's."""
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
-            return door.mark if door.hides(value, secret) else self._document(value, door)
+            return kind.mark if kind.hides(value, secret) else self._document(value, kind)
         if isinstance(value, int | float):
-            return door.mark if door.hides(value, secret) else value
+            return kind.mark if kind.hides(value, secret) else value
         if isinstance(value, Mapping):
             return {
-                self._document(key, door): self._walked(each, door, secret=name)
-                for key, each, name in _fields(value, door, secret)
+                self._document(key, kind): self._walked(each, kind, secret=name)
+                for key, each, name in _fields(value, kind, secret)
             }
         if isinstance(value, list | tuple | set | frozenset):
-            return [self._walked(each, door, secret=secret) for each in _without_passwords(value, door)]
-        return self._walked(_plain(value), door, secret=secret)
+            return [self._walked(each, kind, secret=secret) for each in _without_passwords(value, kind)]
+        return self._walked(_plain(value), kind, secret=secret)
 
 
 @dataclass(frozen=True)
-class _Door:
+class _Kind:
     """What stands for a secret, and whether everything under a secret's name is one."""
 
     mark: str
@@ -214,8 +205,8 @@ _VALUE_FIELDS: Final = frozenset({"value", "val", "default", "parametervalue", "
 """Fields of one object that hold the name and the value of something else, in lower case."""
 _LONGEST_NAME: Final = 120
 _DOCUMENT_ENDS: Final = frozenset({"{}", "[]", '""'})
-_RECORD: Final = _Door(PLACEHOLDER, strict=True)
-_CONTENT: Final = _Door(MARK, strict=False)
+_RECORD: Final = _Kind(PLACEHOLDER, strict=True)
+_CONTENT: Final = _Kind(MARK, strict=False)
 _DEFAULT: Final = Redactor()
 
 
@@ -229,37 +220,22 @@ def has_mark(text: str) -> int:
     return text.count(MARK)
 
 
-def _leaves(value: Any, door: _Door, *, secret: str = "") -> Iterator[str | None]:
-    """The strings of a JSON document, and None for each value that its name makes a secret."""
-    if isinstance(value, dict):
-        for key, each, name in _fields(value, door, secret):
-            yield key
-            yield from _leaves(each, door, secret=name)
-    elif isinstance(value, list):
-        for each in _without_passwords(value, door):
-            yield from _leaves(each, door, secret=secret)
-    elif isinstance(value, str):
-        yield None if value != door.mark and door.hides(value, secret) else value
-    elif isinstance(value, int | float) and not isinstance(value, bool) and door.hides(value, secret):
-        yield None
-
-
-def _fields(value: Mapping[Any, Any], door: _Door, secret: str) -> Iterator[tuple[str, Any, str]]:
+def _fields(value: Mapping[Any, Any], kind: _Kind, secret: str) -> Iterator[tuple[str, Any, str]]:
     """The fields of an object, each with the secret's name that it is under: its own, or what another field says."""
     said = "".join(str(each) for key, each in value.items() if str(key).lower() in _NAME_FIELDS) if value else ""
     paired = said if len(said) <= _LONGEST_NAME and names_a_literal(said) else ""
     for key, each in ((str(key), each) for key, each in value.items()):
         is_value = paired and key.lower() in _VALUE_FIELDS
-        yield key, each, paired if is_value else door.covers(key, secret)
+        yield key, each, paired if is_value else kind.covers(key, secret)
 
 
-def _without_passwords(value: Iterable[Any], door: _Door) -> list[Any]:
+def _without_passwords(value: Iterable[Any], kind: _Kind) -> list[Any]:
     """The items of a list; where it is a command line, with a mark for each password in it."""
     items = list(value)
     if not (items and all(isinstance(each, str) for each in items)):
         return items
     for place, start, end in list(passwords_in([Word(each, 0) for each in items])):
-        items[place] = items[place][:start] + door.mark + items[place][end:]
+        items[place] = items[place][:start] + kind.mark + items[place][end:]
     return items
 
 

@@ -7,7 +7,7 @@ from mendgraph.nodes.execute_tools.edits.exact_edits import EQUAL, Replacement, 
 from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.files.text_files import BOM, count_lines, unstorable
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
-from mendgraph.nodes.execute_tools.tools.saving import LoadedText, instead_of, load_current, save_text
+from mendgraph.nodes.execute_tools.tools.saving import instead_of, load_current, save_text
 from mendgraph.nodes.language.tool_results import is_miss
 from mendgraph.nodes.records import EditForm, Effect, ToolError, ToolErrorCode
 
@@ -38,16 +38,12 @@ def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolAnswer:
     if arguments.old_str == arguments.new_str:
         return invalid(EQUAL)
     before = load_current(context, arguments.path)
-    if isinstance(before, LoadedText):
-        return _edit(context, arguments, before)
-    if before.code is not ToolErrorCode.NOT_FOUND or arguments.old_str:
-        return before
-    text = arguments.new_str.removeprefix(BOM)
-    lines = count_lines(text)
-    return save_text(context, arguments.path, text, None, replacements=0, start_line=1, lines_changed=lines)
-
-
-def _edit(context: ToolContext, arguments: EditFileArguments, before: LoadedText) -> ToolAnswer:
+    if isinstance(before, ToolError):
+        if before.code is not ToolErrorCode.NOT_FOUND or arguments.old_str:
+            return before
+        text = arguments.new_str.removeprefix(BOM)
+        lines = count_lines(text)
+        return save_text(context, arguments.path, text, None, replacements=0, start_line=1, lines_changed=lines)
     old, new = arguments.old_str, arguments.new_str
     edited = replace_text(before.file.text, before.name, old, new, replace_all=arguments.replace_all)
     if isinstance(edited, ToolError):

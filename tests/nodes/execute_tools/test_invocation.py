@@ -33,30 +33,11 @@ def both(tool: Tool, context: ToolContext, timeout_s: float = 5) -> list[object]
     return [call_tool(tool, context, {}, timeout_s), asyncio.run(await_tool(tool, context, {}, timeout_s))]
 
 
-@pytest.mark.parametrize("effect", Effect)
-def test_sync_and_async_tools_run_both_ways(context: ToolContext, effect: Effect) -> None:
-    async def later(*_: object) -> ToolOutput:
-        await asyncio.sleep(0)
-        return ToolOutput.ok(a=1)
-
-    assert both(make(later, effect), context) == [ToolOutput.ok(a=1)] * 2
-    assert both(make(lambda *_: ToolOutput.ok(a=1), effect), context) == [ToolOutput.ok(a=1)] * 2
-
-
 def given_up(tool: Tool, context: ToolContext, timeout_s: float) -> None:
     with pytest.raises(TimeoutError):
         call_tool(tool, context, {}, timeout_s)
     with pytest.raises(TimeoutError):
         asyncio.run(await_tool(tool, context, {}, timeout_s))
-
-
-@pytest.mark.parametrize("effect", Effect)
-def test_a_tool_is_given_up_at_its_deadline(context: ToolContext, effect: Effect) -> None:
-    release = threading.Event()
-    try:
-        given_up(make(lambda *_: release.wait(20), effect), context, 0.05)
-    finally:
-        release.set()
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

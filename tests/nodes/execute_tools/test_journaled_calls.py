@@ -82,12 +82,6 @@ def described(effect: FileEffect) -> FileChange:
     )
 
 
-def test_a_call_that_had_ended_gives_its_result_again() -> None:
-    ended = ToolRun("call_1", "save", ToolOutput.ok(path="a.py"), attempts=1, ms=12)
-    known = recorded((ChangeState.DONE, [EDITED]), outcome=as_json(ended))
-    assert resumed(CALL, one(Effect.WRITE), known, described) == ended
-
-
 @pytest.mark.parametrize("changes", [(), ((ChangeState.UNDONE, [EDITED]),)])
 def test_a_write_of_one_change_that_is_not_done_is_made_again(
     changes: tuple[tuple[ChangeState, list[FileEffect]], ...],
@@ -96,12 +90,6 @@ def test_a_write_of_one_change_that_is_not_done_is_made_again(
     ran = resumed(CALL, one(Effect.WRITE), recorded(*changes), described)  # who knows what else it does
     assert ran is not None
     assert ran.result.error == outcome_unknown("save")
-
-
-def test_what_a_person_has_taken_back_is_not_done() -> None:
-    ended = ToolRun("call_1", "save", ToolOutput.ok(path="a.py"), attempts=1, ms=12)
-    known = recorded((ChangeState.REVERTED, [EDITED]), outcome=as_json(ended))
-    assert resumed(CALL, one(Effect.WRITE, one_change=True), known, described) is None
 
 
 def test_a_write_of_one_change_that_is_done_has_gone_well() -> None:
@@ -184,13 +172,6 @@ RUNS = st.builds(
 @given(RUNS)
 def test_a_run_comes_back_as_it_was(run: ToolRun) -> None:
     assert from_json("call_1", "edit_file", as_json(run)) == run
-
-
-def test_the_call_that_is_resumed_gives_its_own_id() -> None:
-    run = ToolRun("call_1", "edit_file", ToolOutput.ok(path="a.py"), attempts=1, ms=3)
-    assert from_json("other", "edit_file", as_json(run)) == ToolRun(
-        "other", "edit_file", ToolOutput.ok(path="a.py"), attempts=1, ms=3
-    )
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"result": {"ok": true}}', "not JSON", '{"ok": true, "more": 1}'])
@@ -305,12 +286,6 @@ def test_time_travel_is_another_execution_so_everything_is_done_again(root: str,
     assert (COUNTED, again.result.data) == (["once", "once"], {"calls": 2})
 
 
-def test_other_arguments_in_its_place_are_another_call(root: str, journal: Journal) -> None:
-    Step(root, COUNT).run(journal)
-    Step(root, ("count", {"name": "other"})).run(journal)
-    assert COUNTED == ["once", "other"]
-
-
 def test_a_command_that_was_cut_off_is_not_run_again(
     root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,10 +365,6 @@ def test_without_a_journal_what_has_no_effect_runs(root: str) -> None:
     assert read.result.ok
     assert (error_of(write).code, error_of(write).fatal) == (ToolErrorCode.UNAVAILABLE, False)
     assert why.message in error_of(write).message
-
-
-def test_a_step_without_an_effect_needs_no_journal(root: str) -> None:
-    assert [run.result.ok for run in Step(root, READ).run(None)] == [True]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from mendgraph.nodes.execute_tools.mcp_tools import (
     load_mcp_tools,
     load_mcp_tools_sync,
 )
-from mendgraph.nodes.execute_tools.registry import Tool, ToolContext
+from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, ToolSpec
 from tests.nodes.execute_tools.network.mcp_doubles import ECHO, http_server, program, running
 
@@ -208,8 +208,8 @@ def test_a_call_has_the_time_of_its_context(tmp_path: Path, context: ToolContext
     [echo] = loaded({"s": program(tmp_path, "hang")})
     begun = time.monotonic()
     late = failed(ToolErrorCode.TIMEOUT, "The MCP server 's' did not answer within 0.5 s, and was given up.")
-    assert echo.s(replace(context, timeout_s=0.5), a=1) == late.error
-    assert echo.s(replace(context, seconds_left=0.5), a=1) == late.error
+    assert echo.s(replace(context, timeout_s=0.5), a=1) == ToolOutput(late)
+    assert echo.s(replace(context, seconds_left=0.5), a=1) == ToolOutput(late)
     assert time.monotonic() - begun < 5
     assert running(tmp_path) == []
 

@@ -7,7 +7,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput, tool
-from mendgraph.nodes.records import Effect, JsonMap, Plan, ToolError, ToolErrorCode, ToolResult, ToolSpec
+from mendgraph.nodes.records import Effect, JsonMap, Plan, ToolError, ToolSpec
 
 
 class PathArguments(BaseModel):
@@ -73,16 +73,6 @@ def test_a_typed_function_is_a_tool() -> None:
     )
 
 
-def test_only_what_reads_is_cacheable_unless_it_is_said() -> None:
-    @tool(effect=Effect.READ, cacheable=False)
-    def clock(context: ToolContext, arguments: OpenArguments) -> ToolOutput:
-        """Tells the time."""
-        raise NotImplementedError
-
-    assert [each.cacheable for each in (show, _open_ended, later, clock)] == [True, False, False, False]
-    assert [each.terminal for each in (show, _open_ended, later, clock)] == [False, False, True, False]
-
-
 def test_the_registry_finds_by_name(registry: ActionRegistry) -> None:
     assert registry.get("show") is show
     assert registry.get("nope") is None
@@ -120,25 +110,12 @@ def test_canonical_arguments_are_valid_once_more(registry: ActionRegistry) -> No
     assert registry.validate("show", once) == once
 
 
-def test_both_ways_of_running(context: ToolContext) -> None:
-    expected = ToolOutput.ok(path="a", limit=5, timeout=30.0)
-    assert show.s(context, path="a") == expected
-    assert asyncio.run(show.a(context, filename="a")) == expected
-    assert later.s(context, x=1) == asyncio.run(later.a(context, x=1)) == ToolOutput.ok(x=1)
-
-
 def test_an_async_tool_cannot_run_synchronously_inside_a_loop(context: ToolContext) -> None:
     async def inside() -> None:
         later.s(context, x=1)
 
     with pytest.raises(RuntimeError, match=r"asyncio\.run\(\) cannot be called"):
         asyncio.run(inside())
-
-
-def test_outputs_are_envelopes() -> None:
-    error = ToolError(code=ToolErrorCode.NOT_FOUND, message="m")
-    assert ToolOutput.ok(a=1, error="x").result == ToolResult(ok=True, data={"a": 1, "error": "x"})
-    assert ToolOutput.failed(error).result == ToolResult(ok=False, error=error)
 
 
 def test_a_context_has_defaults(context: ToolContext) -> None:
@@ -151,11 +128,6 @@ def test_a_tool_without_a_docstring_is_a_programming_error() -> None:
 
     with pytest.raises(ValueError, match="'mute' has no docstring"):
         tool(effect=Effect.NONE)(mute)
-
-
-def test_a_tool_can_be_made_without_the_decorator() -> None:
-    made = Tool("t", "d", OpenArguments, Effect.READ, lambda *_: ToolOutput.ok())
-    assert (made.spec.name, made.cacheable, made.asynchronous) == ("t", False, False)
 
 
 class Moody(BaseModel):

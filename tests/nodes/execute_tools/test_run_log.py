@@ -83,12 +83,6 @@ def test_a_call_that_could_not_be_read_is_written_too(log: RunLog, tmp_path: Pat
     )
 
 
-def test_a_call_that_was_cut_off_is_written_as_such(log: RunLog, tmp_path: Path) -> None:
-    log.cut_off(1, call(path="a.py"), ALLOW)
-    [line] = lines(tmp_path)
-    assert (line["tool"], line["ok"], line["error_type"]) == ("write_file", False, "cut_off")
-
-
 @pytest.mark.parametrize(
     ("arguments", "target"),
     [

@@ -107,17 +107,6 @@ def test_each_call_sees_what_the_ones_before_it_read_changed_and_planned() -> No
     ]
 
 
-def test_an_empty_step_keeps_the_plan() -> None:
-    assert step(Engine(), []) == StepDone(results=[], plan=OLD)
-
-
-def test_what_a_failed_call_has_changed_is_still_told() -> None:
-    edit = call("edit")
-    engine = Engine(edit=ToolOutput(FAILED, changes=(change("a.py"),), files_read={"a.py": "2"}, plan=NEW))
-    expected = StepDone([done(edit, FAILED, change("a.py"))], NEW, 0.005, [change("a.py")], {"a.py": "2"})
-    assert step(engine, [edit]) == expected
-
-
 def test_calls_for_which_no_time_is_left_do_not_run() -> None:
     engine = Engine()
     items = [call("read", f"c{index}") for index in range(3)]
@@ -268,17 +257,6 @@ def test_implied_checks_run_only_where_there_is_something_to_judge(
         nothing = ToolResult.failure(ToolErrorCode.CANCELLED, NOTHING_TO_JUDGE)
         assert (checks, answer.result.ok) == (settled(CHECKS, nothing), False)
     assert ("run_checks" in [call_id for call_id, *_ in engine.seen]) is runs
-
-
-def test_checks_that_fail_take_the_answer_back() -> None:
-    engine = Engine(run_checks=ToolOutput(FAILED))
-    assert step(engine, [EDIT, CHECKS, ANSWER]).results == [done(EDIT), done(CHECKS, FAILED), not_yet(ANSWER, 1)]
-
-
-def test_checks_that_were_asked_for_run_whatever_went_before() -> None:
-    asked = call("run_checks")
-    engine = Engine(edit=ToolOutput(FAILED))
-    assert step(engine, [EDIT, asked]).results == [done(EDIT, FAILED), done(asked)]
 
 
 PLACES = st.lists(st.tuples(st.sampled_from(["read", "edit", "final_answer"]), st.booleans()), max_size=7)

@@ -136,13 +136,6 @@ def test_an_endpoint_that_is_down_is_unavailable(error: BaseException, outage: b
     assert (code_of(raised("t", error, 1)) is ToolErrorCode.UNAVAILABLE) is outage
 
 
-def test_an_unknown_tool_is_answered_with_those_there_are() -> None:
-    for meant, told in ((("read",), ("read",)), ((), ("list", "read"))):
-        error = unknown_tool("raed", meant, ("list", "read")).result.error
-        assert error is not None
-        assert error.suggestions == told
-
-
 @pytest.mark.parametrize(
     ("error", "reason"),
     [

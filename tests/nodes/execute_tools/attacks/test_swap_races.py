@@ -7,7 +7,6 @@ lost it 200 times; the tools must not lose it once.
 import hashlib
 import os
 import shutil
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -47,7 +46,6 @@ FAIR = frozenset(
         ToolErrorCode.INVALID_ARGUMENT,  # what is a link and a file in turn can look like a circle of links
     }
 )
-SEARCH = sys.modules[search_files.run.__module__]
 
 Operation = Callable[[ToolContext, int], ToolOutput]
 
@@ -59,17 +57,6 @@ def call(tool: Tool, **arguments: Any) -> Operation:
         given = {key: str(value).format(turn=turn) for key, value in arguments.items()}
         output: ToolOutput = tool.s(context, **given)
         return output
-
-    return run
-
-
-def by_hand(operation: Operation) -> Operation:
-    """A search without ripgrep."""
-
-    def run(context: ToolContext, turn: int) -> ToolOutput:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SEARCH, "ripgrep_path", lambda: None)
-            return operation(context, turn)
 
     return run
 
@@ -95,8 +82,6 @@ OPERATIONS: dict[str, Operation] = {
     "search": call(search_files, pattern="MARK"),
     "search door": call(search_files, pattern="MARK", path="door"),
     "search leaf": call(search_files, pattern="MARK", path="leaf.txt"),
-    "search by hand": by_hand(call(search_files, pattern="MARK")),
-    "search door by hand": by_hand(call(search_files, pattern="MARK", path="door", literal=True)),
 }
 
 

@@ -138,19 +138,6 @@ def test_when_a_call_is_dear(amounts: tuple[float, ...], raised: list[int]) -> N
     assert [at for at, alert in enumerate(costs_of(*amounts)[1]) if alert] == raised
 
 
-def test_amounts_that_are_none_leave_no_trace() -> None:
-    vitals, _ = costs_of(1, 2)
-    for amount in (float("nan"), float("inf"), -1.0, 10**400):
-        assert observe_cost(vitals, amount, "tokens") == (vitals, None)
-
-
-def test_another_unit_begins_anew() -> None:
-    vitals, _ = costs_of(100, 100, 100, 100, 500)
-    vitals, alerts = costs_of(0.01, 0.01, 0.01, 0.01, 0.05, unit="USD", vitals=vitals)
-    assert [alert is not None for alert in alerts] == [False] * 4 + [True]
-    assert vitals == Vitals(costs=(0.01, 0.01, 0.01, 0.01, 0.05), cost_unit="USD", cost_alerted=True)
-
-
 @given(st.lists(st.floats(0, 1e6), max_size=40))
 def test_costs_are_compared_with_the_median_of_those_before(amounts: list[float]) -> None:
     vitals, up = Vitals(), False

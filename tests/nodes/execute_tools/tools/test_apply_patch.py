@@ -7,7 +7,7 @@ import pytest
 from mendgraph.nodes.execute_tools.edits.patches import patched_paths
 from mendgraph.nodes.execute_tools.tools.apply_patch import apply_patch
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
-from mendgraph.nodes.records import ChangeKind, FileChange, JsonMap, ToolErrorCode
+from mendgraph.nodes.records import ChangeKind, FileChange, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
 
 
@@ -86,12 +86,6 @@ def test_the_patch_names_all_that_it_changes(bench: Bench) -> None:
     assert apply_patch.paths_of({"patch": ALL}) == patched_paths(ALL) == [change.path for change in changes]
 
 
-@pytest.mark.parametrize("arguments", [{}, {"patch": 1}, {"patch": "no patch"}])
-def test_what_is_no_patch_names_no_paths(arguments: JsonMap) -> None:
-    assert apply_patch.paths_of is not None
-    assert apply_patch.paths_of(arguments) == []
-
-
 def test_a_file_is_patched_through_a_link_and_a_move_alone_keeps_it(bench: Bench) -> None:
     bench.put(FILES)
     (bench.root / "link.py").symlink_to("old.py")
@@ -102,20 +96,6 @@ def test_a_file_is_patched_through_a_link_and_a_move_alone_keeps_it(bench: Bench
     )
     assert data["files"][0] == {"path": "old.py", "action": "edited"}
     assert (bench.bytes_of("old.py"), (bench.root / "m.py").stat().st_ino) == (b"z = 2\n", inode)
-
-
-def test_an_added_file_has_no_bom(bench: Bench) -> None:
-    [change] = bench.run(apply_patch, patch=patch("*** Add File: a.py\n+\ufeffx\n")).changes
-    assert (bench.bytes_of("a.py"), change.diff.splitlines()[-1]) == (b"x\n", "+x")
-
-
-def test_what_was_found_by_ignoring_spaces_is_said(bench: Bench) -> None:
-    bench.put({"a.py": "def f():\n    x = 1\n    y = 1\n"})
-    data = bench.data(
-        apply_patch, patch=patch("*** Update File: a.py\n def f():\n@@\n-  x = 1\n+  x = 2\n@@\n-    y = 1\n")
-    )
-    assert data == {"files": [{"path": "a.py", "action": "edited", "hunks_found_by_ignoring_spaces": 1}]}
-    assert bench.bytes_of("a.py") == b"def f():\n    x = 2\n"
 
 
 AGAIN = "read_file it again, and base your change on what it holds now. It has 1 line now, beginning with:\n1: x"
@@ -149,22 +129,6 @@ BREAKING = patch(
     "*** Update File: b.txt\n*** Move to: b.json\n-{}\n+{\n"
     "*** Add File: c.py\n+x = (\n"
 )
-
-
-def test_what_a_patch_breaks_is_said_for_each_file(bench: Bench) -> None:
-    bench.put({"a.py": "x = 1\n", "b.txt": "{}\n"})
-    assert bench.data(apply_patch, patch=BREAKING) == {
-        "files": [
-            {"path": "a.py", "action": "edited", "syntax": "no longer parses as Python: line 1: '(' was never closed"},
-            {
-                "path": "b.txt",
-                "target": "b.json",
-                "action": "moved",
-                "syntax": "no longer parses as JSON: line 1: Expecting property name enclosed in double quotes",
-            },
-            {"path": "c.py", "action": "created"},
-        ]
-    }
 
 
 def test_a_gate_that_refuses_lets_no_file_of_a_patch_through(bench: Bench) -> None:
@@ -222,12 +186,6 @@ def test_one_file_that_cannot_be_changed_leaves_all_as_they_were(
     assert not (bench.root / "new").exists()
 
 
-def test_a_miss_shows_the_nearest_lines(bench: Bench) -> None:
-    bench.put({"calc.py": "def add(a, b):\n    return a - b\n"})
-    error = bench.error(apply_patch, patch=patch("*** Update File: calc.py\n def add(a,b):\n-  return a-b\n"))
-    assert error.suggestions == ("def add(a, b):\n    return a - b",)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -238,11 +196,3 @@ def test_a_miss_shows_the_nearest_lines(bench: Bench) -> None:
 def test_what_is_no_patch(bench: Bench, text: str, message: str) -> None:
     error = bench.error(apply_patch, patch=text)
     assert (error.code, error.message) == (INVALID, message)
-
-
-@pytest.mark.parametrize(("count", "fits"), [(200, True), (201, False)])
-def test_the_number_of_files_is_bounded(bench: Bench, count: int, fits: bool) -> None:
-    body = "".join(f"*** Add File: {number}\n+x\n" for number in range(count))
-    output = bench.run(apply_patch, patch=patch(body))
-    assert output.result.ok is fits
-    assert len(list(bench.root.iterdir())) == (count if fits else 0)

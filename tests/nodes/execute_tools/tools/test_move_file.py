@@ -40,16 +40,6 @@ def test_a_file_is_moved_with_its_mode_into_new_folders(bench: Bench) -> None:
     assert output.files_read == {"a.py": ""}
 
 
-def test_a_binary_file_is_moved_and_has_no_diff(bench: Bench) -> None:
-    bench.put({"logo.png": b"\x89PNG\x00"})
-    output = bench.run(move_file, path="logo.png", target="img/logo.png")
-    assert bench.bytes_of("img/logo.png") == b"\x89PNG\x00"
-    assert [(change.kind, change.diff) for change in output.changes] == [
-        (ChangeKind.DELETED, ""),
-        (ChangeKind.CREATED, ""),
-    ]
-
-
 def test_what_the_thread_knows_of_a_file_goes_along(bench: Bench) -> None:
     bench.put({"read.py": "x = 1\n", "stale.py": "x = 1\n", "new.py": "x = 1\n"})
     for name in ("read.py", "stale.py"):
@@ -62,14 +52,6 @@ def test_what_the_thread_knows_of_a_file_goes_along(bench: Bench) -> None:
     assert stale.message.startswith("'moved/stale.py' has changed since it was read: read_file it again, ")
     unread = bench.data(write_file, path="moved/new.py", content="y = 1\n")
     assert unread["note"].startswith("Nothing was changed: 'moved/new.py' was not read yet. ")
-
-
-def test_a_moved_file_can_be_edited_and_its_old_name_used_again(bench: Bench) -> None:
-    bench.put({"a.py": "x = 1\n"})
-    bench.data(move_file, path="a.py", target="b.py")
-    bench.data(edit_file, path="b.py", old_str="1", new_str="2")
-    bench.data(write_file, path="a.py", content="y = 1\n")
-    assert (bench.bytes_of("b.py"), bench.bytes_of("a.py")) == (b"x = 2\n", b"y = 1\n")
 
 
 @pytest.mark.parametrize(
@@ -125,14 +107,6 @@ def test_what_is_not_moved(bench: Bench, path: str, target: str, code: ToolError
     assert sorted(str(each) for each in bench.root.rglob("*")) == before
 
 
-def test_a_file_that_is_too_large_to_compare_is_not_moved(bench: Bench) -> None:
-    with (bench.root / "large").open("wb") as large:
-        large.truncate(10_000_001)
-    assert bench.error(move_file, path="large", target="b").message == (
-        "'large' is too large to read at once: 10000001 bytes, and 10000000 are allowed."
-    )
-
-
 def test_a_file_that_was_read_is_deleted(bench: Bench) -> None:
     bench.put({"src/a.py": "x = 1\n", "src/b.py": ""})
     bench.data(read_file, path="src/a.py")
@@ -149,14 +123,6 @@ def test_a_file_that_was_read_is_deleted(bench: Bench) -> None:
         ),
     )
     assert output.files_read == {"src/a.py": ""}
-
-
-def test_a_file_that_was_written_is_deleted_and_can_be_made_again(bench: Bench) -> None:
-    bench.data(write_file, path="a.py", content="")
-    assert bench.data(delete_file, filename="./a.py") == {"path": "a.py", "action": "deleted"}
-    assert bench.error(delete_file, path="a.py").code is ToolErrorCode.NOT_FOUND
-    bench.data(edit_file, path="a.py", old_str="", new_str="x\n")
-    bench.data(delete_file, path="a.py")
 
 
 def test_a_file_that_was_not_read_is_not_deleted(bench: Bench) -> None:

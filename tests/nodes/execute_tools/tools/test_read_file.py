@@ -17,24 +17,6 @@ from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
 from mendgraph.nodes.execute_tools.tools.read_file import MAX_PAGE_BYTES, TextPage, read_file, read_page
 from mendgraph.nodes.records import ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
-from tests.nodes.execute_tools.secrets.samples import BLOCKS
-
-
-def test_a_small_file(bench: Bench) -> None:
-    bench.put({"src/a.py": b"x = 1\r\ny = 2"})
-    output = bench.run(read_file, path="./src/../src/a.py")
-    sha256 = hashlib.sha256(b"x = 1\r\ny = 2").hexdigest()
-    assert output.result.data == {
-        "path": "src/a.py",
-        "content": "x = 1\ny = 2",
-        "start_line": 1,
-        "lines_shown": 2,
-        "lines_remaining": 0,
-        "has_more": False,
-        "next_start_line": None,
-    }
-    assert output.files_read == {"src/a.py": sha256}
-    assert output.changes == ()
 
 
 def test_a_long_file_comes_in_pages_of_500_lines(bench: Bench) -> None:
@@ -46,12 +28,6 @@ def test_a_long_file_comes_in_pages_of_500_lines(bench: Bench) -> None:
     last = bench.data(read_file, path="a", start_line=1001)
     assert [last[key] for key in keys] == [201, 0, False, None]
     assert last["content"].startswith("1001\n")
-
-
-def test_an_empty_file_is_no_error(bench: Bench) -> None:
-    bench.put({"a": ""})
-    data = bench.data(read_file, path="a")
-    assert (data["content"], data["lines_shown"], data["has_more"]) == ("", 0, False)
 
 
 def test_a_minified_file_is_read_to_its_end(bench: Bench) -> None:
@@ -72,12 +48,6 @@ def test_the_most_lines_of_a_page_are_a_setting(bench: Bench) -> None:
     context = ToolContext(bench.workspace, max_lines=3)
     shown = [read_file.s(context, path="a", **limit).result.data["lines_shown"] for limit in ({}, {"limit": 9})]
     assert [*shown, bench.data(read_file, path="a", limit=2)["lines_shown"]] == [3, 3, 2]
-
-
-def test_a_part_of_a_private_key_is_shown_as_marks(bench: Bench) -> None:
-    bench.put({"a.py": f'KEY = """{BLOCKS[0]}"""\nlimit = 10\n'})
-    data = bench.data(read_file, path="a.py", start_line=2, limit=3)
-    assert (data["content"], data["lines_remaining"]) == (f"{MARK}\n" * 3, 2)
 
 
 @pytest.mark.parametrize(
@@ -124,11 +94,6 @@ def test_a_failing_disk_is_an_error(bench: Bench, monkeypatch: pytest.MonkeyPatc
     bench.put({"a": "x"})
     monkeypatch.setattr(sys.modules[read_file.run.__module__], "read_page", fail)
     assert bench.error(read_file, path="a").code is ToolErrorCode.IO_ERROR
-
-
-@pytest.mark.parametrize("arguments", [{"limit": -1}, {"start_line": 0}, {"start_column": 0}])
-def test_the_bounds_are_in_the_schema(arguments: dict[str, int]) -> None:
-    assert isinstance(read_file.validate({"path": "a", **arguments}), list)
 
 
 # --- Kept results ----------------------------------------------------------------------------------------------
@@ -220,22 +185,6 @@ def test_all_pages_together_are_the_text(text: str, limit: int, piece: int) -> N
         assert lines <= limit
         contents.append(content)
     assert "".join(contents) == text.replace("\r\n", "\n")
-
-
-@pytest.mark.parametrize(
-    ("length", "end", "line", "cut"),
-    [
-        (2000, b"\n", "x" * 2000 + "\n", 0),
-        (2000, b"\r\n", "x" * 2000 + "\n", 0),
-        (2000, b"", "x" * 2000, 0),
-        (2001, b"", "x" * 2000 + " [... 1 more characters: start_line 1, start_column 2001]", 1),
-        (3_000_000, b"\n", "x" * 2000 + " [... 2998000 more characters: start_line 1, start_column 2001]\n", 1),
-    ],
-)
-def test_long_lines_are_cut(length: int, end: bytes, line: str, cut: int) -> None:
-    found = page(b"x" * length + end)
-    assert found is not None
-    assert (found.content, found.long_lines_cut) == (line, cut)
 
 
 @pytest.mark.parametrize(
@@ -343,13 +292,6 @@ def test_no_page_shows_a_part_of_a_key(file: tuple[str, list[str]], start: int, 
     all_lines = masked_blocks(text.replace("\r\n", "\n")).splitlines(keepends=True)
     assert found.content == "".join(all_lines[start - 1 : start - 1 + limit])
     assert found.total_lines == text.count("\n") + (not text.endswith("\n"))
-
-
-def test_a_key_that_a_long_line_is_cut_in_is_a_mark() -> None:
-    block = BLOCKS[0].replace("\n", "\\n")
-    found = page(f"{'ab ' * 650}{block} abc\nx".encode())
-    assert found is not None
-    assert found.content == f"{'ab ' * 650}{MARK} abc\nx"
 
 
 def test_a_page_ends_before_its_json_gets_too_large() -> None:

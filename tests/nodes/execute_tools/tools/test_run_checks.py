@@ -10,7 +10,7 @@ from mendgraph.nodes.execute_tools.processes.processes import Ends
 from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, LimitReached
 from mendgraph.nodes.execute_tools.registry import ToolContext
 from mendgraph.nodes.execute_tools.tools.run_checks import LONGEST_OUTPUT, run_checks
-from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, ToolResult
 from tests.nodes.execute_tools.conftest import Bench
 
 MODULE = import_module("mendgraph.nodes.execute_tools.tools.run_checks")
@@ -77,11 +77,6 @@ def message(result: ToolResult) -> list[str]:
     assert result.error is not None
     assert result.error.code is ToolErrorCode.CHECK_FAILED
     return result.error.message.split("\n")
-
-
-def test_what_the_other_rooms_know_of_it() -> None:
-    assert (run_checks.name, run_checks.effect, run_checks.path_fields) == ("run_checks", Effect.READ, ("paths",))
-    assert (run_checks.cacheable, run_checks.self_timed) == (False, True)
 
 
 def test_everything_passes(bench: Bench) -> None:
@@ -227,15 +222,3 @@ def test_only_the_end_of_a_long_output_is_told(bench: Bench) -> None:
     assert told[0] == "make fails:"
     assert (told[1], told[-1]) == ("line", "x" * 100)
     assert len("\n".join(told[1:])) <= LONGEST_OUTPUT
-
-
-def test_no_more_failures_than_the_bound(bench: Bench) -> None:
-    commands = tuple(f"make {n}" for n in range(9))
-    checks = Scripted(commands=commands)
-    checks.ends = {each: ended(1) for each in commands}
-    assert message(ran(bench, checks)) == [f"make {n} fails." for n in range(5)]
-
-
-@pytest.mark.parametrize("path", [".env", "../out.py", "/etc/passwd.py"])
-def test_what_may_not_be_read_is_passed_over(bench: Bench, path: str) -> None:
-    assert ran(bench, Scripted(), path).data == {"checks": "none", "ran": []}

@@ -16,9 +16,6 @@ from mendgraph.nodes.execute_tools.tools.search_files import (
     MAX_SHOWN_BYTES,
     FileMatches,
     clip,
-    file_masks,
-    find_text,
-    read_ripgrep,
     search_files,
     select,
 )
@@ -46,20 +43,11 @@ FILES: dict[str, str | bytes] = {
 }
 
 
-@pytest.fixture(params=["ripgrep", "by hand"])
-def finder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to search: with the program, and without it."""
-    if request.param == "by hand":
-        monkeypatch.setattr(MODULE, "ripgrep_path", lambda: None)
-    return str(request.param)
-
-
 def places(bench: Bench, **arguments: Any) -> list[str]:
     matches = bench.data(search_files, **arguments)["matches"]
     return [f"{match['path']}:{match['line']}:{match['text']}" for match in matches]
 
 
-@pytest.mark.usefixtures("finder")
 @pytest.mark.parametrize(
     ("arguments", "found"),
     [
@@ -89,7 +77,6 @@ def test_matches(bench: Bench, arguments: dict[str, Any], found: list[str]) -> N
     assert sorted(places(bench, **arguments)) == found
 
 
-@pytest.mark.usefixtures("finder")
 def test_context(bench: Bench) -> None:
     bench.put(FILES)
     [match] = bench.data(search_files, pattern="def add", context_lines=3)["matches"]
@@ -97,7 +84,6 @@ def test_context(bench: Bench) -> None:
     assert match == {"path": "a.py", "line": 4, "text": "def add(a, b):", "before": before, "after": after}
 
 
-@pytest.mark.usefixtures("finder")
 def test_the_lines_of_a_private_key_are_marks(bench: Bench) -> None:
     bench.put({"key.py": f'KEY = """{BLOCKS[0]}"""\nlimit = 10\n'})
     assert places(bench, pattern=BASE64[:8]) == [f"key.py:2:{MARK}", f"key.py:4:{MARK}"]
@@ -119,7 +105,6 @@ def test_a_program_that_moves_the_handles_changes_nothing(bench: Bench, monkeypa
     assert places(bench, pattern=BASE64[:8]) == [f"key.py:2:{MARK}", f"key.py:4:{MARK}"]
 
 
-@pytest.mark.usefixtures("finder")
 def test_no_match_gives_guidance(bench: Bench) -> None:
     """Spec 3, How to verify: zero results return the guidance message."""
     bench.put(FILES)
@@ -130,17 +115,11 @@ def test_no_match_gives_guidance(bench: Bench) -> None:
     }
 
 
-@pytest.mark.usefixtures("finder")
 def test_many_matches_are_cut(bench: Bench) -> None:
     bench.put({"a": "x\n" * 200, "b": "x\n"})
     data = bench.data(search_files, pattern="x", max_results=100)
     assert (len(data["matches"]), data["has_more"]) == (100, True)
     assert data["guidance"] == "there are more matches; narrow the pattern or the path"
-
-
-def test_regular_expressions(bench: Bench) -> None:
-    bench.put(FILES)
-    assert places(bench, pattern=r"^def \w+\(a") == ["a.py:4:def add(a, b):"]
 
 
 @pytest.mark.parametrize(
@@ -176,19 +155,11 @@ def test_what_cannot_be_searched(bench: Bench, arguments: dict[str, Any], code: 
     assert message in error.message
 
 
-def test_without_ripgrep_an_expression_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ripgrep_nothing_is_searched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "ripgrep_path", lambda: None)
     bench.put(FILES)
-    error = bench.error(search_files, pattern="a.*b")
-    assert error.message == "Regular expressions need ripgrep, which is not installed: set literal to true."
-
-
-def test_without_ripgrep_a_search_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "ripgrep_path", lambda: None)
-    monkeypatch.setattr(MODULE, "MAX_SCANNED_BYTES", 10)
-    bench.put({"a": "x\n", "b": "x" * 20})
-    data = bench.data(search_files, pattern="x")
-    assert ([match["path"] for match in data["matches"]], data["has_more"]) == (["a"], True)
+    error = bench.error(search_files, pattern="a")
+    assert (error.code, "needs ripgrep, which is not installed" in error.message) == (ToolErrorCode.UNAVAILABLE, True)
 
 
 @pytest.mark.parametrize(
@@ -331,14 +302,6 @@ def test_the_walk_goes_on_where_its_first_names_are_not_enough(bench: Bench, mon
     assert bench.data(search_files, pattern="add", max_results=2)["has_more"] is True
 
 
-def test_names_that_are_cut_for_good_mean_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "FIRST_NAMES_BYTES", 20)
-    monkeypatch.setattr(MODULE, "MAX_OUTPUT_BYTES", 2_000)
-    bench.put({f"{number:03}": "add\n" for number in range(501)})
-    data = bench.data(search_files, pattern="add", glob="[05]00")
-    assert ([match["path"] for match in data["matches"]], data["has_more"]) == (["000"], True)
-
-
 def test_results_that_are_cut_mean_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "MAX_OUTPUT_BYTES", 1_000)
     bench.put({f"{number:02}": "add\n" for number in range(20)})
@@ -385,19 +348,11 @@ def test_opening_files_takes_time_as_well(bench: Bench, monkeypatch: pytest.Monk
     assert opening.names == ["a/.env"]  # the others were not even tried
 
 
-@pytest.mark.usefixtures("finder")
 def test_binary_files_and_large_ones_are_passed_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "MAX_FILE_BYTES", 1_000)
     bench.put({"binary": b"add\nadd\x00add\n", "large": "add\n" * 300, "small": "add\n"})
     assert places(bench, pattern="add") == ["small:1:add"]
     assert places(bench, pattern="add", path="binary") == []
-
-
-def test_a_file_that_grew_too_large_meanwhile_is_passed_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "MAX_FILE_BYTES", 1_000)
-    bench.put({"a": "add\n", "b": "add\n"})
-    Opening(bench, monkeypatch, lambda: bench.put({"a": "add\n" * 300}))
-    assert places(bench, pattern="add") == ["b:1:add"]
 
 
 def test_names_may_hold_anything_but_what_is_no_text(bench: Bench) -> None:
@@ -410,66 +365,10 @@ def test_names_may_hold_anything_but_what_is_no_text(bench: Bench) -> None:
 TOKEN = "".join(("gh", "p_", MIXED[:36]))
 
 
-def event(
-    kind: str, path: dict[str, str], line: int, lines: dict[str, str], start: int | None = None, offset: int = 0
-) -> bytes:
-    submatches: list[dict[str, Any]] = [] if start is None else [{"start": start, "end": start + 1}]
-    data = {"path": path, "lines": lines, "line_number": line, "absolute_offset": offset, "submatches": submatches}
-    return json.dumps({"type": kind, "data": data}).encode() + b"\n"
-
-
 def end(path: str, binary_offset: int | None) -> bytes:
     return (
         json.dumps({"type": "end", "data": {"path": {"text": path}, "binary_offset": binary_offset}}).encode() + b"\n"
     )
-
-
-NAMES = {"/dev/fd/4": "a.py", "/dev/fd/7": "src/b.py"}
-
-
-FOUR, SEVEN = {"text": "/dev/fd/4"}, {"text": "/dev/fd/7"}
-
-
-def test_ripgrep_is_read_file_by_file_under_the_real_names() -> None:
-    output = b"".join(
-        [
-            b'{"type":"begin","data":{"path":{"text":"/dev/fd/4"}}}\n',
-            event("context", FOUR, 1, {"text": "before\r\n"}),
-            event("match", FOUR, 2, {"text": "hit\n"}, 0),
-            end("/dev/fd/4", None),
-            event("match", SEVEN, 5, {"bytes": "/yBhbHBoYQo="}, 2),
-            event("match", SEVEN, 6, {"text": "empty\n"}),
-            event("match", {"bytes": "Li9i/w=="}, 1, {"text": "no name\n"}, 0),
-            event("match", {"text": "/dev/fd/5"}, 1, {"text": "not given\n"}, 0),
-            event("match", {"text": "a.py"}, 1, {"text": "not asked for by this name\n"}, 0),
-            b'{"type":"summary","data":{}}\n',
-            event("match", SEVEN, 7, {"text": "cut off"}, 0)[:50],
-        ]
-    )
-    assert read_ripgrep(output, NAMES) == [
-        FileMatches("a.py", {2: "hit"}, {1: "before"}),
-        FileMatches("src/b.py", {5: "\ufffd alpha", 6: "empty"}),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("first_nul", "lines"), [(None, [1, 2]), (0, []), (65_535, []), (65_536, [1]), (131_071, [1]), (131_072, [1, 2])]
-)
-def test_what_is_binary_is_left_out(first_nul: int | None, lines: list[int]) -> None:
-    output = b"".join(
-        [
-            event("match", FOUR, 1, {"text": "one\n"}, 0, offset=10),
-            event("match", FOUR, 2, {"text": "two\n"}, 0, offset=65_536),
-            end("/dev/fd/4", first_nul),
-        ]
-    )
-    assert [number for file in read_ripgrep(output, NAMES) for number in file.matches] == lines
-
-
-def test_a_long_line_is_cut_around_its_match() -> None:
-    line = "é " * 500 + "X" + " é" * 500
-    [found] = read_ripgrep(event("match", FOUR, 1, {"text": line}, len(("é " * 500).encode())), NAMES)
-    assert found.matches == {1: "[...]" + "é " * 50 + "X" + " é" * 99 + " [...]"}
 
 
 @pytest.mark.parametrize(
@@ -497,48 +396,6 @@ def test_no_part_of_a_token_is_shown(before: int, after: int, at: int) -> None:
     shown = clip(line, at)
     if len(line) > LINE_CHARACTERS:
         assert shown.replace(MARK, "").strip("[.] a") == ""
-
-
-KEY_FILE = f'KEY = """{BLOCKS[0]}"""\nlimit = 10\n'
-
-
-KEY_LINES = {1: f'KEY = """{MARK}', 2: MARK, 3: MARK, 4: MARK, 5: f'{MARK}"""'}
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
-def test_the_lines_of_a_private_key_in_a_file(encoding: str) -> None:
-    assert file_masks(("é\n" + KEY_FILE).encode(encoding)) == {number + 1: line for number, line in KEY_LINES.items()}
-
-
-@pytest.mark.parametrize("data", [b"", b"\xff\xfe", b"limit = 10\n", b"-----BEGIN CERTIFICATE-----\n\xff"])
-def test_a_file_without_a_private_key_has_none(data: bytes) -> None:
-    assert file_masks(data) == {}
-
-
-def test_masked_lines_are_shown_in_place_of_what_ripgrep_says() -> None:
-    lines = [event("match", FOUR, number, {"text": BASE64 + "\n"}, 60) for number in (1, 2)]
-    lines.append(event("context", FOUR, 3, {"text": BASE64 + "\n"}))
-    [found] = read_ripgrep(b"".join(lines), NAMES, {"a.py": {2: f"  {MARK}\r", 3: MARK}, "src/b.py": {1: "x"}})
-    assert found == FileMatches("a.py", {1: BASE64, 2: f"  {MARK}"}, {3: MARK})
-
-
-def test_find_text_shows_a_private_key_as_marks() -> None:
-    found = find_text("f", KEY_FILE, BASE64[:8], ignore_case=False, context_lines=3)
-    assert found == FileMatches("f", {2: MARK, 4: MARK}, KEY_LINES | {6: "limit = 10"})
-
-
-@pytest.mark.parametrize(
-    ("wanted", "ignore_case", "matches", "context"),
-    [
-        ("b.", False, {2: "b.b"}, {1: "a", 2: "b.b", 3: "C"}),
-        ("B", True, {2: "b.b"}, {1: "a", 2: "b.b", 3: "C"}),
-        ("B", False, {}, {}),
-        ("c", True, {3: "C"}, {2: "b.b", 3: "C"}),
-    ],
-)
-def test_find_text(wanted: str, ignore_case: bool, matches: dict[int, str], context: dict[int, str]) -> None:
-    found = find_text("f", "a\r\nb.b\r\nC", wanted, ignore_case=ignore_case, context_lines=1)
-    assert found == FileMatches("f", matches, context)
 
 
 def may_show(path: str) -> bool:

@@ -104,19 +104,6 @@ def test_what_is_not_written(bench: Bench, path: str, content: str, code: ToolEr
     assert sorted(each.name for each in bench.root.rglob("*")) == ["a", "a", "binary", "src"]
 
 
-def test_text_is_added_at_the_end(bench: Bench) -> None:
-    bench.put({"notes.md": "one\n"})
-    output = bench.run(append_file, path="notes.md", content="two\nthree\n")
-    assert output.result.data == {"path": "notes.md", "action": "appended", "start_line": 2, "lines": 2}
-    assert bench.bytes_of("notes.md") == b"one\ntwo\nthree\n"
-    [change] = output.changes
-    assert (change.kind, change.diff) == (
-        ChangeKind.EDITED,
-        "--- a/notes.md\n+++ b/notes.md\n@@ -1 +1,3 @@\n one\n+two\n+three\n",
-    )
-    assert output.files_read == {"notes.md": change.sha256_after}
-
-
 def test_a_file_that_is_not_there_is_made(bench: Bench) -> None:
     output = bench.run(append_file, file_name="logs/new.md", content="one")
     assert output.result.data == {"path": "logs/new.md", "action": "created", "start_line": 1, "lines": 1}
@@ -142,24 +129,6 @@ def test_what_is_there_stays_and_gets_a_line_end(
     bench.put({"a": old})
     assert bench.data(append_file, path="a", content=content)["start_line"] == start_line
     assert bench.bytes_of("a") == new
-
-
-def test_nothing_is_added_to_a_file_that_changed_since_it_was_read(bench: Bench) -> None:
-    bench.put({"a": "one\n"})
-    bench.data(read_file, path="a")
-    bench.put({"a": "theirs\n"})
-    error = bench.error(append_file, path="a", content="two\n")
-    assert (error.code, error.message) == (
-        ToolErrorCode.CONFLICT,
-        (
-            "'a' has changed since it was read: read_file it again, and base your change on what it holds now."
-            " It has 1 line now, beginning with:\n1: theirs"
-        ),
-    )
-    assert bench.bytes_of("a") == b"theirs\n"
-    bench.data(read_file, path="a")
-    data = bench.data(append_file, path="a", content="two\n")
-    assert data == {"path": "a", "action": "appended", "start_line": 2, "lines": 1}
 
 
 def test_an_addition_that_breaks_the_syntax_says_so_or_is_refused(bench: Bench) -> None:
