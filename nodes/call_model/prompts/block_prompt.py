@@ -206,7 +206,7 @@ def _told(
 ) -> str:
     """The task, the files as they are now, what was found, and what failed: in words, never as failed text.
 
-    Files that are `left_out` are not in the view any more, for want of room.
+    Files that are `left_out` are not in the view any more, as the request would be too large.
     """
     missing = [path for path in _missing(task, view) if path not in left_out]
     told = [failure for failure in view.failures[-2:] if not any(f"'{path}'" in failure for path in missing)]
