@@ -1,1 +1,1 @@
-"""One package for each node of the machine. They share only `mendgraph.nodes.records` and `mendgraph.nodes.language`."""
+"""One package for each node of the machine. They share `mendgraph.nodes.records` and `mendgraph.nodes.language`."""
