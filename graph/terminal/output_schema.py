@@ -345,6 +345,9 @@ _ANSWERS: Final[tuple[Any, ...]] = (
 _LISTED: Final[tuple[Any, ...]] = (RunObject, DayObject, AccountSpent, LintFinding)
 """Answers that are an array of these: `runs`, `usage`, `usage --accounts` and `cassette lint`."""
 
+_WHOLE: Final[tuple[type, ...]] = (AccountSpent, Finding, LintFinding, ModelDay, Problem, RunDiff)
+"""Records that are written with all their fields, those with a default as well."""
+
 EVENTS: Final[tuple[type, ...]] = tuple(kind for kind in get_args(Event) if kind is not Ended)
 
 
@@ -399,4 +402,7 @@ def _definitions(*kinds: Any) -> JsonMap:
             properties = dict(zip(kind._fields, found["prefixItems"], strict=True))
             about = {key: found[key] for key in ("title", "description") if key in found}
             made[kind.__name__] = {**about, "type": "object", "properties": properties, "required": [*properties]}
+    for name in (kind.__name__ for kind in _WHOLE):
+        if (found := made.get(name)) is not None:
+            found["required"] = [*found["properties"]]
     return made
