@@ -102,13 +102,6 @@ def test_one_line_is_a_call_or_the_specs_error(line: str, expected: ToolInvocati
     assert parse_tool_line(line, 7, KNOWN) == expected
 
 
-def test_details_quote_a_bounded_part() -> None:
-    for line in ("tool: " + "x" * 9_000, "tool: " + "x" * 9_000 + "(", "tool: read_file(" + "x" * 9_000):
-        outcome = parse_tool_line(line, 1, KNOWN)
-        assert isinstance(outcome, ExtractionError)
-        assert len(outcome.details) < 350
-
-
 MULTI_LINE = 'tool: edit_file({\n  "path": "a.md",\n  "new_str": "```\ntool: list_files({})\n)\n"\n})'
 
 
@@ -291,15 +284,6 @@ def test_content_in_a_fence_and_fences_themselves_can_be_left_out() -> None:
     assert [call.line_number for call in extract_in_order(text, KNOWN, content=[block])] == [6, 8]
     assert [call.line_number for call in extract_in_order(text, KNOWN, fenced=False)] == [8]
     assert [call.fences for call in extract_in_order(text, KNOWN)] == [("```", "```"), ("```", "```"), ("", "")]
-
-
-def test_an_error_shows_the_line_as_it_stands() -> None:
-    outcome = parse_tool_line("  tool: read_file \n", 1, KNOWN)
-    assert isinstance(outcome, ExtractionError)
-    assert (outcome.line_content, outcome.details) == (
-        "  tool: read_file \n",
-        "Missing '(' in tool invocation: 'read_file'",
-    )
 
 
 class CountingPattern:

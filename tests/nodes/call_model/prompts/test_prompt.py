@@ -15,7 +15,6 @@ from mendgraph.nodes.call_model.prompts.shown_messages import (
     describe_tool,
     from_map,
     json_size,
-    message_of,
     native_tool,
     size_of,
 )
@@ -87,12 +86,6 @@ def test_the_native_form_sends_schemas_and_calls() -> None:
             },
         ),
     )
-
-
-def test_each_tool_has_its_line() -> None:
-    other = ToolSpec(name="g", description="D.", parameters={}, effect=Effect.NONE)
-    system = str(build_prompt(TEXT, [READ, other], [TASK], (), 0.0).messages[0]["content"])
-    assert system.splitlines()[-2:] == [describe_tool(READ), describe_tool(other)]
 
 
 def test_a_thread_may_change_its_protocol() -> None:
@@ -167,11 +160,6 @@ def test_the_estimate_counts_everything_that_is_sent(profile: Profile, task: str
     assert estimate_input(prompt.size, len(prompt.messages), Gauge()) * 3 >= prompt.size
 
 
-def test_a_character_of_another_script_counts_as_a_token() -> None:
-    letters, characters = (built(TEXT, [HumanMessage(text * 300)]).size for text in ("a", "字"))
-    assert characters - letters == 600
-
-
 @pytest.mark.parametrize("profile", [TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS])
 @pytest.mark.parametrize("asked_for", [None, 0.0, 0.7])
 def test_a_temperature_is_sent_where_somebody_asked_for_one_and_to_small_models(
@@ -226,21 +214,9 @@ def test_a_tool_is_one_line(schema: dict[str, Any], shown: str) -> None:
     assert describe_tool(spec) == f'- f({{"value": {shown}}}): Does it.'
 
 
-def test_a_tool_without_arguments_is_one_line_too() -> None:
-    assert describe_tool(ToolSpec(name="f", description="D.", parameters={}, effect=Effect.NONE)) == "- f({}): D."
-
-
 def test_a_tool_as_the_endpoint_takes_it() -> None:
     function = {"name": "read_file", "description": "Read a file.", "parameters": READ.parameters}
     assert native_tool(READ) == {"type": "function", "function": function}
-
-
-@pytest.mark.parametrize(
-    ("message", "role"), [(SystemMessage("x"), "system"), (HumanMessage("x"), "user"), (AIMessage("x"), "assistant")]
-)
-@pytest.mark.parametrize("native", [True, False])
-def test_plain_messages_keep_their_role(message: AnyMessage, role: str, native: bool) -> None:
-    assert as_map(message, native=native) == message_of(role, "x") == {"role": role, "content": "x"}
 
 
 CALL: Any = {"name": "read_file", "args": {"path": "ü"}, "id": "x", "type": "tool_call"}
@@ -304,13 +280,6 @@ def test_a_prompt_from_the_cache_is_the_same_prompt(profile: Any) -> None:
         known = build_prompt(profile, specs, HISTORY[:end], (), 0.0, shown=cache)
         assert (known, known.size) == (fresh, fresh.size)
         assert known.chat_messages == fresh.chat_messages
-
-
-def test_the_front_never_changes() -> None:
-    cache, specs = ShownMessages(), offered(EditForm.REPLACE)
-    first, second = (build_prompt(NATIVE, specs, HISTORY[:end], (), 0.0, shown=cache) for end in (1, 3))
-    assert second.tools is first.tools
-    assert second.messages[:2] == first.messages
 
 
 # --- What endpoints want to see again
