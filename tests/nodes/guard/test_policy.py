@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.guard.file_rules import (
     DEFAULT_GUARDRAIL_RULES,
@@ -299,6 +299,7 @@ def raises(_: object) -> bool:
     raise RuntimeError
 
 
+@settings(max_examples=30)
 @given(
     st.dictionaries(st.sampled_from(["path", "source", "target", "x"]), json_values, max_size=3),
     st.sampled_from([*SPECS.values(), None]),

@@ -27,6 +27,7 @@ def multiplied(opening: str, each: str) -> str:
     return "\n".join([f"a0: &a0 {opening}", *lines])
 
 
+@settings(max_examples=30)
 @given(VALUES)
 def test_what_yaml_writes_is_read(value: Any) -> None:
     class Plain(yaml.SafeDumper):
@@ -66,7 +67,7 @@ def test_what_would_cost_more_than_its_letters_is_refused(text: str, problem: st
     assert (found.message[: len(problem)], found.line) == (problem, line)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.text(alphabet="aZ09.:-_ \n\t\"'[]{}#,=&*!|>%@\\x\0\u2028") | st.text())
 @example('"' + '\\"' * 400_000)
 @example('a = """' + '\\"""' * 100_000)

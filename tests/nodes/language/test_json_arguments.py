@@ -31,6 +31,7 @@ json_values = st.recursive(
 )
 
 
+@settings(max_examples=30)
 @given(value=st.dictionaries(st.text(), json_values, max_size=5), ascii_only=st.booleans())
 def test_what_json_writes_is_read_back(value: dict[str, Any], ascii_only: bool) -> None:
     assert decode_arguments(json.dumps(value, ensure_ascii=ascii_only)) == value
@@ -111,6 +112,7 @@ def test_each_trap_is_a_typed_problem(text: str, details: str) -> None:
     assert decode_arguments(text) == ArgumentProblem(INVALID, details)
 
 
+@settings(max_examples=30)
 @given(value=st.dictionaries(st.text(), json_values, max_size=5))
 def test_a_trailing_comma_changes_nothing(value: dict[str, Any]) -> None:
     text = json.dumps(value, indent=1)
@@ -255,6 +257,7 @@ def test_ids_become_unique(given_ids: list[str], expected: list[str]) -> None:
     assert [call.call_id for call in calls] == expected
 
 
+@settings(max_examples=30)
 @given(
     st.lists(
         st.builds(

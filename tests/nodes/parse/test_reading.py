@@ -2,7 +2,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.parse.answers import NOTHING_DONE, TurnFacts
 from mendgraph.nodes.parse.reading import Reader, ReplyReading, check_call, read_reply
@@ -296,6 +296,7 @@ def judged(found: ReplyReading) -> list[tuple[str, str, Any]]:
 TURNS = st.sampled_from([TurnFacts(), IDLE, CHANGED, TurnFacts(request="Fix it.", configured=True, insistent=True)])
 
 
+@settings(max_examples=30)
 @given(CALLS, TURNS)
 def test_both_protocols_judge_the_same_calls_alike(calls: list[tuple[str, str]], turn: TurnFacts) -> None:
     native = read(NATIVE._replace(turn=turn), "", *(raw(tool, arguments) for tool, arguments in calls))
@@ -305,6 +306,7 @@ def test_both_protocols_judge_the_same_calls_alike(calls: list[tuple[str, str]],
     assert [error.error_type for error in text.errors] == [error.error_type for error in native.errors]
 
 
+@settings(max_examples=30)
 @given(REPLIES, st.sampled_from([TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS, reader(schema=COUNT)]), TURNS)
 def test_any_reply_can_be_read(reply: ModelReply, how: Reader, turn: TurnFacts) -> None:
     found = read_reply(reply, 3, how._replace(turn=turn))
