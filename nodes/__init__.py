@@ -1,1 +1,1 @@
-"""One room for each node of the machine; rooms share only `mendgraph.nodes.records` and `mendgraph.nodes.language`."""
+"""One package for each node of the machine. They share `mendgraph.nodes.records` and `mendgraph.nodes.language`."""

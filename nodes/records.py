@@ -1,4 +1,4 @@
-"""The words that all rooms speak: frozen records and closed enums.
+"""The types that all packages share: frozen records and closed enums.
 
 Everything here may be in a checkpoint, so each type is plain data: frozen pydantic models, the named tuples that users'
 own tests spell out, enums. Modules and fields are a storage format; `CHECKPOINT_TYPES` lists the types.

@@ -1,1 +1,1 @@
-"""The room where a turn begins: the request is checked, counters are reset, named files are read ahead."""
+"""A turn begins: the request is checked, counters are reset, named files are read ahead."""

@@ -51,12 +51,11 @@ def page_answer(answer: object, asked: Mapping[int, JsonMap], tools: Mapping[int
         return answer
     if len(given) > len(asked):
         return {"decisions": {}}
-    named = zip(asked.items(), given, strict=False)
+    pairs = zip(asked.items(), given, strict=False)
     called = tools or {}
     return {
         "decisions": {
-            str(index): _like(arguments, _of_tool(called.get(index), decision))
-            for (index, arguments), decision in named
+            str(index): _fitted(decision, called.get(index), arguments) for (index, arguments), decision in pairs
         }
     }
 
@@ -114,23 +113,17 @@ def _decision(action: str, arguments: object, reason: object, tool: object) -> J
     return {"action": action, "reason": reason} if isinstance(reason, str) and reason else {"action": action}
 
 
-def _of_tool(asked: str | None, decision: JsonMap) -> JsonMap:
-    """The decision without the tool that it names, or a rejection where that is another one."""
+def _fitted(decision: JsonMap, tool: str | None, arguments: JsonMap) -> JsonMap:
+    """The decision with arguments of the kinds of the first ones, for a page's fields hold text; no other tool."""
     named = decision.get("tool")
-    if asked is not None and isinstance(named, str) and named not in {"", asked}:
-        return {
-            "action": "reject",
-            "reason": f"the call was changed to another tool, {named}, which cannot be done here",
-        }
-    return {name: value for name, value in decision.items() if name != "tool"}
-
-
-def _like(arguments: JsonMap, decision: JsonMap) -> JsonMap:
-    """Edited arguments in the kinds of the first ones: a page's fields hold text, of a number as well."""
-    if "arguments" not in decision:
-        return decision
-    edited = {name: _typed(arguments.get(name, ""), value) for name, value in decision["arguments"].items()}
-    return {**decision, "arguments": edited}
+    if tool is not None and isinstance(named, str) and named not in {"", tool}:
+        why = f"the call was changed to another tool, {named}, which cannot be done here"
+        return {"action": "reject", "reason": why}
+    fitted = {name: value for name, value in decision.items() if name != "tool"}
+    if "arguments" in fitted:
+        edited = fitted["arguments"].items()
+        fitted["arguments"] = {name: _typed(arguments.get(name, ""), value) for name, value in edited}
+    return fitted
 
 
 def _typed(before: object, after: object) -> object:

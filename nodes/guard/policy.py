@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import Final, Literal
 
@@ -89,9 +90,12 @@ def results_of_denied(items: Sequence[Item], verdicts: Sequence[Verdict]) -> lis
 
     Whatever is not plainly allowed is settled as denied: a question that nobody answered, an item without a verdict.
     """
-    missing = [Verdict(kind=VerdictKind.DENY)] * (len(items) - len(verdicts))
-    judged = zip(items, [*verdicts, *missing], strict=False)
-    return [None if verdict.kind is VerdictKind.ALLOW else _denial(item, verdict) for item, verdict in judged]
+    results: list[CallResult | None] = []
+    for item, verdict in zip_longest(items, verdicts[: len(items)]):
+        denial = ToolResult(ok=False, error=(verdict.error if verdict else None) or _NOT_JUDGED)
+        runs = verdict is not None and verdict.kind is VerdictKind.ALLOW
+        results.append(None if runs else CallResult(call_id=item.call_id, tool=item.tool, result=denial))
+    return results
 
 
 def told_of_edit(item: Item, verdict: Verdict, result: CallResult) -> CallResult:
@@ -115,21 +119,12 @@ def _short(value: object) -> object:
     return f"{value[:_LONGEST_TOLD]}... {len(value) - _LONGEST_TOLD} more characters"
 
 
-def _denial(item: Item, verdict: Verdict) -> CallResult:
-    error = verdict.error or _NOT_JUDGED
-    return CallResult(call_id=item.call_id, tool=item.tool, result=ToolResult(ok=False, error=error))
-
-
 Mode = Literal["read-only", "ask", "auto"]
 Rules = tuple[FileGuardrailRule, ...]
 SignatureOf = Callable[[ToolCall, ToolSpec], str]
 PathsOf = Callable[[ToolCall], Sequence[str]]
 LeadsTo = Callable[[str, bool], str | ToolError]
 """(path, for writing?) -> the workspace-relative name of where it leads, or the refusal with what may be meant."""
-
-
-def _no_paths(_: ToolCall) -> Sequence[str]:
-    return ()
 
 
 _ASKED: Final = {
@@ -155,7 +150,7 @@ class GuardConfig:
     leads_to: LeadsTo
     rules: Rules = DEFAULT_GUARDRAIL_RULES
     allowed: frozenset[str] | None = None
-    paths_of: PathsOf = _no_paths
+    paths_of: PathsOf = lambda _: ()
 
 
 def judge_reply(

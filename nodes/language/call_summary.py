@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mendgraph.nodes.language.display import count_of, one_line
@@ -69,35 +69,11 @@ def _page(data: Mapping[str, Any]) -> str:
     return count_of(shown, "line") + (f", {remaining:,} more" if remaining else "")
 
 
-def _found(key: str, noun: str, plural: str = "") -> Any:
-    def words(data: Mapping[str, Any]) -> str:
-        return count_of(len(data[key]), noun, plural) + (" and more" if data.get("has_more") else "")
-
-    return words
-
-
 def _edit(data: Mapping[str, Any]) -> str:
     if not data["replacements"]:
         return "created"
     edits = f"{count_of(data['edits'], 'edit')}, " if "edits" in data else ""
     return edits + count_of(data["replacements"], "replacement")
-
-
-def _merged(data: Mapping[str, Any]) -> str:
-    names = ", ".join(map(str, data["changed"]))
-    return f"{data.get('action', 'changed')} {names}".strip()
-
-
-def _written(data: Mapping[str, Any]) -> str:
-    return f"{data.get('action', 'written')}, {count_of(data['lines'], 'line')}"
-
-
-def _listing(data: Mapping[str, Any]) -> str:
-    return f"{count_of(data['files'], 'file')}, {count_of(data['directories'], 'directory', 'directories')}"
-
-
-def _plan(data: Mapping[str, Any]) -> str:
-    return f"{data['done']} done, {data['in_progress']} in progress, {data['pending']} pending"
 
 
 def _ended(data: Mapping[str, Any]) -> str:
@@ -106,18 +82,10 @@ def _ended(data: Mapping[str, Any]) -> str:
     return end + (f", made {count_of(len(made), 'denied file')}" if made else "")
 
 
-def _fetched(data: Mapping[str, Any]) -> str:
-    return f"{data['status']}, {count_of(data['size'], 'byte')}" + (" and more" if data.get("has_more") else "")
-
-
 def _patched(data: Mapping[str, Any]) -> str:
     files = data["files"]
     more = f" and {len(files) - _LISTED_FILES} more" if len(files) > _LISTED_FILES else ""
     return ", ".join(f"{each['action']} {_moved(each)}" for each in files[:_LISTED_FILES]) + more
-
-
-def _done(data: Mapping[str, Any]) -> str:
-    return str(data["action"])
 
 
 def _checked(data: Mapping[str, Any]) -> str:
@@ -130,19 +98,25 @@ def _checked(data: Mapping[str, Any]) -> str:
     return words.get(data["checks"], str(data["checks"]))
 
 
-_WORDS: Mapping[str, Any] = {
+def _more(data: Mapping[str, Any]) -> str:
+    return " and more" if data.get("has_more") else ""
+
+
+_WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "checks": _checked,
     "exit_code": _ended,
-    "status": _fetched,
+    "status": lambda data: f"{data['status']}, {count_of(data['size'], 'byte')}{_more(data)}",
     "lines_shown": _page,
     "replacements": _edit,
-    "changed": _merged,
-    "lines": _written,
-    "directories": _listing,
-    "paths": _found("paths", "file"),
-    "matches": _found("matches", "match", "matches"),
-    "in_progress": _plan,
+    "changed": lambda data: f"{data.get('action', 'changed')} {', '.join(map(str, data['changed']))}".strip(),
+    "lines": lambda data: f"{data.get('action', 'written')}, {count_of(data['lines'], 'line')}",
+    "directories": lambda data: (
+        f"{count_of(data['files'], 'file')}, {count_of(data['directories'], 'directory', 'directories')}"
+    ),
+    "paths": lambda data: count_of(len(data["paths"]), "file") + _more(data),
+    "matches": lambda data: count_of(len(data["matches"]), "match", "matches") + _more(data),
+    "in_progress": lambda data: f"{data['done']} done, {data['in_progress']} in progress, {data['pending']} pending",
     "files": _patched,
-    "action": _done,
+    "action": lambda data: str(data["action"]),
 }
 """The key by which a tool's result is known, and the words for it; the first one that is there counts."""

@@ -17,21 +17,16 @@ def plain(text: str) -> str:
     """The text with each control, bidi or format character written as its escape; line ends and tabs stay."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(character if _is_safe(character) else _escaped(character) for character in text)
+    return "".join(
+        each if each in _KEPT or category(each) not in _UNSAFE else each.encode("unicode_escape").decode("ascii")
+        for each in text
+    )
 
 
 def one_line(text: str, limit: int = 200) -> str:
     """The same on one line: runs of white space are one space, and what is longer than `limit` ends in `...`."""
     words = plain(" ".join(text.split()))
     return words if len(words) <= limit else words[: limit - 3] + "..."
-
-
-def _is_safe(character: str) -> bool:
-    return character in _KEPT or category(character) not in _UNSAFE
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def count_of(number: int, noun: str, plural: str = "") -> str:

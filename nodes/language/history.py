@@ -210,22 +210,17 @@ def close_dangling_calls(messages: Sequence[AnyMessage]) -> list[AnyMessage] | N
     waiting: dict[str, list[int]] = {}
     for message in messages:
         if isinstance(message, ToolMessage):
-            if places := waiting.get(message.tool_call_id):
-                repaired[places.pop(0)] = message
+            if free := waiting.get(message.tool_call_id):
+                repaired[free.pop(0)] = message
             continue
         repaired.append(message)
         if isinstance(message, AIMessage):
-            waiting |= _places(message.tool_calls, len(repaired))
-            repaired += [_cancelled(call) for call in message.tool_calls]
+            places: dict[str, list[int]] = {}
+            for call in message.tool_calls:
+                places.setdefault(call["id"] or "", []).append(len(repaired))
+                repaired.append(_cancelled(call))
+            waiting |= places
     return None if repaired == list(messages) else repaired
-
-
-def _places(calls: Sequence[NativeToolCall], first: int) -> dict[str, list[int]]:
-    """Where the results of these calls stand, by call id."""
-    places: dict[str, list[int]] = {}
-    for place, call in enumerate(calls, start=first):
-        places.setdefault(call["id"] or "", []).append(place)
-    return places
 
 
 def _cancelled(call: NativeToolCall) -> ToolMessage:

@@ -50,12 +50,6 @@ class Body(NamedTuple):
     end: int
 
 
-def missing_argument(tool: str, arguments: JsonMap, bodies: Mapping[str, str]) -> str | None:
-    """The argument that a block would have to give, or None where the call needs no block."""
-    name = bodies.get(tool)
-    return None if name is None or name in arguments else name
-
-
 def read_body(text: str, at: int) -> Body | None:
     """The block that follows at the line start `at`, blank lines apart; None where something else does.
 
@@ -71,17 +65,10 @@ def read_body(text: str, at: int) -> Body | None:
     end = min(len(text), closing.end() + 1)
     words = opening["info"].lower().split(maxsplit=1)
     if words and words[0] in _MARKDOWN and _goes_on(text, end, opening["marks"]):
-        return Body(_in_doubt(opening["marks"]), end)
+        longer = opening["marks"] + opening["marks"][0]
+        details = f"It is not clear where the block after this call ends. Put {longer} around a text that holds fences."
+        return Body(ArgumentProblem(ExtractionErrorType.INVALID_ARGUMENTS, details), end)
     return Body(text[opening.end() : closing.start()], end)
-
-
-def block_end(text: str, at: int) -> int | None:
-    """Where the block ends that follows at the line start `at`, blank lines apart; None where something else does."""
-    opening = _opening(text, at)
-    closing = _closing(text, opening.end(), opening["marks"]) if opening else None
-    if closing is None:
-        return len(text) if opening else None
-    return min(len(text), closing.end() + 1)
 
 
 def with_body(arguments: JsonMap, name: str, body: str) -> JsonMap:
@@ -121,12 +108,6 @@ def _goes_on(text: str, at: int, marks: str) -> bool:
     next_call = _CALL_LINE.search(text, at)
     lines = _FENCE_LINE.finditer(text, at, next_call.start() if next_call else len(text))
     return any(line["marks"].startswith(marks) for line in lines)
-
-
-def _in_doubt(marks: str) -> ArgumentProblem:
-    longer = marks[0] * (len(marks) + 1)
-    details = f"It is not clear where the block after this call ends. Put {longer} around a text that holds fences."
-    return ArgumentProblem(ExtractionErrorType.INVALID_ARGUMENTS, details)
 
 
 TOOL_PREFIX = "tool:"
@@ -231,9 +212,9 @@ def extract_in_order(
             index = max(index + 1, skipped[index])
             continue
         line = lines[index]
-        if not line.lstrip().startswith(TOOL_PREFIX) or (fence and not fenced):
+        if not _begins_call(line) or (fence and not fenced):
             before, fence, index = fence, fence_after(line, fence), index + 1
-            if foreign and fence and not before and foreign(line, "".join(_head(lines, index, fence))):
+            if foreign and fence and not before and foreign(line, _head(lines, index, fence)):
                 fence, index = "", bisect_left(bounds, _foreign_end(text, lines, bounds, index, fence, bodies))
             continue
         end = _call_end(text, bounds[index], bounds[index + 1])
@@ -323,26 +304,22 @@ def _completed(call: TextCall, text: str, after: int, bodies: Mapping[str, str])
     leaves = closing is not None and not fence_after(closing["line"], fence)
     if isinstance(outcome, ExtractionError):
         return (call, after) if leaves else _with_content(call, outcome, text, after, bodies)
-    name = missing_argument(call.tool, outcome.args, bodies)
-    if name is None:
+    name = bodies.get(call.tool)
+    if name is None or name in outcome.args:
         return call, after
-    start = closing.end() if closing is not None and leaves else after
+    start, left = (closing.end(), "") if closing is not None and leaves else (after, fence)
     body = read_body(text, start)
     if body is None:
-        end = _misplaced_end(text, start, "" if leaves else fence)
+        end = _misplaced_end(text, start, left)
         if end == start:
             return call, after
-        line = _first_line(f"{TOOL_PREFIX} {call.tool}({call.raw_arguments})")
-        details = f"{call.tool}: {name} is missing. {_NOT_RUN}"
-        error = ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, call.line_number, line, details)
-        return call._replace(outcome=error, fences=(fence, "" if leaves else fence)), end
-    if leaves:
-        call = call._replace(fences=(fence, ""))
+        missing = f"{call.tool}: {name} is missing. {_NOT_RUN}"
+        body = Body(ArgumentProblem(ExtractionErrorType.INVALID_ARGUMENTS, missing), end)
+    call = call._replace(fences=(fence, left))
     if isinstance(body.text, ArgumentProblem):
         line = _first_line(f"{TOOL_PREFIX} {call.tool}({call.raw_arguments})")
-        return call._replace(
-            outcome=ExtractionError(body.text.kind, call.line_number, line, body.text.details)
-        ), body.end
+        error = ExtractionError(body.text.kind, call.line_number, line, body.text.details)
+        return call._replace(outcome=error), body.end
     completed = outcome._replace(args=with_body(outcome.args, name, body.text))
     return call._replace(outcome=completed, body=body.text), body.end
 
@@ -359,15 +336,15 @@ def _with_content(
     body = read_body(text, after) if takes else None
     if body is None:
         return call, after
-    if _holds_call(text[after : body.end]):
+    if any(map(_begins_call, text[after : body.end].splitlines())):
         call = call._replace(outcome=error._replace(details=f"{error.details} {_NOT_RUN}"))
     return call, body.end
 
 
-def _head(lines: Sequence[str], index: int, fence: str) -> Iterator[str]:
-    """The lines of a code fence before its first `tool:` line, from `index` on."""
+def _head(lines: Sequence[str], index: int, fence: str) -> str:
+    """What stands in a code fence before its first `tool:` line, from the line `index` on."""
     inside = (lines[at] for at in range(index, len(lines)))
-    return takewhile(lambda line: fence_after(line, fence) and not line.lstrip().startswith(TOOL_PREFIX), inside)
+    return "".join(takewhile(lambda line: fence_after(line, fence) and not _begins_call(line), inside))
 
 
 def _foreign_end(
@@ -386,7 +363,8 @@ def _foreign_end(
     source, end = text[bounds[index] : bounds[last]], bounds[last + 1]
     words = set(_WORD.findall(source))
     if any(tool in words and f'"{name}"' not in source and f"{name}=" not in source for tool, name in bodies.items()):
-        end = block_end(text, end) or _misplaced_end(text, end, "")
+        body = read_body(text, end)
+        end = body.end if body else _misplaced_end(text, end, "")
     return end
 
 
@@ -400,7 +378,7 @@ def _misplaced_end(text: str, at: int, fence: str) -> int:
     inside = bool(fence)
     for line in _lines(text, at):
         before, fence = fence, fence_after(line, fence)
-        is_call = line.lstrip().startswith(TOOL_PREFIX)
+        is_call = _begins_call(line)
         if before and not fence:
             end += 0 if inside else len(line)
             break
@@ -425,8 +403,8 @@ def _lines(text: str, at: int) -> Iterator[str]:
         at = end
 
 
-def _holds_call(text: str) -> bool:
-    return any(line.lstrip().startswith(TOOL_PREFIX) for line in text.splitlines())
+def _begins_call(line: str) -> bool:
+    return line.lstrip().startswith(TOOL_PREFIX)
 
 
 def _call_end(text: str, line_start: int, line_end: int) -> int:

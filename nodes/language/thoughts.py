@@ -62,7 +62,7 @@ class _Parting:
             elif mark["open"] and self._opens(mark):
                 self._take(self.said, mark)
                 self._closing = _CLOSING[mark["open"]]
-            elif mark["close"] and not self.thoughts and self._is_alone(mark):
+            elif mark["close"] and not self.thoughts and self._begins_line(mark) and self._ends_line(mark):
                 self._take(self.thoughts, mark)
         (self.thoughts if self._closing else self.said).append(self._text[self._start :])
 
@@ -85,9 +85,6 @@ class _Parting:
             self._spoken = True
         goes_on = self._last[mark["open"]] > mark.start() or self._ends_line(mark)
         return goes_on and self._begins_line(mark)
-
-    def _is_alone(self, mark: re.Match[str]) -> bool:
-        return self._begins_line(mark) and self._ends_line(mark)
 
     def _begins_line(self, mark: re.Match[str]) -> bool:
         return mark.start() == 0 or self._text[mark.start() - 1] == "\n"

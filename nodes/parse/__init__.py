@@ -1,1 +1,1 @@
-"""The room where a reply becomes calls, errors or an answer."""
+"""A reply becomes calls, errors or an answer."""

@@ -27,10 +27,6 @@ NOTHING_DONE = "The request asks for a change, and no file was changed."
 _REMEDY = "Make the change now. If none can be made, say why in one sentence."
 
 
-def _never() -> bool:
-    return False
-
-
 class TurnFacts(NamedTuple):
     """What is known of the turn when its answer comes.
 
@@ -42,7 +38,7 @@ class TurnFacts(NamedTuple):
 
     request: str = ""
     changed: tuple[str, ...] = ()
-    hindered: Callable[[], bool] = _never
+    hindered: Callable[[], bool] = lambda: False
     met: int = 0
     insistent: bool = False
     checked: bool = False
@@ -153,13 +149,8 @@ def echoes(text: str, told: Sequence[str]) -> bool:
 
     Only where the shorter of both has at least 16 characters.
     """
-    said = _plain(text)
-    return any(_stands_in(said, _plain(sentence)) for sentence in told)
-
-
-def _stands_in(one: str, other: str) -> bool:
-    shorter, longer = sorted((one, other), key=len)
-    return len(shorter) >= SHORTEST_ECHO and shorter in longer
+    pairs = (sorted((_plain(text), _plain(sentence)), key=len) for sentence in told)
+    return any(len(shorter) >= SHORTEST_ECHO and shorter in longer for shorter, longer in pairs)
 
 
 def _plain(text: str) -> str:

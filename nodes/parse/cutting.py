@@ -1,7 +1,7 @@
 """A reply without what the model invented after its calls: results, and the next words of a person."""
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
 from mendgraph.nodes.language.dialects import recognised
 from mendgraph.nodes.language.text_protocol import extract_in_order, fence_after
@@ -17,8 +17,8 @@ def kept_part(reply: ModelReply, known_tools: frozenset[str]) -> ModelReply:
     """
     if reply.calls or recognised(reply.text, known_tools):
         return reply
-    kept, cut = cut_invented(reply.text, known_tools)
-    if not cut:
+    kept = cut_invented(reply.text, known_tools)
+    if kept == reply.text:
         return reply
     finish = FinishReason.STOP if reply.finish_reason is FinishReason.LENGTH else reply.finish_reason
     return reply.model_copy(update={"text": kept.rstrip(), "finish_reason": finish})
@@ -52,23 +52,13 @@ _FOREIGN_CALL = re.compile(
 )
 
 
-class Cut(NamedTuple):
-    """The two parts of a reply; together they are the whole of it. `cut` is "" where nothing was invented."""
-
-    kept: str
-    cut: str
-
-
-def cut_invented(text: str, known_tools: frozenset[str] = frozenset()) -> Cut:
-    """Cut a reply where it begins to invent, at the start of a line; the time is linear.
+def cut_invented(text: str, known_tools: frozenset[str]) -> str:
+    """The reply up to the line where it begins to invent; the time is linear.
 
     A `tool_result(` line always begins it. After a call, in any form, so does the beginning of another role's message:
     `user:`, `### User`, `<|im_start|>`. What stands inside a call, its block or a code fence is content. Whether the
     whole reply is a call in another form should be asked before, for content may stand in it that looks like a role.
-
-    Args:
-        text: The whole reply.
-        known_tools: The tools that there are: without them it is not known which calls take the block after them.
+    `known_tools` tell which calls take the block after them.
     """
     calls = extract_in_order(text, known_tools)
     begun = {call.line_number: call for call in calls}
@@ -80,6 +70,6 @@ def cut_invented(text: str, known_tools: frozenset[str] = frozenset()) -> Cut:
         if number > inside:
             before, fence = fence, fence_after(line, fence)
             if not (before or fence) and (line.startswith(RESULT_MARK) or (called and _ROLE_LINE.match(line))):
-                return Cut(text[:at], text[at:])
+                return text[:at]
         at += len(line)
-    return Cut(text, "")
+    return text

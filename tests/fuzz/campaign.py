@@ -5,6 +5,7 @@ none for all of our Pythons; and what reads here are mostly regular expressions,
 coverage that would guide atheris is not seen.
 """
 
+import json
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +15,9 @@ from math import inf
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
-from tests.fuzz.case import Case, plain, smaller
+from tests.fuzz.case import Case
 from tests.fuzz.target import Target
 
 ROUND: Final = 1_000
@@ -25,9 +26,6 @@ ROUND: Final = 1_000
 SLOWEST_S: Final = 10.0
 """How long one input may take. Everything here is linear, and inputs are small."""
 
-SHRINKING_S: Final = 20.0
-"""How long a case that was found is made smaller."""
-
 
 class TooSlowError(Exception):
     """An input took longer than `SLOWEST_S`."""
@@ -35,6 +33,10 @@ class TooSlowError(Exception):
 
 class _EndError(BaseException):
     """Leaves hypothesis, which would go on after any ordinary error."""
+
+
+class _FoundError(Exception):
+    """An input was handled wrongly: hypothesis makes it smaller, and tries the smallest one last."""
 
 
 class Course(NamedTuple):
@@ -51,7 +53,6 @@ def attack(
     *,
     seconds: float = inf,
     examples: float = inf,
-    shrinking_s: float = SHRINKING_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> Course:
     """Try inputs for so many seconds of `clock`, or so many inputs, or until one is handled wrongly."""
@@ -59,38 +60,28 @@ def attack(
 
     def once(value: Any) -> None:
         nonlocal tried, found
-        if tried >= examples or clock() - began >= seconds:
+        if found is None and (tried >= examples or clock() - began >= seconds):
             raise _EndError
         tried += 1
         if error := error_of(target, value):
-            found = Case(target.name, plain(value), error)
-            raise _EndError
+            found = Case(target.name, json.loads(json.dumps(value)), error)
+            raise _FoundError
 
     quiet = settings(
-        max_examples=ROUND, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=[*HealthCheck]
+        max_examples=ROUND,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=[*HealthCheck],
+        verbosity=Verbosity.quiet,
     )
     attacked = quiet(given(target.inputs())(once))
     try:
         for number in count(first_seed):
             seed(number)(attacked)()
-    except _EndError:
+    except (_EndError, _FoundError):
         pass
-    took = clock() - began
-    return Course(tried, took, minimal(target, found, shrinking_s, clock) if found else None)
-
-
-def minimal(target: Target, case: Case, seconds: float, clock: Callable[[], float] = time.monotonic) -> Case:
-    """The case with as little input as leads to the same kind of error, as far as there is time."""
-    began = clock()
-    kind = case.error.partition(":")[0]
-
-    def fails(value: Any) -> bool:
-        if clock() - began >= seconds:
-            return False
-        return (error_of(target, value) or "").partition(":")[0] == kind
-
-    value = smaller(case.input, fails)
-    return Case(case.target, value, error_of(target, value) or case.error)
+    return Course(tried, clock() - began, found)
 
 
 def error_of(target: Target, value: Any) -> str | None:

@@ -15,7 +15,7 @@ def no_x(text: str) -> None:
 
 DOUBLES = {
     "good": Target("good", lambda _: None, st.text),
-    "bad": Target("bad", no_x, lambda: st.text("abx", min_size=9)),
+    "bad": Target("bad", no_x, lambda: st.text("abx")),
 }
 
 

@@ -15,7 +15,7 @@ EXAMPLES: Final = 20
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_plausible_input_is_handled_well(name: str) -> None:
-    assert attack(TARGETS[name], 1, examples=EXAMPLES, shrinking_s=1.0).found is None
+    assert attack(TARGETS[name], 1, examples=EXAMPLES).found is None
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in REGRESSIONS.glob("*.json")))

@@ -164,7 +164,12 @@ def block_request(
     own = [spec for spec in specs if spec.name not in UNTOLD_TOOLS or owes_a_value(spec)]
     view = view_turn(history)
     start = max(index for index, message in enumerate(history) if is_request(message))
-    earlier = [as_map(m, native=False) for m in history[:start] if is_request(m) or _is_answer(m)]
+    earlier = [
+        as_map(message, native=False)
+        for message in history[:start]
+        if is_request(message)
+        or (isinstance(message, AIMessage) and not message.tool_calls and not message.text.startswith("tool:"))
+    ]
     examples = [
         message
         for task, file, reply in EXAMPLES
@@ -197,16 +202,12 @@ def _system(own: Sequence[ToolSpec]) -> str:
     return "\n".join([BLOCKS_SYSTEM, "More tools, called in the same way:", *map(describe_tool, own)])
 
 
-def _is_answer(message: AnyMessage) -> bool:
-    return isinstance(message, AIMessage) and not message.tool_calls and not message.text.startswith("tool:")
-
-
 def _told(
     task: str, view: TurnView, left_out: Sequence[str] = (), *, corrections: Sequence[Correction], failures: int
 ) -> str:
     """The task, the files as they are now, what was found, and what failed: in words, never as failed text.
 
-    Files that are `left_out` are not in the view any more, for want of room.
+    Files that are `left_out` are not in the view any more, as the request would be too large.
     """
     missing = [path for path in _missing(task, view) if path not in left_out]
     told = [failure for failure in view.failures[-2:] if not any(f"'{path}'" in failure for path in missing)]
@@ -319,8 +320,8 @@ def find_focus(words: Sequence[str], files: Mapping[str, str]) -> Focus | None:
     """
     defined: dict[str, list[str]] = {}
     for path, text in files.items():
-        for name in _functions(path, text):
-            defined.setdefault(name, []).append(path)
+        for node in _nodes(text) if path.endswith((".py", ".pyi")) else ():
+            defined.setdefault(node.name, []).append(path)
     for text in words:
         named = [name for name in dict.fromkeys(_WORD.findall(text)) if name in defined]
         if named:
@@ -352,10 +353,6 @@ def without_body(text: str, name: str) -> str | None:
 def what_must_be(found: str) -> str:
     """What examples found, without what is wrong: of code that is not shown only the right value says something."""
     return _EXAMPLE_FOUND.sub(r"\1 must \2 \3", found)
-
-
-def _functions(path: str, text: str) -> list[str]:
-    return [node.name for node in _nodes(text)] if path.endswith((".py", ".pyi")) else []
 
 
 def _nodes(text: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -24,11 +24,13 @@ def offered_tools(
     A model that is offered several ways to edit takes the one that it masters least, and a small one takes each tool
     that it sees for a hint: with `few`, what is convenient but not worth its tokens in each prompt is left out.
     `usable` are the names that the run may use at all, None means every one. `notes` say of a tool, by its name, what
-    holds in this run only. Where the user gave a schema for the
-    answer's value, the terminal tool shows that schema and requires the value.
+    holds in this run only. Where the user gave a schema for the answer's value, the terminal tool shows that schema and
+    requires the value.
     """
     offered = [
-        spec
+        spec.model_copy(update={"description": f"{spec.description} {notes[spec.name]}"})
+        if spec.name in notes
+        else spec
         for spec in specs
         if spec.offered
         and (not spec.edit_forms or edit_form in spec.edit_forms)
@@ -36,7 +38,6 @@ def offered_tools(
         and (usable is None or spec.name in usable)
         and not (read_only and spec.effect in CHANGING)
     ]
-    offered = [_with_note(spec, notes.get(spec.name, "")) for spec in offered]
     if answer_schema is None:
         return offered
     return [_with_value(spec, answer_schema) if spec.terminal else spec for spec in offered]
@@ -45,10 +46,6 @@ def offered_tools(
 def owes_a_value(spec: ToolSpec) -> bool:
     """Is this the terminal tool of a run whose answer has to fit a schema?"""
     return spec.terminal and "value" in spec.parameters.get("required", [])
-
-
-def _with_note(spec: ToolSpec, note: str) -> ToolSpec:
-    return spec.model_copy(update={"description": f"{spec.description} {note}"}) if note else spec
 
 
 def _with_value(spec: ToolSpec, schema: JsonMap) -> ToolSpec:

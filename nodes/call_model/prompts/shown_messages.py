@@ -23,7 +23,7 @@ from mendgraph.nodes.language.content_blocks import EXTRA_FIELDS, TOOL_CALL_EXTR
 from mendgraph.nodes.records import JsonMap, ToolSpec
 
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""What a cache holds at most; the oldest goes first."""
+"""What a cache holds at most; then it begins anew."""
 
 COPIES: Final = 3
 BESIDES: Final = 6_144
@@ -161,7 +161,7 @@ class ShownMessages:
     """What the messages and tools of all runs of one machine look like to their model. Safe in threads."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        """Nothing is known yet; what is kept beyond `most_bytes` is forgotten again."""
+        """Nothing is known yet; where more than `most_bytes` would be kept, all is forgotten."""
         self._messages: dict[tuple[int, bool], Shown] = {}
         self._tools: list[ShownTools] = []
         self._size, self._most = 0, most_bytes
@@ -169,19 +169,16 @@ class ShownMessages:
 
     def messages(self, history: Sequence[AnyMessage], *, native: bool) -> list[Shown]:
         """Each message in the protocol of this turn."""
-        known = self._messages.get
         found = []
         for message in history:
-            kept = known((id(message), native))
-            found.append(self._made(message, native) if kept is None or kept.source is not message else kept)
+            kept = self._messages.get((id(message), native))
+            found.append(kept if kept is not None and kept.source is message else self._made(message, native))
         return found
 
     def tools(self, specs: Sequence[ToolSpec]) -> ShownTools:
         """The tools; equal ones give the very same object."""
         for known in self._tools:
-            if len(known.specs) == len(specs) and all(
-                a is b or a == b for a, b in zip(known.specs, specs, strict=True)
-            ):
+            if known.specs == tuple(specs):
                 return known
         maps = tuple(map(native_tool, specs))
         made = ShownTools(tuple(specs), maps, json_size(maps), "\n".join(map(describe_tool, specs)))
@@ -196,12 +193,10 @@ class ShownMessages:
         )
         made = Shown(message, shown, message if same else from_map(shown), size_of(shown))
         with self._lock:
-            old = self._messages.pop((id(message), native), None)
-            self._size += _held_by(made) - (_held_by(old) if old else 0)
+            self._size += COPIES * made.size + BESIDES
+            if self._size > self._most:
+                self._messages, self._size = {}, 0
             self._messages[id(message), native] = made
-            while self._size > self._most and len(self._messages) > 1:
-                oldest = next(iter(self._messages))
-                self._size -= _held_by(self._messages.pop(oldest))
         return made
 
 
@@ -211,11 +206,6 @@ def from_map(message: JsonMap) -> AnyMessage:
     if role == "assistant":
         return AIMessage(content)
     return SystemMessage(content) if role == "system" else HumanMessage(content)
-
-
-def _held_by(made: Shown) -> int:
-    """The memory that a message keeps, in bytes."""
-    return COPIES * made.size + BESIDES
 
 
 def _compact(value: Any) -> str:

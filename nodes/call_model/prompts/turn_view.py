@@ -55,7 +55,9 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
         refused = refused or any(_code(result) in _REFUSALS for result in results)
         step_failures = [message for result in results if (message := _failure(result))]
         step_failures += [f"{data['path']} is shown above, as it is now." for data in done if _is_known(data, files)]
-        step_failures += [f"{data['path']} is shown above: make the edit again." for data in done if _is_shown(data)]
+        # A file that was shown instead of being edited, as it had not been read.
+        unedited = (data["path"] for data in done if data.get("changed") is False)
+        step_failures += [f"{path} is shown above: make the edit again." for path in unedited]
         step_failures += [f"{data['path']} {data['syntax']}." for data in done if "path" in data and data.get("syntax")]
         failures = step_failures or ([] if any(map(_is_change, done)) else failures)
         failed_steps += bool(step_failures)
@@ -141,11 +143,6 @@ def _is_known(data: JsonMap, files: Mapping[str, str]) -> bool:
     """Whether this is a file that was read once more, and came out as it is already shown."""
     path = data.get("path")
     return isinstance(path, str) and path in files and files[path] == data.get("content") and not _is_change(data)
-
-
-def _is_shown(data: JsonMap) -> bool:
-    """Whether this is a file that was shown instead of being edited, as it had not been read."""
-    return data.get("changed") is False
 
 
 def _is_change(data: JsonMap) -> bool:

@@ -2,7 +2,7 @@ import random
 from pathlib import Path, PurePosixPath
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule, check_file_guardrails
 from mendgraph.nodes.guard.policy import judge_content, judge_path
@@ -73,6 +73,7 @@ PATTERNS = (*KEY_FILES.patterns, *SENSITIVE_FILES.patterns, *PACKAGE_LOGINS.patt
 FOLDERS = ("", "src/", "a/b.c/")
 
 
+@settings(max_examples=30)
 @given(st.sampled_from(PATTERNS), st.sampled_from(FOLDERS), st.text("abc_1-", min_size=1, max_size=5), st.randoms())
 def test_every_row_holds_in_any_folder_any_case_and_for_backups(
     pattern: str, folder: str, letters: str, chance: random.Random

@@ -32,6 +32,7 @@ from mendgraph.nodes.records import (
 )
 
 E = ExtractionErrorType
+EXHAUSTED, UNREPAIRED = StopReason.HEALING_EXHAUSTED, StopReason.SCHEMA_REPAIR_EXHAUSTED
 KNOWN = frozenset({"read_file"})
 GOOD, BAD = 'tool: read_file({"path": "a"})', "tool: read_file({path})"
 START: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "text", "text": "Read a."}]}]
@@ -125,76 +126,23 @@ def decided(
     ("kinds", "extraction_failures", "schema_failures", "reason", "message"),
     [
         ([E.INVALID_JSON_SYNTAX], 2, 9, None, ""),
-        (
-            [E.INVALID_JSON_SYNTAX],
-            3,
-            0,
-            StopReason.HEALING_EXHAUSTED,
-            "The model's reply still could not be read as a tool call after 3 retries.",
-        ),
+        ([E.INVALID_JSON_SYNTAX], 3, 0, EXHAUSTED, "The model's reply still could not be read as a tool call {3}"),
         ([E.INVALID_ARGUMENTS, E.INVALID_ANSWER], 9, 1, None, ""),
-        (
-            [E.INVALID_ARGUMENTS],
-            0,
-            2,
-            StopReason.SCHEMA_REPAIR_EXHAUSTED,
-            "The arguments of the model's tool call still did not fit the tool after 2 repairs.",
-        ),
+        ([E.INVALID_ARGUMENTS], 0, 2, UNREPAIRED,
+         "The arguments of the model's tool call still did not fit the tool {2}"),
         ([E.INVALID_ARGUMENTS, E.EMPTY_TOOL_NAME], 2, 2, None, ""),
         ([E.EMPTY_REPLY], 2, 0, None, ""),
-        (
-            [E.EMPTY_REPLY],
-            3,
-            0,
-            StopReason.EMPTY_REPLY,
-            "The model's reply was still empty after 3 retries.",
-        ),
-        ([E.THOUGHT_ONLY_REPLY], 2, 0, None, ""),
-        (
-            [E.THOUGHT_ONLY_REPLY],
-            3,
-            0,
-            StopReason.EMPTY_REPLY,
-            "The model still only thought, without an answer or a tool call after 3 retries.",
-        ),
+        ([E.EMPTY_REPLY], 3, 0, StopReason.EMPTY_REPLY, "The model's reply was still empty {3}"),
+        ([E.THOUGHT_ONLY_REPLY], 3, 0, StopReason.EMPTY_REPLY,
+         "The model still only thought, without an answer or a tool call {3}"),
         ([E.TRUNCATED_REPLY], 0, 0, None, ""),
-        (
-            [E.TRUNCATED_REPLY],
-            3,
-            0,
-            StopReason.HEALING_EXHAUSTED,
-            "The model's reply was still cut at the token limit after 3 retries.",
-        ),
-        (
-            [E.INVALID_ANSWER],
-            0,
-            2,
-            StopReason.SCHEMA_REPAIR_EXHAUSTED,
-            "The model's answer was still not valid after 2 repairs.",
-        ),
-        (
-            [E.UNKNOWN_TOOL_NAME],
-            3,
-            0,
-            StopReason.HEALING_EXHAUSTED,
-            "The model still called a tool that does not exist after 3 retries.",
-        ),
-        (
-            [E.REFUSED_REPLY],
-            0,
-            0,
-            StopReason.REFUSED,
-            "The model refused to reply.",
-        ),
-        (
-            [E.FILTERED_REPLY],
-            0,
-            0,
-            StopReason.REFUSED,
-            "The endpoint's content filter stopped the model's reply.",
-        ),
+        ([E.TRUNCATED_REPLY], 3, 0, EXHAUSTED, "The model's reply was still cut at the token limit {3}"),
+        ([E.INVALID_ANSWER], 0, 2, UNREPAIRED, "The model's answer was still not valid {2}"),
+        ([E.UNKNOWN_TOOL_NAME], 3, 0, EXHAUSTED, "The model still called a tool that does not exist {3}"),
+        ([E.REFUSED_REPLY], 0, 0, StopReason.REFUSED, "The model refused to reply."),
+        ([E.FILTERED_REPLY], 0, 0, StopReason.REFUSED, "The endpoint's content filter stopped the model's reply."),
     ],
-)
+)  # fmt: skip
 def test_each_count_has_its_limit(
     kinds: list[ExtractionErrorType],
     extraction_failures: int,
@@ -206,7 +154,8 @@ def test_each_count_has_its_limit(
     if reason is None:
         assert isinstance(decision, HealingAttempt)
     else:
-        cause = StopCause(reason=reason, message=message, diagnostics=(f"{kinds[0].name}: details",))
+        said = message.replace("{3}", "after 3 retries.").replace("{2}", "after 2 repairs.")
+        cause = StopCause(reason=reason, message=said, diagnostics=(f"{kinds[0].name}: details",))
         assert decision == cause
 
 

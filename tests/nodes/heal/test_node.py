@@ -95,18 +95,6 @@ def test_a_call_with_or_without_its_prefix_may_be_in_another_form(kind: Kind) ->
     assert (asked, "items" in update) == ([], False)
 
 
-def test_a_run_that_has_not_counted_its_steps_is_at_the_first() -> None:
-    asked: list[int] = []
-
-    def rescue(_: str, step: int) -> list[ToolCall | CallError]:
-        asked.append(step)
-        return [CALL]
-
-    state = HealState(reply=ModelReply(text=DIALECT), errors=[error(Kind.MISSING_TOOL_PREFIX)], profile=Profile())
-    assert heal(state, CONFIG, rescue)["items"] == [CALL]
-    assert asked == [0]
-
-
 @pytest.mark.parametrize("items", [[], [BROKEN]])
 def test_what_cannot_be_rescued_is_asked_for_again(items: list[ToolCall | CallError]) -> None:
     update, _ = healed(Kind.MISSING_TOOL_PREFIX, ModelReply(text=DIALECT), items)
@@ -156,12 +144,6 @@ def test_the_two_sorts_of_failure_are_counted_apart(
     else:
         assert list(update) == ["stop"]
         assert update["stop"].reason is reason
-
-
-def test_without_a_reply_there_is_still_something_to_say() -> None:
-    update, _ = healed(Kind.EMPTY_REPLY, None)
-    assert update["corrections"][0].reply == ""
-    assert "EMPTY_REPLY" in update["corrections"][0].prompt
 
 
 @pytest.mark.parametrize(

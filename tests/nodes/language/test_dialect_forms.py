@@ -2,7 +2,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.language.dialects import recognised
 from mendgraph.nodes.records import JsonMap, ToolInvocation
@@ -134,6 +134,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 )
 
 
+@settings(max_examples=30)
 @given(st.lists(st.dictionaries(st.text(), values, max_size=3), min_size=1, max_size=3), st.sampled_from([None, 2]))
 def test_arguments_come_through_unchanged(arguments: list[dict[str, Any]], indent: int | None) -> None:
     calls = [{"name": "read_file", "arguments": each} for each in arguments]
@@ -145,7 +146,7 @@ def test_arguments_come_through_unchanged(arguments: list[dict[str, Any]], inden
 
 @pytest.mark.parametrize("unit", ["{", "[", '{"a":', "{}", "<tool_call>", "[TOOL_CALLS]", ";", "Action: read_file\n"])
 def test_endless_texts_are_no_calls(unit: str) -> None:
-    assert recognised(unit * (100_000 // len(unit)), KNOWN) is None
+    assert recognised(unit * (20_000 // len(unit)), KNOWN) is None
 
 
 TOOLS = frozenset({"read_file", "write_file"})
@@ -302,7 +303,7 @@ def test_anything_that_would_have_to_be_evaluated_or_guessed_is_not_read(body: s
 )
 @pytest.mark.parametrize("start", ["", "read_file(", "read_file(path=", 'read_file(path="""'])
 def test_endless_texts_are_no_python_calls(unit: str, start: str) -> None:
-    assert read(start + unit * (100_000 // len(unit))) is None
+    assert read(start + unit * (20_000 // len(unit))) is None
 
 
 json_values: st.SearchStrategy[Any] = st.recursive(
@@ -312,6 +313,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 )
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(st.sampled_from(["path", "limit", "text"]), json_values))
 def test_what_python_writes_is_read_back(arguments: dict[str, Any]) -> None:
     body = f"read_file({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"

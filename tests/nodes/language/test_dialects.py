@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.language.dialects import (
-    LONGEST_LEAD,
     Rescue,
     announces,
     fenced_calls,
@@ -184,10 +183,6 @@ def test_a_call_that_may_be_an_example_is_only_read_if_its_arguments_fit(
     assert recognised(text.replace("a.py", "b.py"), KNOWN, knows_the_path, ONLY_REQUIRED) is None
 
 
-def test_a_python_call_without_names_needs_to_be_told_what_it_gives() -> None:
-    assert recognised("read_file('a.py')", KNOWN) is None
-
-
 PIECES = [
     "```",
     "```json",
@@ -342,12 +337,6 @@ def test_an_announcement_says_what_is_done_now(lead: str) -> None:
 )
 def test_anything_else_may_be_an_example(lead: str) -> None:
     assert not announces(lead, ARGUMENTS)
-
-
-def test_a_long_text_explains() -> None:
-    lead = "I will read the file. " + "x" * (LONGEST_LEAD - 22)
-    assert announces(lead, {})
-    assert not announces(f"{lead}x", {})
 
 
 @given(st.lists(st.sampled_from(["```", "```json", "~~~", "text", "", "Action:", "    ```"]), max_size=8))

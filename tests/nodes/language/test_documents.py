@@ -1,4 +1,3 @@
-import ast
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ from mendgraph.nodes.language.documents import (
     DEEPEST,
     MOST_VALUES,
     DocumentProblem,
-    parse_quietly,
     read_toml,
     read_yaml,
     storable,
@@ -29,6 +27,7 @@ def multiplied(opening: str, each: str) -> str:
     return "\n".join([f"a0: &a0 {opening}", *lines])
 
 
+@settings(max_examples=30)
 @given(VALUES)
 def test_what_yaml_writes_is_read(value: Any) -> None:
     class Plain(yaml.SafeDumper):
@@ -68,7 +67,7 @@ def test_what_would_cost_more_than_its_letters_is_refused(text: str, problem: st
     assert (found.message[: len(problem)], found.line) == (problem, line)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.text(alphabet="aZ09.:-_ \n\t\"'[]{}#,=&*!|>%@\\x\0\u2028") | st.text())
 @example('"' + '\\"' * 400_000)
 @example('a = """' + '\\"""' * 100_000)
@@ -87,16 +86,6 @@ def test_dots_in_strings_and_comments_are_no_parts_of_a_key() -> None:
         "b": dots,
         "c": [1.5] * 90,
     }
-
-
-def test_a_text_that_the_parser_warns_of_is_parsed_in_silence() -> None:
-    assert ast.dump(parse_quietly(r"x = '\d'")) == ast.dump(ast.parse(r"x = '\\d'"))
-
-
-@pytest.mark.parametrize("text", ["def f(:", "x = \0"])
-def test_what_is_no_python_is_said_by_the_parser(text: str) -> None:
-    with pytest.raises((SyntaxError, ValueError)):
-        parse_quietly(text)
 
 
 HALVES = st.text(st.characters(codec="utf-8") | st.characters(min_codepoint=0xD800, max_codepoint=0xDFFF))

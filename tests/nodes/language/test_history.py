@@ -94,12 +94,6 @@ def test_native_results_are_one_message_for_each_call_and_broken_arguments_are_d
     ]
 
 
-def test_a_call_without_argument_text_is_kept_without_arguments() -> None:
-    call = ToolCall(call_id="x", tool="f", arguments={"limit": 500}, raw_arguments=" ")
-    told, _ = settle_exchange(ModelReply(), [call], RESULTS[:1], Protocol.NATIVE)
-    assert told == AIMessage("", tool_calls=[native("f", {}, "x")])
-
-
 OUTCOMES = st.lists(st.tuples(st.booleans(), st.sampled_from([OK, FAILED])), max_size=6)
 
 
@@ -225,7 +219,6 @@ def test_an_implied_call_has_no_place_in_the_history() -> None:
     assert ([call["id"] for call in reply.tool_calls], len(answers)) == (["a"], 1)
 
 
-EDIT = ToolCall(call_id="a", tool="edit_blocks", arguments={"path": "calc.py"}, raw_arguments="x = 1\n")
 CHECKS = ToolCall(call_id="b", tool="run_checks", arguments={}, raw_arguments='{"paths": ["calc.py"]}', implied=True)
 ENDING = ToolCall(call_id="c", tool="final_answer", arguments={}, raw_arguments="", implied=True)
 FOUND = ToolResult.failure(ToolErrorCode.CHECK_FAILED, "add(1, 2) gives -1.")
@@ -236,19 +229,6 @@ def results_of(*pairs: tuple[ToolCall, ToolResult]) -> tuple[list[ToolCall], lis
     return [call for call, _ in pairs], [
         CallResult(call_id=call.call_id, tool=call.tool, result=result) for call, result in pairs
     ]
-
-
-def test_an_implied_call_that_failed_is_told() -> None:
-    items, results = results_of((EDIT, OK), (CHECKS, FOUND), (ENDING, NOT_YET))
-    reply, told = settle_exchange(ModelReply(text="calc.py"), items, results, Protocol.TEXT)
-    assert (reply, parse_text_results(str(told.text))) == (
-        AIMessage("calc.py"),
-        [{"tool": result.tool, **result.result.as_map()} for result in results[:2]],
-    )
-    reply, *answers = settle_exchange(ModelReply(), items, results, Protocol.NATIVE)
-    calls = [native("edit_blocks", {"path": "calc.py"}, "a"), native("run_checks", {"paths": ["calc.py"]}, "b")]
-    assert reply == AIMessage("", tool_calls=calls)
-    assert [answer.tool_call_id for answer in answers if isinstance(answer, ToolMessage)] == ["a", "b"]
 
 
 @pytest.mark.parametrize("protocol", list(Protocol))
@@ -267,19 +247,6 @@ def test_an_answer_whose_implied_checks_failed_is_kept_with_what_they_found() ->
     assert said == AIMessage("Done.", tool_calls=[native("run_checks", {"paths": ["calc.py"]}, "b")])
     assert isinstance(told, ToolMessage)
     assert (told.tool_call_id, told.status) == ("b", "error")
-
-
-def test_native_calls_in_a_text_turn_become_lines_beside_implied_ones() -> None:
-    final = ToolCall(call_id="x", tool="final_answer", arguments={}, raw_arguments='{"answer": "Done."}')
-    items, results = results_of((CHECKS, FOUND), (final, NOT_YET))
-    sent = RawCall(call_id="x", tool="final_answer", arguments=final.raw_arguments)
-    said, told = settle_exchange(ModelReply(calls=(sent,)), items, results, Protocol.TEXT)
-    assert (said, told.text.count("tool_result(")) == (AIMessage('tool: final_answer({"answer": "Done."})'), 2)
-
-
-def test_arguments_that_are_no_json_are_kept_as_they_were_read() -> None:
-    [told, _] = settle_exchange(ModelReply(), [EDIT], results_of((EDIT, OK))[1], Protocol.NATIVE)
-    assert told == AIMessage("", tool_calls=[native("edit_blocks", {"path": "calc.py"}, "a")])
 
 
 @pytest.mark.parametrize(

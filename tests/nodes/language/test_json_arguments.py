@@ -31,6 +31,7 @@ json_values = st.recursive(
 )
 
 
+@settings(max_examples=30)
 @given(value=st.dictionaries(st.text(), json_values, max_size=5), ascii_only=st.booleans())
 def test_what_json_writes_is_read_back(value: dict[str, Any], ascii_only: bool) -> None:
     assert decode_arguments(json.dumps(value, ensure_ascii=ascii_only)) == value
@@ -111,63 +112,11 @@ def test_each_trap_is_a_typed_problem(text: str, details: str) -> None:
     assert decode_arguments(text) == ArgumentProblem(INVALID, details)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{,}",
-        '{"a": 1,,}',
-        '{"a": [ ,]}',
-        '{"a": ,}',
-        '{"a": 1,} x,}',
-        '{"a": [1,}',
-        '{"a": "b,',
-        '{"a": "b,}',
-        '{"a": 1,',
-        '{"a": 1,]',
-        '{"a": 1, "b" 2,}',
-        "{'a': 1,}",
-    ],
-)
-def test_what_more_than_a_trailing_comma_is_wrong_with_is_told_as_it_was_sent(text: str) -> None:
-    with pytest.raises(json.JSONDecodeError) as raised:
-        json.loads(text)
-    error = raised.value
-    details = f"JSON parse error: {error.msg} at position {error.pos}. JSON: '{text}'"
-    assert decode_arguments(text) == ArgumentProblem(INVALID, details)
-
-
+@settings(max_examples=30)
 @given(value=st.dictionaries(st.text(), json_values, max_size=5))
 def test_a_trailing_comma_changes_nothing(value: dict[str, Any]) -> None:
     text = json.dumps(value, indent=1)
     assert decode_arguments(re.sub(r"([^\s{\[])\n( *[}\]])", r"\1,\n\2", text)) == value
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "[" * 100_000 + "]" * 100_000])
-def test_endless_nesting_is_no_recursion(text: str) -> None:
-    assert decode_arguments(text) == ArgumentProblem(
-        INVALID, "The arguments are nested deeper than 64 levels. Send a flatter object."
-    )
-
-
-def test_the_size_limit_counts_characters() -> None:
-    text = '{"a":"' + "x" * 999_992 + '"}'
-    assert decode_arguments(text) == {"a": "x" * 999_992}
-    assert decode_arguments(text + " ") == ArgumentProblem(
-        ExtractionErrorType.OVERSIZED_ARGUMENTS,
-        "The arguments have 1000001 characters, the limit is 1000000. Send less in one call.",
-    )
-    assert decode_arguments("{}", max_chars=1) == ArgumentProblem(
-        ExtractionErrorType.OVERSIZED_ARGUMENTS,
-        "The arguments have 2 characters, the limit is 1. Send less in one call.",
-    )
-
-
-def test_a_long_broken_text_is_quoted_around_the_error() -> None:
-    outcome = decode_arguments('{"a": "' + "x" * 50_000 + '" oops}')
-    assert isinstance(outcome, ArgumentProblem)
-    assert outcome.details.startswith("JSON parse error: Expecting ',' delimiter at position 50009. JSON: '...xxx")
-    assert outcome.details.endswith("xxx\" oops}'")
-    assert len(outcome.details) < 300
 
 
 @settings(deadline=None)
@@ -308,6 +257,7 @@ def test_ids_become_unique(given_ids: list[str], expected: list[str]) -> None:
     assert [call.call_id for call in calls] == expected
 
 
+@settings(max_examples=30)
 @given(
     st.lists(
         st.builds(

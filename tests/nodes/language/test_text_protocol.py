@@ -21,171 +21,69 @@ E = ExtractionErrorType
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("line", "tool", "arguments"),
     [
-        ('tool: read_file({"path": "a.py"})', ToolInvocation("read_file", {"path": "a.py"}, 7)),
-        ('  tool:read_file ( {"path": "a.py"} )  ', ToolInvocation("read_file", {"path": "a.py"}, 7)),
-        ("tool: list_files({})", ToolInvocation("list_files", {}, 7)),
-        ('tool: edit_file({"new_str": "f(x)) ("})', ToolInvocation("edit_file", {"new_str": "f(x)) ("}, 7)),
-        (
-            "read_file({})",
-            ExtractionError(E.MISSING_TOOL_PREFIX, 7, "read_file({})", "Line does not start with 'tool:' prefix"),
-        ),
-        (
-            "tool: read_file",
-            ExtractionError(
-                E.MISSING_OPENING_PAREN, 7, "tool: read_file", "Missing '(' in tool invocation: 'read_file'"
-            ),
-        ),
-        ("tool: ({})", ExtractionError(E.EMPTY_TOOL_NAME, 7, "tool: ({})", "Tool name is empty")),
-        (
-            "tool: xyzzy({",
-            ExtractionError(E.UNKNOWN_TOOL_NAME, 7, "tool: xyzzy({", f"Unknown tool 'xyzzy'. {AVAILABLE}"),
-        ),
-        (
-            "tool: write_file({})",
-            ExtractionError(
-                E.UNKNOWN_TOOL_NAME,
-                7,
-                "tool: write_file({})",
-                f"Unknown tool 'write_file'. {AVAILABLE}",
-            ),
-        ),
-        (
-            ' tool: read_file({"path": "a"}',
-            ExtractionError(
-                E.MISSING_CLOSING_PAREN,
-                7,
-                ' tool: read_file({"path": "a"}',
-                "Missing closing ')' in: '{\"path\": \"a\"}'",
-            ),
-        ),
-        (
-            'tool: read_file({"path": "a"}) please',
-            ExtractionError(
-                E.MISSING_CLOSING_PAREN,
-                7,
-                'tool: read_file({"path": "a"}) please',
-                "Missing closing ')' in: '{\"path\": \"a\"}) please'",
-            ),
-        ),
+        ('tool: read_file({"path": "a.py"})', "read_file", {"path": "a.py"}),
+        ('  tool:read_file ( {"path": "a.py"} )  ', "read_file", {"path": "a.py"}),
+        ('tool: edit_file({"new_str": "f(x)) ("})', "edit_file", {"new_str": "f(x)) ("}),
+    ],
+)
+def test_one_line_is_a_call(line: str, tool: str, arguments: dict[str, Any]) -> None:
+    assert parse_tool_line(line, 7, KNOWN) == ToolInvocation(tool, arguments, 7)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "details"),
+    [
+        ("read_file({})", E.MISSING_TOOL_PREFIX, "Line does not start with 'tool:' prefix"),
+        ("tool: read_file", E.MISSING_OPENING_PAREN, "Missing '(' in tool invocation: 'read_file'"),
+        ("tool: ({})", E.EMPTY_TOOL_NAME, "Tool name is empty"),
+        ("tool: xyzzy({", E.UNKNOWN_TOOL_NAME, f"Unknown tool 'xyzzy'. {AVAILABLE}"),
+        ('tool: read_file({"a": 1}) please', E.MISSING_CLOSING_PAREN, "Missing closing ')' in: '{\"a\": 1}) please'"),
         (
             "tool: read_file( {path} )",
-            ExtractionError(
-                E.INVALID_JSON_SYNTAX,
-                7,
-                "tool: read_file( {path} )",
-                "JSON parse error: Expecting property name enclosed in double quotes at position 1. JSON: '{path}'",
-            ),
+            E.INVALID_JSON_SYNTAX,
+            "JSON parse error: Expecting property name enclosed in double quotes at position 1. JSON: '{path}'",
         ),
         (
             "tool: read_file([1])",
-            ExtractionError(
-                E.INVALID_JSON_SYNTAX,
-                7,
-                "tool: read_file([1])",
-                'The arguments must be one JSON object such as {"param": "value"}, not an array.',
-            ),
+            E.INVALID_JSON_SYNTAX,
+            'The arguments must be one JSON object such as {"param": "value"}, not an array.',
         ),
-        (
-            "tool: read_file()",
-            ExtractionError(
-                E.INVALID_JSON_SYNTAX,
-                7,
-                "tool: read_file()",
-                "JSON parse error: Expecting value at position 0. JSON: ''",
-            ),
-        ),
+        ("tool: read_file()", E.INVALID_JSON_SYNTAX, "JSON parse error: Expecting value at position 0. JSON: ''"),
     ],
 )
-def test_one_line_is_a_call_or_the_specs_error(line: str, expected: ToolInvocation | ExtractionError) -> None:
-    assert parse_tool_line(line, 7, KNOWN) == expected
-
-
-def test_details_quote_a_bounded_part() -> None:
-    for line in ("tool: " + "x" * 9_000, "tool: " + "x" * 9_000 + "(", "tool: read_file(" + "x" * 9_000):
-        outcome = parse_tool_line(line, 1, KNOWN)
-        assert isinstance(outcome, ExtractionError)
-        assert len(outcome.details) < 350
+def test_anything_else_is_the_specs_error(line: str, kind: ExtractionErrorType, details: str) -> None:
+    assert parse_tool_line(line, 7, KNOWN) == ExtractionError(kind, 7, line, details)
 
 
 MULTI_LINE = 'tool: edit_file({\n  "path": "a.md",\n  "new_str": "```\ntool: list_files({})\n)\n"\n})'
 
 
+READ_A, LIST = 'tool: read_file({"path": "a"', "tool: list_files({})"
+UNCLOSED = [(E.MISSING_CLOSING_PAREN, 1)]
+
+
 @pytest.mark.parametrize(
     ("text", "calls", "error_kinds"),
     [
-        pytest.param("", [], [], id="empty"),
-        pytest.param("All done. Use tool: read_file({}) for more.", [], [], id="prose"),
-        pytest.param(
-            'First.\ntool: read_file({"path": "a"})\nThen\n  tool: list_files({})\n',
-            [("read_file", {"path": "a"}, 2), ("list_files", {}, 4)],
-            [],
-            id="several in order",
-        ),
-        pytest.param(
-            'tool: read_file({"path": "a"})\r\ntool: nope({})\r\n',
-            [("read_file", {"path": "a"}, 1)],
-            [(E.UNKNOWN_TOOL_NAME, 2)],
-            id="windows line ends",
-        ),
-        pytest.param(
-            MULTI_LINE + "\ntool: list_files({})",
-            [("list_files", {}, 8)],
-            [(E.MISSING_CLOSING_PAREN, 1)],
-            id="beyond its line, with content that is no call",
-        ),
-        pytest.param(
-            'tool: read_file(\n{"path": "a"}\n)', [], [(E.MISSING_CLOSING_PAREN, 1)], id="parentheses on own lines"
-        ),
-        pytest.param(
-            'tool: edit_file({"path": "a", "old_str": "x"})\n```\ny\n```\n',
-            [("edit_file", {"path": "a", "old_str": "x"}, 1)],
-            [],
-            id="no text after a call",
-        ),
-        pytest.param(
-            "Example:\n```text\ntool: list_files({})\n```\nDone.", [("list_files", {}, 3)], [], id="in a fence"
-        ),
-        pytest.param("~~~\n```\ntool: list_files({})\n", [("list_files", {}, 3)], [], id="in an unclosed fence"),
-        pytest.param("```tool: x```\ntool: list_files({})", [("list_files", {}, 2)], [], id="inline code is no fence"),
-        pytest.param(
-            'tool: read_file({"path": "a\ntool: read_file({"path": "b"})',
-            [("read_file", {"path": "b"}, 2)],
-            [(E.MISSING_CLOSING_PAREN, 1)],
-            id="a forgotten quote costs one line",
-        ),
-        pytest.param(
-            'tool: read_file({"path": "a"\ntool: list_files({})',
-            [("list_files", {}, 2)],
-            [(E.MISSING_CLOSING_PAREN, 1)],
-            id="a forgotten brace costs one line",
-        ),
-        pytest.param(
-            'tool: edit_file({"path": "a", "new_str": "# How\ntool: list_files({})\n',
-            [],
-            [(E.MISSING_CLOSING_PAREN, 1)],
-            id="what stands in an unclosed string never runs",
-        ),
-        pytest.param(
-            'tool: edit_file({"new_str": "a\nb"} and so on\ntool: list_files({})',
-            [("list_files", {}, 3)],
-            [(E.MISSING_CLOSING_PAREN, 1)],
-            id="several lines and no parenthesis",
-        ),
-        pytest.param(
-            'tool: edit_file({"a": "x\ny", "a": ""})\ntool: list_files({})',
-            [("list_files", {}, 3)],
-            [(E.MISSING_CLOSING_PAREN, 1)],
-            id="duplicate keys over two lines",
-        ),
-        pytest.param('tool: nope({"a": "\ntool: list_files({})"})', [], [(E.UNKNOWN_TOOL_NAME, 1)], id="unknown, long"),
-        pytest.param(
-            "tool: read_file\n(\ntool: read_file(",
-            [],
-            [(E.MISSING_OPENING_PAREN, 1), (E.MISSING_CLOSING_PAREN, 3)],
-            id="bare names",
-        ),
+        ("", [], []),
+        ("All done. Use tool: read_file({}) for more.", [], []),
+        (f"First.\n{READ_A}}})\nThen\n  {LIST}\n", [("read_file", {"path": "a"}, 2), ("list_files", {}, 4)], []),
+        (f"{READ_A}}})\r\ntool: nope({{}})\r\n", [("read_file", {"path": "a"}, 1)], [(E.UNKNOWN_TOOL_NAME, 2)]),
+        (f"{MULTI_LINE}\n{LIST}", [("list_files", {}, 8)], UNCLOSED),
+        ('tool: edit_file({"path": "a"})\n```\ny\n```\n', [("edit_file", {"path": "a"}, 1)], []),
+        (f"Example:\n```text\n{LIST}\n```\nDone.", [("list_files", {}, 3)], []),
+        (f"~~~\n```\n{LIST}\n", [("list_files", {}, 3)], []),
+        (f"```tool: x```\n{LIST}", [("list_files", {}, 2)], []),
+        # A forgotten quote or brace costs one line, and what stands in an unclosed string never runs.
+        ('tool: read_file({"path": "a\ntool: read_file({"path": "b"})', [("read_file", {"path": "b"}, 2)], UNCLOSED),
+        (f"{READ_A}\n{LIST}", [("list_files", {}, 2)], UNCLOSED),
+        (f'tool: edit_file({{"path": "a", "new_str": "# How\n{LIST}\n', [], UNCLOSED),
+        (f'tool: edit_file({{"new_str": "a\nb"}} and so on\n{LIST}', [("list_files", {}, 3)], UNCLOSED),
+        (f'tool: edit_file({{"a": "x\ny", "a": ""}})\n{LIST}', [("list_files", {}, 3)], UNCLOSED),
+        (f'tool: nope({{"a": "\n{LIST}"}})', [], [(E.UNKNOWN_TOOL_NAME, 1)]),
+        ("tool: read_file\n(\ntool: read_file(", [], [(E.MISSING_OPENING_PAREN, 1), (E.MISSING_CLOSING_PAREN, 3)]),
     ],
 )
 def test_a_reply_gives_its_calls_and_errors(
@@ -263,6 +161,7 @@ ONE_LINE = st.one_of(
 )
 
 
+@settings(max_examples=30)
 @given(st.lists(ONE_LINE, max_size=8).map("\n".join))
 def test_where_each_call_is_one_line_the_machine_reads_what_the_document_does(text: str) -> None:
     calls = [call.outcome for call in extract_in_order(text, KNOWN, {})]
@@ -291,15 +190,6 @@ def test_content_in_a_fence_and_fences_themselves_can_be_left_out() -> None:
     assert [call.line_number for call in extract_in_order(text, KNOWN, content=[block])] == [6, 8]
     assert [call.line_number for call in extract_in_order(text, KNOWN, fenced=False)] == [8]
     assert [call.fences for call in extract_in_order(text, KNOWN)] == [("```", "```"), ("```", "```"), ("", "")]
-
-
-def test_an_error_shows_the_line_as_it_stands() -> None:
-    outcome = parse_tool_line("  tool: read_file \n", 1, KNOWN)
-    assert isinstance(outcome, ExtractionError)
-    assert (outcome.line_content, outcome.details) == (
-        "  tool: read_file \n",
-        "Missing '(' in tool invocation: 'read_file'",
-    )
 
 
 class CountingPattern:
@@ -339,7 +229,7 @@ def scanning_work(text: str) -> int:
     ],
 )
 def test_many_broken_calls_cost_linear_work(line: str) -> None:
-    text = line * (40_000 // len(line))
+    text = line * (20_000 // len(line))
     assert scanning_work(text) <= 5 * len(text)
 
 

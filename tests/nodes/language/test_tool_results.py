@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.language.tool_results import (
     MISSED,
@@ -54,6 +54,7 @@ any_result = st.dictionaries(any_text, any_text | st.integers() | st.lists(any_t
 ) | st.builds(ToolResult.failure, st.sampled_from(ToolErrorCode), any_text, st.lists(any_text, max_size=3).map(tuple))
 
 
+@settings(max_examples=30)
 @given(st.lists(st.builds(call_result, any_text, any_result), max_size=5))
 def test_results_are_read_back(results: list[CallResult]) -> None:
     rendered = render_text_results(results)

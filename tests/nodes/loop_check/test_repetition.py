@@ -3,7 +3,7 @@ from collections.abc import Collection, Iterable
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.loop_check import (
     LOOP_OVERRIDE_MAX_RETRIES,
@@ -175,6 +175,7 @@ def test_the_memory_stays_small_and_is_plain_data(steps: list[str], config: Loop
     assert LoopRecord.model_validate_json(record.model_dump_json()) == record
 
 
+@settings(max_examples=30)
 @given(replies)
 def test_every_way_of_repeating_on_ends(steps: list[str]) -> None:
     record, _ = play(steps)

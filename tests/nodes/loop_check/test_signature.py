@@ -2,7 +2,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.loop_check.signature import action_signature, signature_of, target_of
 from mendgraph.nodes.records import Effect, ToolCall, ToolSpec
@@ -103,6 +103,7 @@ def test_the_target_is_what_the_call_names(tool: ToolSpec, arguments: dict[str, 
     assert target_of(call(tool, **arguments), tool, ROOT) == target
 
 
+@settings(max_examples=30)
 @given(json_maps, json_values, st.sampled_from([READ, MOVE, PLAN]), st.sampled_from(["", ROOT, "/"]))
 def test_every_call_has_a_signature(arguments: dict[str, Any], path: Any, tool: ToolSpec, root: str) -> None:
     named = arguments | dict.fromkeys(tool.path_fields, path)

@@ -6,7 +6,6 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.language.tool_results import MISSED, MISSED as OLD_TEXT_MISSED, miss_advice
 from mendgraph.nodes.loop_check.repetition import (
     MISSES_BEFORE_STEPPING_DOWN,
-    accepted_answer,
     count_tries,
     fatal_failure,
     stepped_down,
@@ -14,7 +13,6 @@ from mendgraph.nodes.loop_check.repetition import (
     with_notices,
 )
 from mendgraph.nodes.records import (
-    Answer,
     CallError,
     CallResult,
     ChangeKind,
@@ -219,10 +217,6 @@ NOTICE = (
     "read_file on 'a.py' was called 3 times with the same arguments. It is refused until a file changes, and more "
     "repeats end the run. Do something else, or give your final answer."
 )
-ALL_SPECS = {
-    "read_file": ToolSpec(name="read_file", description="", parameters={}, effect=Effect.READ),
-    "final_answer": ToolSpec(name="final_answer", description="", parameters={}, effect=Effect.NONE, terminal=True),
-}
 
 
 def read(path: str = "a.py") -> ToolCall:
@@ -230,10 +224,6 @@ def read(path: str = "a.py") -> ToolCall:
 
 
 LISTED = ToolCall(call_id="c1", tool="list_files", arguments={}, raw_arguments="{}")
-
-
-def answer(**arguments: object) -> ToolCall:
-    return ToolCall(call_id="c2", tool="final_answer", arguments=arguments, raw_arguments="{}")
 
 
 def ok(tool: str) -> CallResult:
@@ -297,27 +287,6 @@ def test_advice_and_notice_are_both_told() -> None:
     [told] = with_notices([EDIT], [edited(MISS)], {0: "s1"}, record)
     message = f"{MISSED} 'a.py'. {miss_advice('a.py', 3)} {NOTICE}"
     assert told == edited(ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, message, ("b.py",)))
-
-
-def test_the_answer_beside_other_calls_is_taken_where_it_was_accepted() -> None:
-    items = [read(), answer(answer="Done.", value=[1])]
-    results = [ok("read_file"), ok("final_answer")]
-    answered = LoopRecord(verdict=LoopVerdict.ANSWERED)
-    assert accepted_answer(items, results, answered, ALL_SPECS) == Answer(text="Done.", value=[1])
-    assert accepted_answer(items, results, LoopRecord(), ALL_SPECS) is None
-
-
-def test_a_refused_or_malformed_answer_is_none() -> None:
-    answered = LoopRecord(verdict=LoopVerdict.ANSWERED)
-    malformed = CallError(
-        call_id="c2",
-        tool="final_answer",
-        raw_arguments="",
-        error=ExtractionError(ExtractionErrorType.INVALID_ANSWER, 0, "", "no"),
-    )
-    results = [ok("read_file"), failed("final_answer")]
-    assert accepted_answer([read(), answer(answer="Done.")], results, answered, ALL_SPECS) is None
-    assert accepted_answer([read(), malformed], results, answered, ALL_SPECS) is None
 
 
 def test_somebody_elses_changes_are_another_reason_than_a_broken_disk() -> None:

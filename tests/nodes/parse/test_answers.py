@@ -2,7 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.parse.answers import (
     MAX_PROBLEMS,
@@ -202,6 +202,7 @@ VALUES = st.sampled_from(["object", "array", "#", "#/properties", "http://127.0.
 SCHEMAS = st.dictionaries(KEYWORDS, VALUES | st.dictionaries(KEYWORDS, VALUES, max_size=2), max_size=3)
 
 
+@settings(max_examples=30)
 @given(SCHEMAS, JSON)
 def test_any_schema_and_any_value_give_sentences(schema: dict[str, Any], value: Any) -> None:
     if schema_problem(schema) is None:

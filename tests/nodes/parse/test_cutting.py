@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.language.thoughts import without_thoughts
-from mendgraph.nodes.parse.cutting import Cut, cut_invented, kept_part, was_cut
+from mendgraph.nodes.parse.cutting import cut_invented, kept_part, was_cut
 from mendgraph.nodes.records import FinishReason, ModelReply, RawCall
 
 TOOLS = frozenset({"read_file"})
@@ -36,11 +36,6 @@ def test_a_reply_that_invents_nothing_is_left_as_it_is(reply: ModelReply) -> Non
     assert kept_part(reply, TOOLS) is reply
 
 
-@given(st.text(max_size=200))
-def test_what_is_kept_begins_the_reply(text: str) -> None:
-    assert text.startswith(kept_part(ModelReply(text=text), TOOLS).text)
-
-
 @pytest.mark.parametrize(
     ("text", "cut"),
     [
@@ -53,11 +48,6 @@ def test_what_is_kept_begins_the_reply(text: str) -> None:
 def test_thoughts_are_not_what_was_cut(text: str, cut: bool) -> None:
     said = ModelReply(text=text)
     assert was_cut(said, kept_part(without_thoughts(said), TOOLS)) is cut
-
-
-def test_a_filtered_reply_stays_filtered() -> None:
-    reply = ModelReply(text=f"{CALL}\n\nuser: thank you", finish_reason=FinishReason.CONTENT_FILTER)
-    assert kept_part(reply, TOOLS) == ModelReply(text=CALL, finish_reason=FinishReason.CONTENT_FILTER)
 
 
 KNOWN = frozenset({"read_file", "write_file"})
@@ -93,7 +83,7 @@ RESULT = 'tool_result({"tool":"read_file","ok":true,"data":{"content":"x"}})\n'
     ],
 )
 def test_what_was_invented_is_cut(kept: str, cut: str) -> None:
-    assert cut_invented(kept + cut, KNOWN) == Cut(kept, cut)
+    assert cut_invented(kept + cut, KNOWN) == kept
 
 
 @pytest.mark.parametrize(
@@ -117,12 +107,7 @@ def test_what_was_invented_is_cut(kept: str, cut: str) -> None:
     ],
 )
 def test_what_was_not_invented_stays(text: str) -> None:
-    assert cut_invented(text, KNOWN) == Cut(text, "")
-
-
-def test_without_the_tools_a_block_is_a_fence_like_any_other() -> None:
-    text = f'tool: write_file({{"path": "a"}})\n```\n{RESULT}```\n'
-    assert cut_invented(text + RESULT) == Cut(text, RESULT)
+    assert cut_invented(text, KNOWN) == text
 
 
 LINES = st.sampled_from(
@@ -131,13 +116,7 @@ LINES = st.sampled_from(
 
 
 @given(st.lists(LINES, max_size=10).map("".join))
-def test_nothing_is_lost_and_what_is_kept_is_kept_again(text: str) -> None:
-    kept, cut = cut_invented(text, KNOWN)
-    assert kept + cut == text
-    assert cut_invented(kept, KNOWN) == Cut(kept, "")
-
-
-@given(st.text())
-def test_any_text_is_cut_at_a_line_or_not_at_all(text: str) -> None:
-    kept, cut = cut_invented(text, KNOWN)
-    assert kept.splitlines() + cut.splitlines() == text.splitlines()
+def test_what_is_kept_begins_the_reply_and_is_kept_again(text: str) -> None:
+    kept = cut_invented(text, KNOWN)
+    assert text.startswith(kept)
+    assert cut_invented(kept, KNOWN) == kept

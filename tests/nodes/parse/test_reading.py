@@ -2,7 +2,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.parse.answers import NOTHING_DONE, TurnFacts
 from mendgraph.nodes.parse.reading import Reader, ReplyReading, check_call, read_reply
@@ -141,12 +141,6 @@ def test_a_final_answer_alone_is_the_answer() -> None:
     assert text == expected._replace(items=[call.model_copy(update={"line_number": 1})])
 
 
-def test_a_final_answer_beside_other_calls_is_one_of_them() -> None:
-    found = read(TEXT, f"tool: final_answer({FINAL})\n{GOOD}")
-    assert (found.reading, found.answer) == (Reading.CALLS, None)
-    assert [item.tool for item in found.items] == ["final_answer", "read_file"]
-
-
 ASK = "end with the tool final_answer, and put the value that was asked for into its argument `value`"
 
 
@@ -168,25 +162,6 @@ def test_an_answer_that_does_not_fit_is_malformed(arguments: str, kind: Kind, de
 def test_text_is_no_answer_where_a_value_was_asked_for() -> None:
     for how in (reader(schema=COUNT), reader(Protocol.NATIVE, schema=COUNT)):
         assert read(how, "It is 3.") == malformed(Kind.INVALID_ANSWER, "It is 3.", ASK)
-
-
-LONG = "x" * 1_000
-
-
-@EITHER
-@pytest.mark.parametrize(
-    ("reply", "details"),
-    [
-        (ModelReply(text=LONG, refusal=LONG, finish_reason=FinishReason.REFUSAL), f"The model refused: {LONG[:300]}"),
-        (ModelReply(text=LONG), "first; second"),
-        (ModelReply(text=f'```json\n{{"name": "read_file", "arguments": {LONG}'), None),
-        (ModelReply(calls=(raw("final_answer", json.dumps({"answer": LONG})),)), "final_answer: first; second"),
-    ],
-)
-def test_long_replies_are_quoted_in_part(how: Reader, reply: ModelReply, details: str | None) -> None:
-    [error] = read_reply(reply, 3, how._replace(check_answer=lambda _: ["first", "second"])).errors
-    quoted = reply.text or reply.calls[0].arguments
-    assert (error.line_content, details or error.details) == (quoted[:200], error.details)
 
 
 @pytest.mark.parametrize(
@@ -239,22 +214,6 @@ def test_what_does_more_or_less_than_change_files_implies_no_answer(text: str) -
     assert read(BLOCKS, text) == read(TEXT, text)
 
 
-def test_where_a_value_was_asked_for_no_answer_is_implied() -> None:
-    how = reader(edit_form=EditForm.BLOCKS, schema=COUNT, shown=("calc.py",))
-    text = f"calc.py\n```python\n{CODE}```"
-    assert read(how, text) == ReplyReading(Reading.CALLS, [editing("call_3_0", "calc.py", 2)], [])
-
-
-def test_in_the_block_form_lines_and_blocks_of_one_reply_keep_their_order() -> None:
-    text = f"calc.py\n```python\n{CODE}```\n{GOOD}\nb.py\n```python\n{CODE}```"
-    items: list[ToolCall | CallError] = [
-        editing("call_3_0", "calc.py", 2),
-        reading_file("call_3_1", line=6),
-        editing("call_3_2", "b.py", 8),
-    ]
-    assert read(BLOCKS, text) == ReplyReading(Reading.CALLS, items, [])
-
-
 def test_in_the_block_form_tool_lines_and_answers_are_read_too() -> None:
     assert read(BLOCKS, GOOD) == ReplyReading(Reading.CALLS, [reading_file()], [])
     assert read(BLOCKS, "It adds.") == ReplyReading(Reading.ANSWER, [], [], Answer(text="It adds."))
@@ -273,11 +232,6 @@ def test_an_answer_that_only_repeats_what_was_told_is_none() -> None:
 
 
 # --- The block form in the native protocol
-
-
-@pytest.mark.parametrize("text", [f"calc.py\n```python\n{CODE}```", GOOD, "It adds.", "tool: nope({})"])
-def test_without_native_calls_a_reply_in_block_form_is_read_alike_in_both_protocols(text: str) -> None:
-    assert read(NATIVE_BLOCKS, text) == read(BLOCKS, text)
 
 
 def test_beside_native_calls_nothing_is_read_from_the_text() -> None:
@@ -313,13 +267,6 @@ def test_a_final_answer_that_is_not_borne_out_keeps_its_call(how: Reader) -> Non
     assert read(how._replace(turn=IDLE), text, *calls) == ReplyReading(Reading.MALFORMED, [item], [error])
 
 
-def test_what_does_not_fit_or_changes_files_is_judged_by_that_alone() -> None:
-    owing = reader(schema=COUNT, turn=IDLE)
-    assert [error.error_type for error in read(owing, "It is 3.").errors] == [Kind.INVALID_ANSWER]
-    edit = f"calc.py\n```python\n{CODE}```"
-    assert read(BLOCKS._replace(turn=IDLE), edit) == read(BLOCKS, edit)
-
-
 @EITHER
 def test_the_checks_come_before_the_answer(how: Reader) -> None:
     answer = implied("It is done.", value=None)
@@ -328,20 +275,6 @@ def test_the_checks_come_before_the_answer(how: Reader) -> None:
     final = '{"answer": "Done."}'
     called = [checking("calc.py"), answering("x", "Done.", final)]
     assert read(told._replace(profile=NATIVE.profile), "", raw("final_answer", final, "x")).items == called
-
-
-def test_the_checks_come_after_the_edits_and_before_the_answer_of_one_reply() -> None:
-    how = BLOCKS._replace(turn=CHANGED._replace(changed=("b.py",)))
-    items: list[ToolCall | CallError] = [
-        editing("call_3_0", "calc.py", 2),
-        checking("b.py", "calc.py"),
-        implied("Changed calc.py."),
-    ]
-    assert read(how, f"calc.py\n```python\n{CODE}```") == ReplyReading(Reading.CALLS, items, [])
-    lines = f'{GOOD}\ntool: final_answer({{"answer": "Done."}})\n{GOOD}'
-    tools = [item.tool for item in read(TEXT._replace(turn=CHANGED), lines).items]
-    assert tools == ["read_file", "run_checks", "final_answer", "read_file"]
-    assert read(TEXT._replace(turn=CHANGED), GOOD) == read(TEXT, GOOD)
 
 
 def test_check_call_names_the_tool_and_each_problem() -> None:
@@ -363,6 +296,7 @@ def judged(found: ReplyReading) -> list[tuple[str, str, Any]]:
 TURNS = st.sampled_from([TurnFacts(), IDLE, CHANGED, TurnFacts(request="Fix it.", configured=True, insistent=True)])
 
 
+@settings(max_examples=30)
 @given(CALLS, TURNS)
 def test_both_protocols_judge_the_same_calls_alike(calls: list[tuple[str, str]], turn: TurnFacts) -> None:
     native = read(NATIVE._replace(turn=turn), "", *(raw(tool, arguments) for tool, arguments in calls))
@@ -372,6 +306,7 @@ def test_both_protocols_judge_the_same_calls_alike(calls: list[tuple[str, str]],
     assert [error.error_type for error in text.errors] == [error.error_type for error in native.errors]
 
 
+@settings(max_examples=30)
 @given(REPLIES, st.sampled_from([TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS, reader(schema=COUNT)]), TURNS)
 def test_any_reply_can_be_read(reply: ModelReply, how: Reader, turn: TurnFacts) -> None:
     found = read_reply(reply, 3, how._replace(turn=turn))

@@ -6,10 +6,8 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.nodes.call_model.prompts import block_prompt as texts
 from mendgraph.nodes.call_model.prompts.block_prompt import (
-    Focus,
     bounded_request,
     estimated_tokens,
-    find_focus,
     without_body,
 )
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
@@ -121,13 +119,6 @@ def test_each_failure_makes_another_request_of_the_same_facts(failures: int, tol
     assert (request_of(prompt), prompt.failed_tries) == (told, failures)
 
 
-@pytest.mark.parametrize("failures", [1, 2])
-def test_without_an_example_that_fails_a_body_is_not_hidden(failures: int) -> None:
-    steps = [message for _ in range(failures) for message in step(failed(NO_PYTHON))]
-    told = request_of(built(BLOCKS, [HumanMessage("Fix add in calc.py."), *step(read(CALC)), *steps]))
-    assert told == f"{SHOWN.replace('Fix calc.py', 'Fix add in calc.py.')}\n\n{NO_PYTHON}\n{ANSWER_WITH_ADD}"
-
-
 UTIL = "def low(text):\n    return text\n"
 
 
@@ -178,17 +169,6 @@ def ahead(*results: ToolResult) -> list[AnyMessage]:
     done = [CallResult(call_id=f"a{at}", tool=tools[at], result=result) for at, result in enumerate(results)]
     calls = [ToolCall(call_id=each.call_id, tool=each.tool, arguments={}, raw_arguments="{}") for each in done]
     return settle_exchange(ModelReply(text="x", preloaded=True), calls, done, Protocol.TEXT)
-
-
-def test_only_the_last_failures_are_told() -> None:
-    results = [CallResult(call_id=f"c{at}", tool="f", result=failed(f"failure {at}")) for at in range(3)]
-    calls = [ToolCall(call_id=result.call_id, tool="f", arguments={}, raw_arguments="{}") for result in results]
-    history = [TASK, *settle_exchange(ModelReply(text="x"), calls, results, Protocol.TEXT)]
-    corrections = [Correction(reply="x", prompt=f"correction {at}") for at in range(2)]
-    request = request_of(built(BLOCKS, history, *corrections))
-    assert "failure 1\nfailure 2\ncorrection 1" in request
-    assert "failure 0" not in request
-    assert "correction 0" not in request
 
 
 def test_earlier_turns_are_told_in_words_alone() -> None:
@@ -268,33 +248,6 @@ def test_in_the_native_protocol_the_same_is_asked_with_two_tools_to_look_with() 
     system = {"role": "system", "content": texts.NATIVE_BLOCKS_SYSTEM}
     assert native == Prompt(
         messages=(system, *text.messages[1:]), tools=(native_tool(READ),), temperature=0.1, failed_tries=1
-    )
-
-
-def test_in_the_native_protocol_tools_are_told_of_natively() -> None:
-    own = ToolSpec(name="deploy", description="Deploy it.", parameters={}, effect=Effect.NONE)
-    owed = offered(EditForm.BLOCKS, {"type": "integer"})
-    told: dict[str, tuple[list[ToolSpec], set[str]]] = {
-        "usual": (offered(EditForm.BLOCKS), {"read_file", "search_files"}),
-        "own": ([READ, own], {"read_file", "deploy"}),
-        "owed": (owed, {"read_file", "search_files", "final_answer"}),
-    }
-    for specs, names in told.values():
-        prompt = build_prompt(NATIVE_BLOCKS, specs, [TASK], (), 0.0)
-        assert {tool["function"]["name"] for tool in prompt.tools} == names
-        assert len(prompt.tools) == len(names)
-        assert prompt.messages[0] == {"role": "system", "content": texts.NATIVE_BLOCKS_SYSTEM}
-    assert "tool:" not in texts.NATIVE_BLOCKS_SYSTEM
-
-
-def test_the_native_history_of_a_turn_is_told_as_facts_too() -> None:
-    found = step(read(CALC), Protocol.NATIVE, text="SAID")
-    earlier: list[AnyMessage] = [HumanMessage("What is here?"), *found, AIMessage("A calculator.")]
-    prompt = built(NATIVE_BLOCKS, [*earlier, TASK, *found])
-    assert prompt.messages[len(FRONT) :] == (
-        user("What is here?"),
-        assistant("A calculator."),
-        user(f"Fix calc.py\n\ncalc.py\n```python\n{CALC}```"),
     )
 
 
@@ -381,34 +334,6 @@ def test_a_bounded_request_fits_unless_nothing_is_left(files: dict[str, str], fo
 
 CALC_TEXT = "def add(a, b):\n    return a - b\n\n\ndef mean(values):\n    return add(*values) / 2\n"
 SHAPES = "class Square:\n    def area(self):\n        return self.side\n\n\nasync def draw(shape):\n    pass\n"
-VIEWED = {"calc.py": CALC_TEXT, "shapes.py": SHAPES, "notes.md": "def total(): add mean\n"}
-ADD, MEAN, AREA = Focus("calc.py", "add"), Focus("calc.py", "mean"), Focus("shapes.py", "area")
-
-
-@pytest.mark.parametrize(
-    ("words", "focus"),
-    [
-        (["Fix add."], ADD),
-        (["Fix `add` in calc.py"], ADD),
-        (["area is wrong"], AREA),
-        (["Mend draw"], Focus("shapes.py", "draw")),
-        (["add(1, 2) gives -1, but must give 3."], ADD),
-        (["mean([1, 2]) gives -1, but must give add."], MEAN),
-        (["add and add again"], ADD),
-        (["Fix it.", "add is wrong"], ADD),
-        (["mean is wrong", "Fix add."], MEAN),
-        (["Fix add and mean.", "add is wrong"], None),
-        (["Fix the adding of Square."], None),
-        (["Fix address"], None),
-        (["Write total"], None),
-        ([""], None),
-        ([], None),
-    ],
-)
-def test_the_work_is_about_the_one_function_that_the_first_telling_text_names(
-    words: list[str], focus: Focus | None
-) -> None:
-    assert find_focus(words, VIEWED) == focus
 
 
 DOCUMENTED = '''\

@@ -2,7 +2,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from mendgraph.nodes.call_model.prompts.turn_view import FOUND_LIMIT, TurnView, view_turn
@@ -194,6 +194,7 @@ JSON = st.recursive(
 )
 
 
+@settings(max_examples=30)
 @given(st.lists(JSON, max_size=4))
 def test_any_json_can_be_viewed(values: list[JsonMap]) -> None:
     history: list[AnyMessage] = [TASK, *(ToolMessage(json.dumps(value), tool_call_id="c") for value in values)]
