@@ -9,7 +9,7 @@ from functools import partial
 from hashlib import sha256
 from math import inf
 from os.path import join
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain_core.messages import AnyMessage
 
@@ -17,7 +17,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_settings_rule
 from mendgraph.graph.machine.judged_workspace import RecordRules, judged_workspace
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenWords
-from mendgraph.graph.machine.state import ExecuteToolsSlice
+from mendgraph.graph.machine.state import ExecuteToolsSlice, Update
 from mendgraph.graph.machine.workspace_records import WorkspaceRecords
 from mendgraph.graph.telemetry.observing import observed_call
 from mendgraph.nodes.call_model.prompts.offered_tools import offered_tools
@@ -61,7 +61,9 @@ from mendgraph.nodes.records import (
     ToolSpec,
 )
 
-Update = dict[str, Any]
+Rules = TypeVar("Rules", CommandRules, CheckRules)
+Opened = TypeVar("Opened", Commands, Checks)
+
 Write = Callable[[Any], None]
 """LangGraph's stream writer: what it is given reaches whoever streams the run with mode "custom"."""
 
@@ -173,16 +175,7 @@ class ToolRuntime:
             return None
         seconds = context.tool_timeouts_s.get(_COMMAND_TOOL, context.tool_timeout_s)
         rules = CommandRules(context.allowed_programs, seconds, readable=context.readable_folders)
-        key = (context.workspace, rules)
-        known = self._commands.get(key)
-        if known is None:
-            opened = open_commands(context.workspace, rules, *self._hidden(context))
-            if isinstance(opened, ToolError):
-                return opened
-            if len(self._commands) >= _MOST_COMMANDS:
-                self._commands.clear()
-            known = self._commands.setdefault(key, opened)
-        return known
+        return self._kept(self._commands, open_commands, context, rules)
 
     def checks(self, context: AgentContext) -> Checks | ToolError | None:
         """What the work of the run is judged by; None where nothing is, and why it cannot where no sandbox starts."""
@@ -191,21 +184,26 @@ class ToolRuntime:
         rules = CheckRules(
             context.checks, context.checks_timeout_s, readable=context.readable_folders, evidence=context.evidence
         )
-        key = (context.workspace, rules)
-        known = self._checks.get(key)
-        if known is None:
-            opened = open_checks(context.workspace, rules, *self._hidden(context))
-            if isinstance(opened, ToolError):
-                return opened
-            if len(self._checks) >= _MOST_COMMANDS:
-                self._checks.clear()
-            known = self._checks.setdefault(key, opened)
-        return known
+        return self._kept(self._checks, open_checks, context, rules)
 
-    def _hidden(self, context: AgentContext) -> tuple[Callable[[str], bool], ContentJudge]:
-        """What no program may see: by its name, and for what it holds."""
-        rules = self.rules(context)
-        return partial(_is_hidden, rules), partial(judge_content, rules=rules)
+    def _kept(
+        self,
+        known: dict[tuple[str, Rules], Opened],
+        open_it: Callable[[str, Rules, Callable[[str], bool], ContentJudge], Opened | ToolError],
+        context: AgentContext,
+        rules: Rules,
+    ) -> Opened | ToolError:
+        """What was opened for this workspace and these rules; no program sees what guard denies, by name or content."""
+        key = (context.workspace, rules)
+        if key in known:
+            return known[key]
+        denied = self.rules(context)
+        opened = open_it(context.workspace, rules, partial(_is_hidden, denied), partial(judge_content, rules=denied))
+        if not isinstance(opened, ToolError):
+            if len(known) >= _MOST_COMMANDS:
+                known.clear()
+            known[key] = opened
+        return opened
 
     def can_check(self, context: AgentContext) -> bool:
         """Whether the examples of code can be run."""

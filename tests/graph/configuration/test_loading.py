@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-import mendgraph
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import (
     CONFIG_VARIABLE,
@@ -17,9 +16,7 @@ from mendgraph.graph.configuration.loading import (
     load_context,
     user_settings_rule,
 )
-from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.nodes.execute_tools.store import user_files
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import judge_path
 from mendgraph.nodes.records import ToolError
 
@@ -59,12 +56,6 @@ def test_each_setting_comes_from_the_strongest_that_has_it(root: Path) -> None:
     assert load_context(str(root), max_steps=9) == AgentContext(
         workspace=str(root), mode="ask", max_steps=9, model="m", base_url="http://a/v1"
     )
-
-
-def test_without_files_all_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    assert load_configuration(str(tmp_path)) == Configuration()
-    assert mendgraph.load_context(str(tmp_path)) == AgentContext(workspace=str(tmp_path))
 
 
 def test_the_users_file_is_found_where_the_platform_keeps_such_files(
@@ -170,11 +161,6 @@ def test_what_is_no_small_text_is_refused(root: Path, data: bytes, problem: str)
     assert said(root)[0].startswith(f"{OWN}{problem}")
 
 
-def test_a_folder_is_no_file(root: Path) -> None:
-    (root / OWN).mkdir()
-    assert "it is a directory, and a file is needed" in said(root)[0]
-
-
 def test_settings_that_do_not_go_together_are_told(root: Path) -> None:
     write(root, user="usd_per_million_input = 1.0\n")
     assert said(root) == ["/user.toml: usd_per_million_input and usd_per_million_output are given together"]
@@ -256,11 +242,3 @@ def test_files_that_variables_name_are_denied_with_where_their_links_lead(
     monkeypatch.setenv("MENDGRAPH_PRICES", str(home / "project" / "p.toml"))
     names = ("link.toml", "real.toml", "p.toml", "other.toml")
     assert denied(home / "project", *names) == [True, True, True, False]
-
-
-def test_a_run_has_the_rule_whatever_rules_it_is_given(home: Path) -> None:
-    context = AgentContext(workspace=str(home))
-    for rules in ((), DEFAULT_GUARDRAIL_RULES):
-        known = ToolRuntime(None, rules, {}, ()).rules(context)
-        assert {"own_settings", "user_settings"} <= {rule.name for rule in known}
-        assert known[: len(rules)] == rules

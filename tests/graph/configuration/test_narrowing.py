@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, strategies as st
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import InvalidUpdateError
-from langgraph.graph import START, MessagesState, StateGraph
 
 from mendgraph.graph import agent
 from mendgraph.graph.configuration.context import SETTINGS, AgentContext
@@ -40,12 +39,6 @@ BASE = AgentContext(
     tool_quotas={"read_file": 5},
 )
 ANN = Tenant("ann", (), BASE, ("m", "n", "o @ https://other/v1")).allowance
-
-
-def test_where_nothing_is_asked_all_that_is_allowed_holds() -> None:
-    assert narrowed({"workspace": "website"}, ANN, "/srv/ann/website") == BASE.model_copy(
-        update={"workspace": "/srv/ann/website"}
-    )
 
 
 @pytest.mark.parametrize(
@@ -219,11 +212,6 @@ def test_a_workspace_lies_in_the_servers_folder(folder: Path, workspace: str) ->
     assert ROOT_VARIABLE in refused(workspace=workspace)
 
 
-@pytest.mark.parametrize("workspace", [".", "site", "site/..", "out/server/site"])
-def test_a_workspace_may_be_any_folder_in_it(folder: Path, workspace: str) -> None:
-    assert had(workspace=workspace).workspace == str((folder / workspace).resolve())
-
-
 def test_the_operator_may_name_another_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ROOT_VARIABLE, str(folder.parent))
     operator_allowance.cache_clear()
@@ -317,19 +305,6 @@ def test_no_key_and_no_request_leaves_for_an_endpoint_of_the_clients(
         assert theirs.requests == []
         own: Any = build_graph().invoke(TOLD, context=context)
         assert (own["outcome"].message, len(theirs.requests)) == ("Hello.", 1)
-
-
-def test_an_agent_in_another_graph_of_a_server_is_capped_as_well() -> None:
-    """The context of the graph around it is what the client has sent."""
-
-    class Around(MessagesState):
-        outcome: Any
-
-    builder = StateGraph(Around, context_schema=AgentContext)
-    builder.add_node("coder", cast("Any", build_graph()))
-    builder.add_edge(START, "coder")
-    ended: Any = builder.compile().invoke(TOLD, BY_SERVER, context=AgentContext(allowed_programs=("sh",)))
-    assert "what the request sets: allowed_programs" in ended["outcome"].message
 
 
 def test_a_threads_context_is_no_clients_to_write() -> None:

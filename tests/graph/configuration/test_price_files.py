@@ -29,19 +29,6 @@ def test_without_a_file_of_the_users_the_shipped_prices_hold() -> None:
     assert price("gpt-9") is None
 
 
-def test_the_users_file_replaces_single_prices(config: Path) -> None:
-    (config / "prices.toml").write_text(MINE, encoding="utf-8")
-    assert price("gpt-4o") == Price(input=1, output=2)
-    assert price("gpt-4o-mini") == Price(input=0.15, output=0.6, cached_input=0.075)
-
-
-def test_a_named_file_is_read_instead(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (config / "prices.toml").write_text("broken", encoding="utf-8")
-    (tmp_path / "other.toml").write_text(MINE, encoding="utf-8")
-    monkeypatch.setenv("MENDGRAPH_PRICES", str(tmp_path / "other.toml"))
-    assert price("gpt-4o") == Price(input=1, output=2)
-
-
 def test_a_named_file_has_to_be_there(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (config / "prices.toml").write_text(MINE, encoding="utf-8")
     monkeypatch.setenv("MENDGRAPH_PRICES", "/none.toml")

@@ -130,13 +130,6 @@ def test_a_stopped_thread_goes_on_with_the_next_request(folder: Path) -> None:
     assert (ended["outcome"].answer, asking.changed) == ("Done.", {})
 
 
-def test_a_person_is_asked_again_for_each_reply(folder: Path) -> None:
-    asking = Asking(folder, use(write("one.txt")), use(write("two.txt")), DONE)
-    second = asking.answer("approve")
-    assert [call["path"] for call in second["__interrupt__"][0].value["calls"]] == ["two.txt"]
-    assert set(asking.changed) == {"one.txt"}
-
-
 def test_without_a_checkpointer_nobody_can_be_asked(folder: Path) -> None:
     model = told(use(write("new.py")), DONE)
     context = AgentContext(workspace=str(folder), mode="ask")
@@ -144,11 +137,6 @@ def test_without_a_checkpointer_nobody_can_be_asked(folder: Path) -> None:
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)
     assert "needs a checkpointer" in outcome.message
     assert model.calls == []
-
-
-def test_reading_asks_nobody(folder: Path) -> None:
-    asking = Asking(folder, use(("read_file", {"path": "a.py"})), DONE)
-    assert asking.first["outcome"].answer == "Done."
 
 
 # --- Tools and rules of your own
@@ -194,19 +182,6 @@ def test_a_tool_of_your_own_goes_through_the_whole_machine(folder: Path) -> None
     assert results[0].content == '{"ok":true,"data":{"words":3}}'
 
 
-def test_the_tools_are_all_the_tools_there_are(folder: Path) -> None:
-    model = told(use(("read_file", {"path": "a.py"})), use(("count_words", {"path": "a.py"})), DONE)
-    ended = finish(build_graph(model=model, tools=(count_words,)), AgentContext(workspace=str(folder)))
-    assert [each["function"]["name"] for each in model.calls[0].prompt.tools] == ["count_words"]
-    assert "Unknown tool 'read_file'" in str(model.calls[1].prompt.messages[-1]["content"])
-    assert ended["outcome"].answer == "Done."
-
-
-def test_two_tools_of_one_name_are_a_mistake() -> None:
-    with pytest.raises(ValueError, match="count_words"):
-        build_graph(tools=(count_words, count_words))
-
-
 def test_a_rule_of_your_own_denies_by_name_and_by_what_the_name_leads_to(folder: Path) -> None:
     rule = FileGuardrailRule("plans", "Secret plans", lambda path: path.name.startswith("secret"))
     (folder / "harmless.md").symlink_to("secret_plan.md")
@@ -244,17 +219,6 @@ def test_without_a_request_nothing_is_spent(folder: Path, messages: list[AnyMess
     outcome = ended["outcome"]
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)
     assert (model.calls, outcome.usage["total_calls"]) == ([], 0)
-
-
-def test_a_context_may_be_a_map(folder: Path) -> None:
-    context: Any = {"workspace": str(folder), "max_calls_per_turn": 1}
-    ended = build_graph(model=told(use(("read_file", {"path": "a.py"})))).invoke(ask(), context=context)
-    assert ended["outcome"].reason is StopReason.MAX_CALLS_PER_TURN
-
-
-def test_what_a_run_returns_is_what_its_output_says(folder: Path) -> None:
-    ended = finish(build_graph(model=told(DONE)), AgentContext(workspace=str(folder)))
-    assert set(ended) == {"messages", "outcome", "changes", "plan", "spending"}
 
 
 def code_of(message: ToolMessage) -> str:

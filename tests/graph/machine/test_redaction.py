@@ -12,12 +12,10 @@ from langgraph.types import Command
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine import redaction, tool_runtime
-from mendgraph.graph.machine.build import build_graph, build_machine
-from mendgraph.graph.machine.redaction import CurrentRedactor
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.runs.run import run_task
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from mendgraph.nodes.records import EditForm, OutcomeKind, Protocol, StopReason
+from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
@@ -44,20 +42,6 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[Any
 
     monkeypatch.setattr(module, name, counting)
     return calls
-
-
-def test_secrets_are_looked_for_again_only_when_the_environment_has_changed(
-    monkeypatch: pytest.MonkeyPatch, looked: list[Mapping[str, str]]
-) -> None:
-    current = CurrentRedactor([GIVEN])
-    assert looked == []
-    first = current.now()
-    assert current.now() is first
-    monkeypatch.setenv("SOME_TOKEN", FOUND)
-    assert current.now().text(f"{GIVEN} {FOUND}") == "[redacted secret] [redacted secret]"
-    monkeypatch.delenv("SOME_TOKEN")
-    assert current.now().text(f"{GIVEN} {FOUND}") == f"[redacted secret] {FOUND}"
-    assert len(looked) == 3
 
 
 def test_a_run_looks_for_secrets_once_and_each_step_asks_for_its_folder_once(
@@ -129,15 +113,6 @@ def test_it_runs_as_it_was_written_and_is_in_no_checkpoint_update_or_message(fol
     assert SAID.replace(ONE, MARK) in repr(state["outcome"])
 
 
-def test_neither_in_the_text_protocol(folder: Path) -> None:
-    saver = InMemorySaver()
-    more = {"protocol": Protocol.TEXT, "edit_form": EditForm.REPLACE}
-    machine(saver, Say(TEXT), Say("Done.")).invoke(**start(folder, **more))
-    assert (folder / "a.py").read_text() == CODE.format(ONE)
-    assert MARK in holds(saver)
-    assert ONE not in holds(saver)
-
-
 def test_nor_what_was_asked_for_again(folder: Path) -> None:
     saver = InMemorySaver()
     broken = f'tool: write_file({{"path": "a.py", "content": "password = \'{ONE}\'"'
@@ -180,12 +155,6 @@ def test_a_person_is_asked_about_marks_and_allows_the_literal(folder: Path) -> N
     graph.invoke(Command(resume="approve"), CONFIG)
     assert (folder / "a.py").read_text() == CODE.format(ONE)
     assert ONE not in holds(saver)
-
-
-def test_a_run_from_python_shows_none(folder: Path) -> None:
-    run = run_task("Write it.", context(folder), model=HistoryModel((use(*WRITE), Say(SAID))))
-    assert (folder / "a.py").read_text() == CODE.format(ONE)
-    assert ONE not in repr(run)
 
 
 def test_what_a_provider_sealed_goes_back_byte_for_byte() -> None:
@@ -244,11 +213,3 @@ def test_different_literals_are_no_repetition_and_equal_ones_are(folder: Path) -
     edit = ("edit_file", {"path": "none.py", "old_str": "a", "new_str": CODE.format(ONE)})
     state = machine(InMemorySaver(), *[use(edit)] * 8).invoke(**start(folder))
     assert state["outcome"].reason is StopReason.LOOP_PERSISTED
-
-
-def test_what_ran_is_forgotten(folder: Path) -> None:
-    graph, rooms = build_machine(
-        InMemorySaver(), model=HistoryModel([use(*WRITE), Say(SAID)]), tools=None, rules=DEFAULT_GUARDRAIL_RULES
-    )
-    graph.invoke(**start(folder))
-    assert not rooms._tools.words._kept

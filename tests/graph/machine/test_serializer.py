@@ -10,9 +10,8 @@ from urllib.parse import quote
 
 import ormsgpack
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import (
@@ -31,7 +30,7 @@ from mendgraph.graph.machine.redaction import ScrubbingSerializer
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, serializer
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.records import Answer, ExtractionErrorType, Plan, PlanStep, ToolCall
+from mendgraph.nodes.records import ExtractionErrorType, Plan, PlanStep, ToolCall
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.nodes.execute_tools.secrets.samples import KEYS
@@ -108,6 +107,7 @@ def test_a_known_value_is_in_no_kind_of_value(value: Any) -> None:
     assert "*" * len(KNOWN) in repr(back) or MARK in repr(back)
 
 
+@settings(max_examples=40)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=9),
@@ -118,10 +118,6 @@ def test_a_known_value_is_in_no_kind_of_value(value: Any) -> None:
 def test_what_holds_no_secret_comes_back_as_it_was(value: Any) -> None:
     plain = serializer().loads_typed(serializer().dumps_typed(value))
     assert stored(value)[1] == plain
-
-
-def test_bytes_that_are_no_text_are_looked_through_as_well() -> None:
-    assert stored(b"\xff\x00" + KNOWN.encode() + b"\xff")[1] == b"\xff\x00" + b"*" * len(KNOWN.encode()) + b"\xff"
 
 
 @pytest.mark.parametrize("value", ["caf\udce9-42-orchard", "\ud83d-plum-42-orchard"])
@@ -176,43 +172,6 @@ def test_nothing_that_was_typed_is_in_any_checkpoint_of_a_run(request_: Any, tmp
     assert len(seen) > 10
     assert [data for data in seen if SHAPED.encode() in data] == []
     assert SHAPED not in repr(model.calls)
-
-
-@pytest.mark.parametrize("wrap", [Overwrite, _DeltaSnapshot])
-def test_a_history_that_is_replaced_or_kept_whole_is_stored_without_secrets(wrap: Any) -> None:
-    value = wrap([HumanMessage(f"My key is {SHAPED}.", id="m1"), AIMessage("Hello.", id="m2")])
-    data, back = stored({"messages": value})
-    assert (SHAPED.encode() in data, type(back["messages"])) == (False, wrap)
-    assert back["messages"].value == [HumanMessage(f"My key is {MARK}.", id="m1"), AIMessage("Hello.", id="m2")]
-
-
-def test_of_a_checkpoint_only_the_values_are_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its versions, ids and times are LangGraph's own: hundreds of texts in each step."""
-    seen: list[str] = []
-    text = Redactor.text
-
-    def watched(self: Redactor, said: str) -> str:
-        seen.append(said)
-        return text(self, said)
-
-    monkeypatch.setattr(Redactor, "text", watched)
-    serde = ScrubbingSerializer(Redactor((KNOWN,)), CHECKPOINT_TYPES)
-    values = {"messages": [HumanMessage(f"My key is {SHAPED}.")], "run_id": "r1", "known": [KNOWN]}
-    checkpoint = {**empty_checkpoint(), "channel_values": values, "channel_versions": {"messages": "00000001"}}
-    data, back = stored(checkpoint, serde)
-    assert seen == [f"My key is {SHAPED}.", "r1", KNOWN]
-    assert [each.encode() in data for each in (SHAPED, KNOWN)] == [False, False]
-    assert {**back, "channel_values": {}} == {**checkpoint, "channel_values": {}}
-    assert back["channel_values"]["run_id"] == "r1"
-    assert stored(checkpoint, serde) == (data, back)
-    assert seen == [f"My key is {SHAPED}.", "r1", KNOWN, f"My key is {SHAPED}."]  # short ones are remembered
-
-
-def test_what_only_resembles_a_checkpoint_is_looked_through_whole() -> None:
-    checkpoint: dict[str, Any] = {**empty_checkpoint(), "ts": f"My key is {SHAPED}."}
-    without = {key: value for key, value in checkpoint.items() if key != "id"}
-    for value in ({**checkpoint, "extra": 1}, without, [checkpoint]):
-        assert SHAPED.encode() not in stored(value)[0]
 
 
 # --- It is still the strict serializer
@@ -291,12 +250,6 @@ def test_a_record_that_this_version_does_not_know_is_refused(
     assert "\n" not in said
 
 
-def test_a_field_that_has_a_default_may_be_missing() -> None:
-    """Whoever adds one decides that: the fingerprint in tests/graph/machine/test_state.py asks."""
-    data = as_stored(EXT_PYDANTIC_V2, "Answer", {"text": "x"})
-    assert SERDE.loads_typed(("msgpack", data)) == Answer(text="x")
-
-
 @pytest.mark.parametrize(
     ("kind", "data"),
     [("msgpack", b"\xc1"), ("msgpack", b""), ("msgpack+zlib", b"x"), ("new", b""), ("msgpack+new", b"")],
@@ -304,13 +257,6 @@ def test_a_field_that_has_a_default_may_be_missing() -> None:
 def test_damaged_bytes_are_refused(kind: str, data: bytes) -> None:
     with pytest.raises(StoreError, match=r"^A stored value is damaged: .+\.$"):
         SERDE.loads_typed((kind, data))
-
-
-def test_what_fits_is_read_under_the_list_that_langgraph_adds_as_well() -> None:
-    clone = SERDE.with_msgpack_allowlist([("tests.somewhere", "Other")])
-    assert clone.loads_typed(SERDE.dumps_typed([Plan()])) == [Plan()]
-    with pytest.raises(StoreError):
-        clone.loads_typed(("msgpack", FOREIGN["a missing field"][0]))
 
 
 # --- Compressed
@@ -325,20 +271,21 @@ def test_with_a_dictionary_values_are_compressed_and_come_back() -> None:
     assert len(data) < len(SERDE.dumps_typed(LONG)[1]) / 3
 
 
-def test_secrets_go_before_values_are_compressed() -> None:
-    kind, data = PACKED.dumps_typed([AIMessage(f"It is {KNOWN}. " * 50)])
-    assert KNOWN not in repr(PACKED.loads_typed((kind, data)))
-
-
-def test_another_dictionary_reads_nothing() -> None:
-    other = ScrubbingSerializer(Redactor(), CHECKPOINT_TYPES, b"another dictionary")
-    for serde in (other, SERDE):
-        with pytest.raises(StoreError, match="damaged"):
-            serde.loads_typed(PACKED.dumps_typed(LONG))
-
-
 @pytest.mark.parametrize("cut", [1, 5, 20])
 def test_compressed_bytes_that_are_cut_off_are_refused(cut: int) -> None:
     kind, data = PACKED.dumps_typed(b"word " * 200)
     with pytest.raises(StoreError, match="damaged: its end is missing"):
         PACKED.loads_typed((kind, data[:-cut]))
+
+
+@pytest.mark.parametrize("wrap", [Overwrite, _DeltaSnapshot])
+def test_a_history_that_is_replaced_or_kept_whole_is_stored_without_secrets(wrap: Any) -> None:
+    value = wrap([HumanMessage(f"My key is {SHAPED}.", id="m1"), AIMessage("Hello.", id="m2")])
+    data, back = stored({"messages": value})
+    assert (SHAPED.encode() in data, type(back["messages"])) == (False, wrap)
+    assert back["messages"].value == [HumanMessage(f"My key is {MARK}.", id="m1"), AIMessage("Hello.", id="m2")]
+
+
+def test_secrets_go_before_values_are_compressed() -> None:
+    kind, data = PACKED.dumps_typed([AIMessage(f"It is {KNOWN}. " * 50)])
+    assert KNOWN not in repr(PACKED.loads_typed((kind, data)))

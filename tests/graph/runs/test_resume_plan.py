@@ -7,9 +7,8 @@ from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.types import Command
 
-from mendgraph.graph.machine.run_records import is_resuming, resuming_request
-from mendgraph.graph.runs.events import StepDone, ToolStarted
-from mendgraph.graph.runs.run_keeper import RETRIED, ResumePlan, TurnStart, before_the_call, reader_from, resume_plan
+from mendgraph.graph.machine.run_records import resuming_request
+from mendgraph.graph.runs.run_keeper import RETRIED, ResumePlan, TurnStart, resume_plan
 from mendgraph.nodes.records import (
     ChangeKind,
     FileChange,
@@ -17,8 +16,6 @@ from mendgraph.nodes.records import (
     OutcomeKind,
     StopReason,
     ToolCall,
-    Verdict,
-    VerdictKind,
 )
 
 ASKED = HumanMessage("Mend it.", id="run-1")
@@ -65,22 +62,9 @@ def test_a_run_that_was_taken_back_begins_a_new_turn_unless_it_has_finished() ->
     assert resume_plan({}, "run-1", undone=True) is ResumePlan.SEND_AGAIN
 
 
-def test_where_nobody_knows_the_request_the_state_alone_decides() -> None:
-    assert resume_plan({"messages": [ASKED, SAID], "outcome": FINISHED}, "") is ResumePlan.NOTHING
-    assert resume_plan({}, "") is ResumePlan.GO_ON
-
-
 class Shot(NamedTuple):
     next: tuple[str, ...]
     values: dict[str, int]
-
-
-def test_the_newest_checkpoint_before_a_call_is_found() -> None:
-    ways = [("BUDGET_STOP",), ("call_model",), ("loop_check",), ("call_model",), ("begin_turn",)]
-    history = [Shot(way, {"step": number}) for number, way in enumerate(ways)]
-    assert before_the_call(history) == history[1]
-    assert before_the_call(history[2:]) == history[3]
-    assert before_the_call(history[:1]) is None
 
 
 @given(st.text())
@@ -91,37 +75,12 @@ def test_a_new_turn_repeats_the_task_and_not_what_was_said_of_it(task: str) -> N
     assert resuming_request(afresh) == resuming_request(task)
 
 
-@pytest.mark.parametrize("request_text", ["Mend add.", "", resuming_request("Mend add.", undone=True)])
-def test_only_a_task_that_is_half_done_is_taken_up(request_text: str) -> None:
-    assert is_resuming(resuming_request(request_text))
-    assert not is_resuming(request_text)
-
-
 CHANGE = FileChange(path="a.py", kind=ChangeKind.EDITED, sha256_before="1", sha256_after="2", diff="")
 MADE = FileChange(path="b.py", kind=ChangeKind.CREATED, sha256_before="", sha256_after="3", diff="")
 
 
 def call(name: str) -> ToolCall:
     return ToolCall(call_id=name, tool="edit_file", arguments={"path": name}, raw_arguments="{}")
-
-
-def test_a_reader_goes_on_where_the_turn_was_left() -> None:
-    values: dict[str, Any] = {
-        "changes": [CHANGE],
-        "items": [call("a.py"), call("b.py")],
-        "verdicts": [Verdict(kind=VerdictKind.DENY), Verdict(kind=VerdictKind.ALLOW)],
-    }
-    reader = reader_from(values)
-    started = {"type": "trace", "name": "tool.invoke.start", "payload": {"tool_name": "edit_file"}}
-    events = list(reader.read("custom", {**started, "run_id": "r", "step_id": "1", "ms": 0}))
-    assert events[0] == ToolStarted(call("b.py"))
-    (done,) = reader.read("updates", {"execute_tools": {"changes": [MADE], "results": []}})
-    assert done == StepDone((), (CHANGE, MADE))
-
-
-@pytest.mark.parametrize("answer", ["approve", {"decisions": {}}, ["page"], False])
-def test_an_answer_is_given_as_it_is(answer: object) -> None:
-    assert TurnStart.answering(answer).request == Command(resume=answer)
 
 
 @pytest.mark.parametrize("answer", [None, {}, {"0": "approve"}])

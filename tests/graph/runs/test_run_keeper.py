@@ -1,13 +1,10 @@
 """What makes turns last: the workspace is a run's own while it works, and each turn is written down first."""
 
 import os
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
@@ -18,7 +15,6 @@ from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder, workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopCause, StopReason, ToolError, ToolErrorCode
-from tests.broken_stores import make_unusable
 
 DONE = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.", answer="Done.")
 
@@ -50,36 +46,6 @@ def kept(root: str) -> Any:
     keeper = Kept(root)
     yield keeper
     keeper.close()
-
-
-def test_a_turn_is_written_down_before_it_begins(kept: Kept, root: str) -> None:
-    assert kept.start() == Begun("Mend it.", "request-1")
-    record = kept.record()
-    assert record is not None
-    assert (record.run_id, record.task, record.turns, record.state) == ("one", "Mend it.", 1, "working")
-    assert record.context == AgentContext(workspace=root)
-    assert not isinstance(kept.saver, InMemorySaver)
-
-
-@pytest.mark.parametrize("leave", [Kept.release, Kept.close])
-def test_who_leaves_the_workspace_leaves_no_step_unwritten(kept: Kept, root: str, leave: Any) -> None:
-    """Whoever goes on with the run next may be another process."""
-    kept.start()
-    config = RunnableConfig(configurable={"thread_id": "one", "checkpoint_ns": ""})
-    kept.saver.put_writes(kept.saver.put(config, empty_checkpoint(), {}, {}), [("run_id", "p")], "task")
-    leave(kept)
-    with closing(Store(root)) as other:
-        (found,) = other.saver.list(config)
-        assert found.pending_writes == [("task", "run_id", "p")]
-
-
-def test_its_end_is_written_down_and_the_next_turn_has_the_next_number(kept: Kept) -> None:
-    kept.start()
-    kept.end(DONE)
-    record = kept.record()
-    assert record is not None
-    assert (record.state, record.kind, record.answer) == ("ended", "FINISHED", "Done.")
-    assert kept.start("And now?") == Begun("And now?", "request-2")
 
 
 def test_a_turn_that_was_cut_off_is_begun_again_as_it_was(kept: Kept, root: str) -> None:
@@ -158,25 +124,3 @@ def test_with_a_saver_of_the_users_own_nothing_is_written_down_but_the_workspace
     assert keeper.record() is None
     assert RunLock(workspace_folder_path(root)).acquire(Owner("other")) is not None
     keeper.close()
-
-
-def test_a_store_that_cannot_be_opened_is_why_the_turn_cannot_begin(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = make_unusable(str(workspace_folder(root)), monkeypatch)
-    keeper = Kept(root)
-    for refused in (keeper.start(), keeper.again()):
-        assert isinstance(refused, StopCause)
-        assert (refused.reason, said in refused.message) == (StopReason.STORE_FAILED, True)
-    keeper.close()
-
-
-def test_no_secret_is_written_down(kept: Kept, root: str) -> None:
-    kept.start("The password is s3cr3t-value.")
-    kept.end(DONE.model_copy(update={"answer": "It is s3cr3t-value."}))
-    kept.close()
-    data = b"".join(path.read_bytes() for path in Path(workspace_folder_path(root)).rglob("*") if path.is_file())
-    assert b"s3cr3t" not in data
-    store = Store(root)
-    assert [(run.task, run.answer) for run in store.runs()] == [
-        ("The password is [redacted secret].", "It is [redacted secret].")
-    ]
-    store.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.spending.store import SpendingStore, locked_accounts
+from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model.limits import RunLimits, Used, unknown_price
 from mendgraph.nodes.records import StopCause, StopReason
 from tests.graph.spending.spending_entries import Clock, entry, reserved, rows, settled, used
@@ -125,30 +125,6 @@ def test_with_an_account_a_day_is_that_of_the_account_and_without_one_it_is_ever
     reserved(other, entry(tokens=200), capped("b", max_tokens_per_day=500))
     clock.now += timedelta(hours=1)
     reserved(store, entry(tokens=500), capped("a", max_tokens_per_day=500))
-
-
-def test_a_limit_of_the_day_is_of_all_accounts_unless_the_account_has_days_of_its_own(store: SpendingStore) -> None:
-    reserved(store, entry(tokens=500), RunLimits(account="a", max_tokens_per_day=1_000))
-    reserved(store, entry(tokens=500), capped("b", max_tokens_per_day=500))
-    refusal = store.reserve(entry(tokens=1), RunLimits(account="c", max_tokens_per_day=1_000))
-    assert isinstance(refusal, StopCause)
-    assert ", in all workspaces together. " in refusal.message
-
-
-@pytest.mark.parametrize(
-    ("limits", "locked"),
-    [
-        (RunLimits(), ()),
-        (RunLimits(account="a"), ()),
-        (RunLimits(max_tokens_per_day=1), ("",)),
-        (RunLimits(account="a", max_tokens_per_day=1), ("", "a")),
-        (RunLimits(account="a", max_tokens_per_account=1), ("a",)),
-        (RunLimits(account="a", account_days=True, max_tokens_per_day=1), ("a",)),
-        (RunLimits(account_days=True, max_tokens_per_day=1), ("",)),
-    ],
-)
-def test_who_reserves_is_alone_with_all_who_could_pass_the_same_limit(limits: RunLimits, locked: tuple[str]) -> None:
-    assert locked_accounts(limits) == locked
 
 
 def test_an_account_that_is_full_is_told_before_a_day_that_ends(store: SpendingStore) -> None:

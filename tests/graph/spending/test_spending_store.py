@@ -8,17 +8,10 @@ import pytest
 from mendgraph.graph.spending import store as spending_store
 from mendgraph.graph.spending.database import SqliteBook
 from mendgraph.graph.spending.store import SpendingStore
-from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.call_model.limits import Used
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from tests.graph.spending.spending_entries import Clock, as_reserved, entry, reserved, rows, settled, used
 
 # --- What a thread has lost
-
-
-def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
-    SpendingStore(str(tmp_path)).close()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_settled_entry_counts_as_what_was_used_and_an_open_one_as_its_reservation(
@@ -64,13 +57,6 @@ def test_more_than_was_reserved_is_written_at_once(store: SpendingStore, other: 
     assert other.lost("t1", 0) == (more, number)
 
 
-def test_entries_are_one_threads_and_their_numbers_are_everybodys(store: SpendingStore, other: SpendingStore) -> None:
-    numbers = [reserved(store, entry("t1")), reserved(other, entry("t2")), reserved(store, entry("t1"))]
-    assert numbers == sorted(set(numbers))
-    assert other.lost("t1", numbers[0]) == (as_reserved(entry()), numbers[2])
-    assert store.lost("t2", 0) == (as_reserved(entry()), numbers[1])
-
-
 def test_one_unknown_price_makes_the_sum_unknown(store: SpendingStore) -> None:
     reserved(store, entry(cost=None))
     last = reserved(store, entry())
@@ -96,13 +82,6 @@ def test_no_text_of_anybody_is_kept(store: SpendingStore, tmp_path: Path) -> Non
     (row,) = rows(tmp_path, "SELECT * FROM entries")
     day = "2026-02-28T23:00:00.000+00:00"
     assert row == (number, "t1", "gpt-4o", "reply", 20_512, day, day, 1, 50, 5, 10, 0.125, 1.5, "", 3, 7)
-
-
-def test_a_thread_that_begins_now_has_lost_nothing(store: SpendingStore, other: SpendingStore) -> None:
-    assert store.newest() == 0
-    number = reserved(other, entry("demo"))
-    assert store.newest() == number
-    assert store.lost("demo", store.newest()) == (Used(), number)
 
 
 def test_a_thread_that_was_marked_has_lost_what_came_after_its_mark(store: SpendingStore, other: SpendingStore) -> None:
@@ -180,24 +159,6 @@ def test_a_store_that_stays_open_forgets_what_was_settled_and_gives_no_number_tw
     assert reserved(other, entry()) > last
 
 
-def test_that_nothing_can_be_forgotten_keeps_no_call_from_being_made(
-    store: SpendingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spending_store, "_PRUNED_EVERY", 1)
-    reserved(store, entry())
-
-    def refuse(*_: object) -> None:
-        raise StoreError("The disk is full.")
-
-    monkeypatch.setattr(store._book, "prune", refuse)
-    assert store.trouble() is None
-    number = reserved(store, entry(), RunLimits(max_tokens_per_day=1_000))
-    told = store.trouble()
-    assert told is not None
-    assert told.message.endswith("The disk is full.")
-    assert rows(tmp_path, "SELECT max(number) FROM entries") == [(number,)]
-
-
 # --- Closed
 
 
@@ -216,9 +177,3 @@ def test_a_store_that_nobody_holds_any_more_leaves_no_handle(tmp_path: Path) -> 
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         connection.execute("SELECT 1")
     assert len(os.listdir("/dev/fd")) == before
-
-
-def test_a_closed_store_opens_again(store: SpendingStore) -> None:
-    number = reserved(store, entry())
-    store.close()
-    assert store.lost("t1", 0) == (as_reserved(entry()), number)
