@@ -26,7 +26,7 @@ from langgraph.graph.state import CompiledStateGraph
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentInput, AgentOutput, AgentState, serializer
 from mendgraph.graph.telemetry.observing import OBSERVER, RunObserver, at_work, run_observer
-from mendgraph.nodes.begin_turn.history import scrubbed
+from mendgraph.nodes.begin_turn.turn_start import scrubbed
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here
 
 Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]

@@ -23,7 +23,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Overwrite
 from pydantic import BaseModel
 
-from mendgraph.nodes.begin_turn.history import scrubbed
+from mendgraph.nodes.begin_turn.turn_start import scrubbed
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
 from mendgraph.nodes.execute_tools.store.database import StoreError, UnreadableValueError

@@ -9,7 +9,7 @@ import pytest
 from mendgraph.graph.machine.judged_workspace import RecordRules, judged_workspace
 from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, FileContent, MoveFile, Workspace
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
-from mendgraph.nodes.execute_tools.tools.glob_files import glob_files
+from mendgraph.nodes.execute_tools.tools.list_files import glob_files
 from mendgraph.nodes.execute_tools.tools.search_files import search_files
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import judge_content, judge_path

@@ -1,0 +1,201 @@
+"""`mendgraph cassette ...` at the command line."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from mendgraph.graph import cli
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange, render
+from mendgraph.graph.terminal.run_commands import until_stopped
+from tests.doubles.replies import Say
+from tests.doubles.scripted_model import ScriptedModel
+from tests.graph.runs.run_plays import EDIT, project
+
+Run = Callable[..., tuple[int, str, str]]
+COMMAND = Path(sys.executable).parent / "mendgraph"
+EXCHANGE = Exchange(
+    method="POST", path="/v1/chat/completions", request=b'{"said": 1}', status=200, headers={}, response=b"hi"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project, which is the current folder."""
+    path = project(tmp_path / "work")
+    monkeypatch.chdir(path)
+    return path
+
+
+@pytest.fixture
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command in this process: exit code, standard output, standard error."""
+    monkeypatch.setattr(cli, "_session_options", lambda: {"model": ScriptedModel([EDIT, Say("Done.")])})
+    monkeypatch.setenv("COLUMNS", "400")
+
+    def called(*words: str) -> tuple[int, str, str]:
+        code = cli.main(words)
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    assert folder.is_dir()
+    return called
+
+
+def cassette(folder: Path, *exchanges: Exchange) -> Path:
+    path = folder / "one.yaml"
+    path.write_text(render(CassetteFile(recorded_from="a test", exchanges=exchanges)), encoding="utf-8")
+    return path
+
+
+def test_a_run_becomes_a_test(run: Run, folder: Path) -> None:
+    assert run("--no-evidence", "--protocol", "native", "Mend add.")[0] == 0
+    run_id = json.loads(run("runs", "--json")[1])[0]["run_id"]
+    os.chdir(folder.parent)
+    root = ("--root", str(folder))
+    code, out, err = run("cassette", "from-run", run_id[:6], "--name", "mended", "-o", "checks", *root)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == f"wrote {folder}/checks/test_mended.py"
+    assert out.splitlines()[1] == f"wrote {folder}/cassettes/checks/test_mended/mended.yaml"
+    assert "2 exchanges, 1 file, ends FINISHED (answered)" in out
+    assert out.endswith(f"; replay it with: pytest --rootdir {folder} {folder}/checks/test_mended.py\n")
+    (folder / "pytest.ini").touch()
+    code, out, err = run("cassette", "from-run", run_id, "--name", "other", "--json", *root)
+    assert (code, json.loads(out)["name"]) == (0, "other")
+    assert json.loads(out)["command"] == f"pytest {folder}/tests/test_other.py"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("from-run",), "Missing argument 'RUN'"),
+        (("from-run", "nothing"), "There is no run 'nothing' in this workspace"),
+        (("lint", "nowhere"), "There is no folder 'nowhere'"),
+        (("serve", "nowhere.yaml"), "there is no cassette nowhere.yaml"),
+        (("serve", "calc.py"), "calc.py is"),
+        (("serve", "calc.py", "--port", "70000"), "less than or equal to 65535"),
+        (("sing",), "No such command 'sing'"),
+        (("lint", "--max-calls", "3"), "--max-calls is for new runs"),
+    ],
+)
+def test_a_mistake_is_one_line(run: Run, words: tuple[str, ...], said: str) -> None:
+    code, out, err = run("cassette", *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert said in err
+
+
+def test_lint_tells_each_finding_in_a_line(run: Run, folder: Path) -> None:
+    (folder / "cassettes").mkdir()
+    assert run("cassette", "lint") == (0, "nothing to mend\n", "")
+    cassette(folder / "cassettes", EXCHANGE)
+    code, out, err = run("cassette", "lint")
+    assert (code, err) == (1, "")
+    assert out == "cassettes/one.yaml:1: no test plays it; delete it, or name it in a test\n1 finding\n"
+    code, out, err = run("cassette", "lint", "--json")
+    (finding,) = json.loads(out)
+    assert (code, finding["path"], finding["line"]) == (1, "cassettes/one.yaml", 1)
+
+
+def test_a_note_is_nothing_to_mend(run: Run, folder: Path) -> None:
+    (folder / "cassettes/test_it").mkdir(parents=True)
+    (folder / "test_it.py").write_text("def test_it(): ...\n", encoding="utf-8")
+    path = cassette(folder, EXCHANGE.model_copy(update={"path": "/v1/messages"}))
+    path.rename(folder / "cassettes/test_it/test_it.yaml")
+    code, out, err = run("cassette", "lint")
+    assert (code, err) == (0, "")
+    note, last = out.splitlines()
+    assert note.startswith("cassettes/test_it/test_it.yaml:3: drift was not looked for: ")
+    assert last == "nothing to mend"
+    assert [each["note"] for each in json.loads(run("cassette", "lint", "--json")[1])] == [True]
+
+
+@pytest.mark.parametrize(
+    ("path", "use"),
+    [("/v1/responses", "use it with OPENAI_BASE_URL={}"), ("/v1/messages", "give its address to the client")],
+)
+def test_who_serves_says_how_it_is_used(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, path: str, use: str
+) -> None:
+    monkeypatch.setattr("mendgraph.graph.terminal.run_commands.until_stopped", lambda announce: announce())
+    out = run("cassette", "serve", str(cassette(folder, EXCHANGE.model_copy(update={"path": path}))))[1]
+    announced = out.splitlines()[0]
+    address = announced.partition(" on ")[2].partition(" until ")[0]
+    assert announced.endswith(f"until Ctrl-C; {use.format(address)}")
+
+
+def test_a_port_that_is_taken_is_told(run: Run, folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, _, err = run("cassette", "serve", str(cassette(folder, EXCHANGE)), "--port", str(port))
+    assert (code, err) == (4, f"mendgraph: port {port} cannot be taken: Address already in use\n")
+
+
+def test_who_serves_waits_for_a_signal_and_leaves_the_handlers_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    class Heard(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout or 0.0)
+            if len(waits) == 2:
+                signal.raise_signal(signal.SIGTERM)
+            return self.is_set()
+
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    monkeypatch.setattr("mendgraph.graph.terminal.run_commands.threading.Event", Heard)
+    until_stopped(lambda: None)
+    assert waits == [0.2, 0.2]
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_what_was_served_is_an_object_too(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mendgraph.graph.terminal.run_commands.until_stopped", lambda announce: announce())
+    code, out, err = run("cassette", "serve", str(cassette(folder, EXCHANGE)), "--json")
+    announced, ended = out.splitlines()
+    assert announced.startswith(f"serving {folder / 'one.yaml'} on http://127.0.0.1:")
+    assert (code, json.loads(ended), err) == (0, {"misses": [], "unplayed": 1}, "")
+
+
+def test_each_refusal_is_told_at_the_end(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(cassette(folder, EXCHANGE))
+    monkeypatch.setattr("mendgraph.graph.terminal.run_commands.until_stopped", lambda announce: announce())
+    assert run("cassette", "serve", path)[1].splitlines()[1:] == ["1 exchange not played, 0 requests refused"]
+    monkeypatch.setattr("mendgraph.graph.cassettes.servers.ReplayServer.misses", ["one\ntwo"])
+    code, out, err = run("cassette", "serve", path)
+    assert (code, err) == (1, "")
+    assert out.splitlines()[1:] == ["refused: one", "two", "1 exchange not played, 1 request refused"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("asked", [b'{"said": 1}', b'{"said": 2}'], ids=["recorded", "not recorded"])
+def test_a_cassette_is_served_until_it_is_stopped(folder: Path, number: signal.Signals, asked: bytes) -> None:
+    recorded = asked == EXCHANGE.request
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [str(COMMAND), "cassette", "serve", str(cassette(folder, EXCHANGE)), "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ) as served:
+        assert served.stdout is not None
+        announced = served.stdout.readline()
+        url = announced.strip().rpartition("OPENAI_BASE_URL=")[2]
+        assert url == f"http://127.0.0.1:{port}/v1"
+        try:
+            with urlopen(Request(f"{url}/chat/completions", data=asked), timeout=10) as answer:  # noqa: S310 - loopback
+                assert answer.read() == b"hi"
+        except HTTPError as error:
+            with error:
+                assert not recorded
+        served.send_signal(number)
+        out, err = served.communicate(timeout=20)
+    last = "0 exchanges not played, 0 requests refused" if recorded else "1 exchange not played, 1 request refused"
+    assert (served.returncode, out.splitlines()[-1], err) == (0 if recorded else 1, last, "")
