@@ -139,7 +139,6 @@ def _ids(messages: Sequence[Any]) -> set[str | None] | None:
 
 
 def _is_special(message: BaseMessage) -> bool:
-    """Whether `add_messages` makes something else of it."""
     return isinstance(message, RemoveMessage | BaseMessageChunk)
 
 

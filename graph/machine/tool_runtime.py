@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 from langchain_core.messages import AnyMessage
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.loading import user_settings_rule
-from mendgraph.graph.machine.judged_workspace import RecordRules, judged_workspace
+from mendgraph.graph.machine.judged_workspace import judged_workspace, own_rules
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenWords
 from mendgraph.graph.machine.state import ExecuteToolsSlice, Update
 from mendgraph.graph.machine.workspace_records import WorkspaceRecords
@@ -90,7 +89,7 @@ class ToolRuntime:
         """Nothing is opened yet. `roles` are lists of tool names, `secrets` values that are never shown."""
         self.registry = ActionRegistry(default_tools() if tools is None else tools)
         self.specs = {spec.name: spec for spec in self.registry.specs()}
-        self._rules, self._record_rules = rules, RecordRules()
+        self._rules = rules
         self._roles, self._redactor = dict(roles), CurrentRedactor(secrets)
         self.words = WrittenWords(self._redactor.now)
         self.records = WorkspaceRecords()
@@ -128,7 +127,6 @@ class ToolRuntime:
         return tuple(offered)
 
     def _notes(self, context: AgentContext) -> Mapping[str, str]:
-        """What the model has to know of this run's permissions, by tool."""
         return {
             _COMMAND_TOOL: f"Allowed: {', '.join(context.allowed_programs)}.",
             _NETWORK_TOOL: f"Allowed hosts: {', '.join(context.allowed_hosts)}.",
@@ -303,8 +301,7 @@ class ToolRuntime:
 
     def rules(self, context: AgentContext) -> tuple[FileGuardrailRule, ...]:
         """The file rules of the run: the agent's settings stay as they are, its records in the workspace are denied."""
-        own = (self._record_rules.rule(context.workspace), user_settings_rule(context.workspace))
-        return (*self._rules, OWN_SETTINGS_RULE, *(rule for rule in own if rule is not None))
+        return (*self._rules, OWN_SETTINGS_RULE, *own_rules(context.workspace))
 
     def _tool_context(
         self, state: ExecuteToolsSlice, folder: str | ToolError, sink: TraceSink, scope: CancellationScope | None

@@ -379,7 +379,6 @@ def _standing(store: Store, record: RunRecord, at_work: str) -> RunState:
 
 
 def _diff(journal: Journal, files: Workspace, effect: NetEffect) -> RunDiff | None:
-    """What became of one file since the run began, None where it is as it was."""
     now = files.read_file(effect.path)
     if isinstance(now, ToolError) and now.code is not ToolErrorCode.NOT_FOUND:
         return RunDiff(effect.path, "", now.message)

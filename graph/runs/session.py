@@ -364,7 +364,6 @@ class Session:
         self._values = {}
 
     def _gives_up(self, cause: StopCause) -> Ended:
-        """The end of a turn that the machine could not work on, or not to its end."""
         self._failed = self._stopped(cause)
         return Ended(self._failed)
 
@@ -409,7 +408,6 @@ class Session:
 
 
 def _last(events: Iterator[Event]) -> Event:
-    """The last event of a turn; every turn has one."""
     return deque(events, maxlen=1)[0]
 
 

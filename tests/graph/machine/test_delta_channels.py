@@ -111,13 +111,6 @@ NAMELESS: dict[str, Any] = {
 }
 
 
-def test_one_that_comes_again_after_others_were_removed_never_takes_anothers_place() -> None:
-    """The place, the one before it and the text are the same as when X came, which is still there."""
-    state = fold_messages([], [[HumanMessage("", id="m"), HumanMessage("", id="l")], "x"])
-    moved = fold_messages(state, [[RemoveMessage(id="m"), RemoveMessage(id="l")], [HumanMessage("", id="l")]])
-    assert [message.content for message in fold_messages(moved, ["x"])] == ["x", "", "x"]
-
-
 # --- The other two
 
 

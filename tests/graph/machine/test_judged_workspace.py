@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.graph.machine.judged_workspace import RecordRules, judged_workspace
+from mendgraph.graph.machine.judged_workspace import judged_workspace, own_rules
 from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, FileContent, MoveFile, Workspace
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.tools.list_files import glob_files
@@ -136,9 +136,9 @@ def data_folder(path: Path, monkeypatch: pytest.MonkeyPatch, *, made: bool = Tru
         (path / name).mkdir(parents=True)
 
 
-def denied(rules: RecordRules, workspace: Path, *names: str) -> list[bool]:
-    rule = rules.rule(str(workspace))
-    return [rule is not None and judge_path(name, for_write=False, rules=(rule,)) is not None for name in names]
+def denied(workspace: Path, *names: str) -> list[bool]:
+    rules = own_rules(str(workspace))
+    return [judge_path(name, for_write=False, rules=rules) is not None for name in names]
 
 
 @pytest.mark.parametrize("made", [True, False])
@@ -147,7 +147,7 @@ def test_records_inside_are_denied_and_nothing_else(
 ) -> None:
     data_folder(tmp_path / "var", monkeypatch, made=made)
     names = ("var/runs", "var/runs/t-1/audit.jsonl", "VAR/Workspaces/x", "var/other", "runs", "a.py")
-    assert denied(RecordRules(), tmp_path, *names) == [True, True, True, False, False, False]
+    assert denied(tmp_path, *names) == [True, True, True, False, False, False]
 
 
 def test_records_that_a_link_leads_to_are_denied_under_their_real_name(
@@ -157,19 +157,43 @@ def test_records_that_a_link_leads_to_are_denied_under_their_real_name(
     (workspace / "kept").mkdir(parents=True)
     (tmp_path / "data").symlink_to(workspace / "kept")
     data_folder(tmp_path / "data", monkeypatch)
-    assert denied(RecordRules(), workspace, "kept/runs/t-1") == [True]
+    assert denied(workspace, "kept/runs/t-1") == [True]
 
 
 def test_a_name_that_leads_to_another_folder_by_now_is_followed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workspace, rules = tmp_path / "project", RecordRules()
+    workspace = tmp_path / "project"
     for place in (tmp_path / "outside", workspace / "inside"):
         for name in ("runs", "workspaces", "spending"):
             (place / name).mkdir(parents=True)
     data_folder(tmp_path / "data", monkeypatch, made=False)
     (tmp_path / "data").symlink_to(tmp_path / "outside")
-    assert rules.rule(str(workspace)) is None
+    assert own_rules(str(workspace)) == ()
     (tmp_path / "data").unlink()
     (tmp_path / "data").symlink_to(workspace / "inside")
-    assert denied(rules, workspace, "inside/runs/t-1") == [True]
+    assert denied(workspace, "inside/runs/t-1") == [True]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
+    return tmp_path
+
+
+def test_settings_and_prices_are_denied_whether_they_are_there_or_not(home: Path) -> None:
+    names = (".config/mendgraph/config.toml", ".Config/mendgraph/PRICES.toml", ".config/mendgraph/x", "config.toml")
+    assert denied(home, *names) == [True, True, False, False]
+    assert denied(home / ".config" / "mendgraph", "config.toml") == [True]
+    assert own_rules(str(home / "project")) == ()
+
+
+def test_files_that_variables_name_are_denied_with_where_their_links_lead(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "project").mkdir()
+    (home / "project" / "link.toml").symlink_to("real.toml")
+    monkeypatch.setenv("MENDGRAPH_CONFIG", str(home / "project" / "link.toml"))
+    monkeypatch.setenv("MENDGRAPH_PRICES", str(home / "project" / "p.toml"))
+    names = ("link.toml", "real.toml", "p.toml", "other.toml")
+    assert denied(home / "project", *names) == [True, True, True, False]

@@ -112,6 +112,18 @@ def test_a_fallback_that_is_the_runs_own_model_is_told() -> None:
     assert problem == "Fallback model 1 (m) is in the list already: name each model once."
 
 
+@pytest.mark.parametrize(("value", "fine"), [("org-1", True), ("org\N{BULLET}", False), ("org\r1", False), ("", True)])
+def test_a_header_that_cannot_be_sent_is_told_before_a_request(
+    value: str, fine: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.setenv("OPENAI_ORG_ID", value)
+    with calling() as bound:
+        told = bound.problem(AgentContext(model="m"))
+        assert bound.problem(AgentContext(model="local")) is None
+    assert told == (None if fine else "OPENAI_ORG_ID holds a character that no header may have: mend it, or unset it.")
+
+
 def test_fallbacks_are_asked_in_order_but_not_beside_a_model_of_the_users_own() -> None:
     context = AgentContext(model="m", fallback_models=("local", "other @ http://127.0.0.1:1/v1"))
     with calling() as bound:

@@ -1,6 +1,5 @@
 """LangGraph's checkpoints in a shared database; what both savers do is tested in `test_workspace_saver.py`."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -171,18 +170,6 @@ def test_two_forks_of_one_checkpoint_keep_their_values_apart(saver: PostgresStor
     versions = [saver.get_next_version("00000041.abc", None) for _ in range(100)]
     assert ({each[:8] for each in versions}, len(set(versions))) == ({"00000042"}, 100)
     assert saver.get_next_version(None, None) > "00000001"
-
-
-def test_a_cancelled_write_is_made_before_its_task_ends(saver: PostgresStoreSaver) -> None:
-    async def cancelled() -> None:
-        tasks = [asyncio.create_task(saver.aput(CONFIG, {**empty_checkpoint(), "id": "2"}, {"step": 2}, {}))]
-        await asyncio.sleep(0)
-        tasks[0].cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await tasks[0]
-
-    asyncio.run(cancelled())
-    assert [found.config["configurable"]["checkpoint_id"] for found in saver.list(CONFIG)] == ["2"]
 
 
 @pytest.mark.parametrize(

@@ -183,22 +183,6 @@ def test_another_process_that_holds_the_database_is_told(file_saver: SqliteStore
     assert [found.metadata["step"] for found in saver.list(CONFIG)] == [2, 1]
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        *READS.values(),
-        lambda saver: put(saver, 1),
-        lambda saver: saver.put_writes(CONFIG, [("a", 1)], "task"),
-        lambda saver: saver.delete_thread("t"),
-        lambda saver: asyncio.run(saver.aget_tuple(CONFIG)),
-    ],
-)
-def test_once_it_is_closed_every_use_is_a_store_error(saver: Any, use: Any) -> None:
-    saver.close()
-    with pytest.raises(StoreError, match="closed database"):
-        use(saver)
-
-
 @pytest.mark.usefixtures("any_store")
 @pytest.mark.parametrize("namespace", ["", "execute_tools:1"])
 def test_channels_of_a_graph_that_a_tool_runs_are_not_taken_for_ours(tmp_path: Path, namespace: str) -> None:
@@ -355,14 +339,6 @@ def test_it_is_what_langgraphs_own_saver_finds(plain_saver: SqliteSaver, steps: 
     for number in range(len(steps)):
         found = history(plain_saver, "t", f"{number:04}")
         assert found == plain_saver.get_delta_channel_history(config=config_of("t", f"{number:04}"), channels=CHANNELS)
-
-
-def test_only_checkpoints_that_may_hold_a_snapshot_are_unpacked(plain_saver: SqliteSaver) -> None:
-    for number in range(100):
-        put_step(plain_saver, "t", number, {0: {"a", "b"}, 40: {"a"}}.get(number, set()))
-    serde = Counting()
-    found = history(plain_saver, "t", "0099", serde)
-    assert ([found[channel]["seed"].value for channel in CHANNELS], serde.checkpoints) == ([["a40"], ["b0"]], 2)
 
 
 def test_a_line_that_runs_in_a_circle_comes_to_an_end(plain_saver: SqliteSaver) -> None:
