@@ -65,7 +65,6 @@ _ENDPOINT_WORDS = re.compile(
 
 
 def _names_in(value: object) -> Iterator[str]:
-    """The names in a JSON value, at any depth."""
     if isinstance(value, dict):
         yield from map(str, value)
     if isinstance(value, dict | list | tuple):

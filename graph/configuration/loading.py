@@ -7,9 +7,7 @@ From the strongest: what the caller says (the command line's options), the envir
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from importlib import resources
-from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -28,8 +26,6 @@ from mendgraph.nodes.execute_tools.store.user_files import (
     read_user_file,
     trusted_hash,
 )
-from mendgraph.nodes.guard.file_rules import FileGuardrailRule
-from mendgraph.nodes.guard.paths import folded_parts
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 CONFIG_VARIABLE: Final = "MENDGRAPH_CONFIG"
@@ -191,27 +187,11 @@ def first_error(error: ValidationError) -> tuple[str, str]:
     return ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
 
 
-def user_settings_rule(workspace: str) -> FileGuardrailRule | None:
-    """What denies the user's files that lie below the workspace, a real name; None where none do."""
+def user_places() -> tuple[str, ...]:
+    """The absolute names of the user's own files of settings and prices, whether they are there or not."""
     usual = (configuration_file(name) for name in (FILE_NAME, PRICES_FILE))
     named = (os.environ.get(variable, "") for variable in (CONFIG_VARIABLE, PRICES_VARIABLE))
-    places = [each for each in (*usual, *named) if isinstance(each, str) and each]
-    return _rule(workspace, tuple(map(absolute_name, places)))
-
-
-@lru_cache(maxsize=64)
-def _rule(workspace: str, places: tuple[str, ...]) -> FileGuardrailRule | None:
-    real = {os.path.join(os.path.realpath(os.path.dirname(each)), os.path.basename(each)) for each in places}
-    real |= {os.path.realpath(each) for each in places}
-    inside = [os.path.relpath(each, workspace) for each in real if each.startswith(os.path.join(workspace, ""))]
-    if not inside:
-        return None
-    known = frozenset(folded_parts(PurePosixPath(each)) for each in inside)
-
-    def is_users(path: Path) -> bool:
-        return folded_parts(path) in known
-
-    return FileGuardrailRule("user_settings", "The user's own settings of the agent", is_users)
+    return tuple(absolute_name(each) for each in (*usual, *named) if isinstance(each, str) and each)
 
 
 # --- What a workspace's own file may set by itself: preferences, and less than the user allows

@@ -85,7 +85,6 @@ def _smaller(asked: Any, most: Any) -> Any:
 
 
 def _is_allowed(name: str, value: Any, most: Allowance) -> bool:
-    """Whether this is a value that the client may choose."""
     if name == "model":
         return _may_name(value, most)
     if name == "fallback_models":
@@ -119,7 +118,6 @@ def _has_patterns(schema: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """As a file would have it."""
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -178,7 +178,6 @@ def first_problems(problems: Iterable[Problem], file: str) -> tuple[Problem, ...
 
 
 def _problems(document: Document, file: str, *, of_user: bool) -> Iterator[Problem]:
-    """Every problem, of each field one at least."""
     usable: dict[str, Any] = {}
     for name, value in document.values.items():
         message = _name_problem(name, value, of_user=of_user) or _secret_problem(name, value)

@@ -5,7 +5,7 @@ A mistake of a program is raised, as everywhere in Python; what a run may meet i
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable
@@ -62,7 +62,8 @@ def check_arguments(given: BuildArguments) -> None:
         ValueError: two tools have the same name.
     """
     for name, check in _CHECKS.items():
-        problem = check(getattr(given, name))
+        value = getattr(given, name)
+        problem = _CLASS.format(value.__name__) if isinstance(value, type) else check(value)
         if problem:
             raise TypeError(f"{name}: {problem}")
     counted = Counter(tool.name for tool in given.tools or ())
@@ -71,11 +72,12 @@ def check_arguments(given: BuildArguments) -> None:
             raise ValueError(f"tools: {times} tools are called {name!r}: give them different names.")
 
 
+_CLASS: Final = "{0} is a class: make one of it, as in {0}(...)."
+
+
 def _checkpointer(given: object) -> str:
     if given is None or isinstance(given, BaseCheckpointSaver | bool):
         return ""
-    if isinstance(given, type):
-        return f"{given.__name__} is a class: make one of it, as in {given.__name__}(...)."
     if hasattr(given, "__enter__") or hasattr(given, "__aenter__"):
         return f"{_kind(given)} is a context manager: enter it, as in `with ... as saver`, and give what it yields."
     return f"{_kind(given)} is no checkpoint saver of LangGraph, such as InMemorySaver()."
@@ -84,16 +86,12 @@ def _checkpointer(given: object) -> str:
 def _store(given: object) -> str:
     if given is None or isinstance(given, BaseStore):
         return ""
-    if isinstance(given, type):
-        return f"{given.__name__} is a class: make one of it, as in {given.__name__}(...)."
     return f"{_kind(given)} is no store of LangGraph, such as InMemoryStore()."
 
 
 def _model(given: object) -> str:
     if given is None:
         return ""
-    if isinstance(given, type):
-        return f"{given.__name__} is a class: make one of it, as in {given.__name__}(...)."
     if isinstance(given, str):
         return "" if given.strip() else "the name is empty: leave it out to use what the environment names."
     if isinstance(given, BaseChatModel):

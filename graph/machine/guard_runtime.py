@@ -210,10 +210,9 @@ def _command_lines(argv: Sequence[str], arguments: JsonMap) -> str:
 
 
 def _lines_of(arguments: JsonMap) -> str:
-    return "\n".join(map(partial(_argument, arguments), arguments))
-
-
-def _argument(arguments: JsonMap, name: str) -> str:
-    value = " ".join(str(arguments[name]).split())
-    more = len(value) - _LONGEST_ARGUMENT
-    return f"{name}: {value[:_LONGEST_ARGUMENT]}" + (f"... {more} more characters" if more > 0 else "")
+    lines = []
+    for name, argument in arguments.items():
+        value = " ".join(str(argument).split())
+        more = len(value) - _LONGEST_ARGUMENT
+        lines.append(f"{name}: {value[:_LONGEST_ARGUMENT]}" + (f"... {more} more characters" if more > 0 else ""))
+    return "\n".join(lines)

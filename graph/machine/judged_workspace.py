@@ -1,11 +1,13 @@
 """The files of a workspace, as guard's rules let them be used: by their names, and for what they hold."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from os.path import join, realpath, relpath
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from os.path import basename, dirname, join, realpath, relpath
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from mendgraph.graph.configuration.loading import user_places
 from mendgraph.nodes.execute_tools.files.file_reads import OpenedFile
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.store.run_folder import Identity, folder_identity, records_folders
@@ -14,7 +16,7 @@ from mendgraph.nodes.guard.paths import folded_parts
 from mendgraph.nodes.guard.policy import judge_content, judge_path
 from mendgraph.nodes.records import JsonMap, ToolError
 
-_MOST_WORKSPACES = 64
+_MOST_RULES = 128
 
 
 def judged_workspace(
@@ -69,37 +71,42 @@ class WorkspaceFiles(NamedTuple):
             return opened.stream.read(most)
 
 
-class RecordRules:
-    """The rule by which the agent's own records are no files of a workspace, even where they lie in it.
+def own_rules(workspace: str) -> tuple[FileGuardrailRule, ...]:
+    """What denies the agent's own files, even where they lie below the workspace, which is a real name.
 
-    Where the links lead is looked up again once a name leads to another folder.
+    Those are the records of its runs and the user's settings. Where the links of records lead is looked up again once
+    a name leads to another folder.
     """
-
-    def __init__(self) -> None:
-        """Nothing is looked up yet."""
-        self._known: dict[tuple[str, ...], tuple[list[Identity | None], FileGuardrailRule | None]] = {}
-
-    def rule(self, workspace: str) -> FileGuardrailRule | None:
-        """What denies the records that lie below the workspace, a real name; None where none do."""
-        folders = records_folders()
-        key, identities = (workspace, *folders), [folder_identity(each) for each in folders]
-        known = self._known.get(key)
-        if known is None or known[0] != identities or None in identities:
-            if len(self._known) >= _MOST_WORKSPACES:
-                self._known.clear()
-            known = self._known[key] = identities, _rule(workspace, folders)
-        return known[1]
+    folders, whole = records_folders(), join(workspace, "")
+    records = _rule("run_records", "The agent's own records of its runs", whole, folders, _identities(folders))
+    settings = _rule("user_settings", "The user's own settings of the agent", whole, user_places(), ())
+    return tuple(rule for rule in (records, settings) if rule is not None)
 
 
-def _rule(workspace: str, folders: tuple[str, ...]) -> FileGuardrailRule | None:
-    real = map(realpath, folders)
-    inside = [relpath(each, workspace) for each in real if each.startswith(join(workspace, ""))]
-    if not inside:
-        return None
-    records = [folded_parts(PurePosixPath(each)) for each in inside]
+def _identities(folders: Sequence[str]) -> tuple[Identity | None, ...]:
+    return tuple(map(folder_identity, folders))
 
-    def is_record(path: Path) -> bool:
+
+@dataclass(frozen=True)
+class _Inside:
+    """A rule's check: whether a path is one of these, or below one."""
+
+    places: frozenset[tuple[str, ...]]
+
+    def __call__(self, path: Path) -> bool:
         parts = folded_parts(path)
-        return any(parts[: len(record)] == record for record in records)
+        return any(parts[:end] in self.places for end in range(1, len(parts) + 1))
 
-    return FileGuardrailRule("run_records", "The agent's own records of its runs", is_record)
+
+@lru_cache(maxsize=_MOST_RULES)
+def _rule(
+    name: str,
+    description: str,
+    workspace: str,
+    places: tuple[str, ...],
+    _: tuple[Identity | None, ...],
+) -> FileGuardrailRule | None:
+    real = {join(realpath(dirname(each)), basename(each)) for each in places} | {realpath(each) for each in places}
+    inside = (relpath(each, workspace) for each in real if each.startswith(workspace))
+    found = frozenset(folded_parts(PurePosixPath(each)) for each in inside)
+    return FileGuardrailRule(name, description, _Inside(found)) if found else None

@@ -54,6 +54,10 @@ MOST_TURNS: Final = 1_000
 """How many turns' preparations are kept, so that their calls need no new ones."""
 
 
+HEADER_VARIABLES: Final = ("OPENAI_CUSTOM_HEADERS", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
+"""What the OpenAI client puts into headers of its own accord; the first one has a header on each line."""
+
+
 class Prepared(NamedTuple):
     """What all calls of a turn have in common; the context and the profile tell turns apart."""
 
@@ -149,7 +153,7 @@ class ModelRuntime:
         return charge_lost(spending, *self._book.lost(thread, spending.booked, until))
 
     def problem(self, context: AgentContext) -> str | None:
-        """What no call can be made with: a price list that cannot be read, or a limit on cost without a price."""
+        """What no call can be made with: an unreadable price list, a limit on cost without a price, a bad header."""
         if context.price() is None and isinstance(self._prices, ToolError):
             return self._prices.message
         limits = context.limits()
@@ -161,6 +165,13 @@ class ModelRuntime:
             )
         if isinstance(found, FallbackProblem) and self._given is None:
             return found.message
+        endpoint = None if self._given is not None else self._endpoint(context)
+        if endpoint is not None and not endpoint.embedded:
+            for variable in HEADER_VARIABLES:
+                if not all(
+                    each.isascii() and (each.isprintable() or each in "\n\t") for each in os.getenv(variable, "")
+                ):
+                    return f"{variable} holds a character that no header may have: mend it, or unset it."
         for choice in self._choices(context):
             name = self._priced_name(context, choice)
             cause = unknown_price(limits, self._price(context, name), name)
@@ -254,7 +265,6 @@ class ModelRuntime:
         return found
 
     def _name(self, context: AgentContext) -> str | None:
-        """The model that is asked for, by the argument of the graph or by the context."""
         return self._named or context.model
 
     def _endpoint(self, context: AgentContext) -> Endpoint | None:
@@ -262,7 +272,6 @@ class ModelRuntime:
         return None if isinstance(found, ProviderFailure) else found
 
     def _known(self, context: AgentContext) -> "ChatModel | None":
-        """The turn's chat model, where it is the user's own or was connected before."""
         return self._models.known(self._name(context), context.base_url, context.model_options())
 
     def _is_embedded(self, context: AgentContext) -> bool:

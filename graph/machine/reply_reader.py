@@ -105,7 +105,6 @@ def _reply(message: AIMessage) -> ModelReply:
 
 
 def _only_required(tools: ToolRuntime) -> dict[str, str]:
-    """The argument of each tool that cannot do without exactly one."""
     needed = {name: spec.parameters.get("required", []) for name, spec in tools.specs.items()}
     return {name: required[0] for name, required in needed.items() if len(required) == 1}
 

@@ -182,5 +182,4 @@ def mermaid() -> str:
 
 
 def _words(source: str, target: str) -> list[str]:
-    """All the words on an arrow."""
     return [each.label for each in TRANSITIONS if (each.source, each.target) == (source, target)]

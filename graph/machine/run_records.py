@@ -105,7 +105,6 @@ def run_record(row: tuple[Any, ...]) -> RunRecord:
 
 
 def _damage(values: Mapping[str, Any]) -> str:
-    """What is wrong with a row, "" where nothing is."""
     kinds = {"turns": int, "forked_at": int | None}
     for name, value in values.items():
         if not isinstance(value, kinds.get(name, str)):

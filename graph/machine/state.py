@@ -139,7 +139,6 @@ def _ids(messages: Sequence[Any]) -> set[str | None] | None:
 
 
 def _is_special(message: BaseMessage) -> bool:
-    """Whether `add_messages` makes something else of it."""
     return isinstance(message, RemoveMessage | BaseMessageChunk)
 
 
@@ -191,15 +190,16 @@ class AgentOutput(TypedDict, total=False):
     spending: Spending
 
 
-class AgentState(AgentOutput, total=False):
-    """All channels. Those in the first group last as long as the thread, those in the others as long as a turn."""
+class SmallState(TypedDict, total=False):
+    """The channels that do not grow with the run. The first group lasts as long as the thread, the others a turn."""
 
-    files_read: FilesRead
     step: int
     run_id: str
     vitals: Vitals
     window: Window
     grants: list[Grant]
+    plan: records.Plan
+    spending: Spending
 
     context: Annotated[AgentContext, ContextChannel(AgentContext)]
     profile: records.Profile
@@ -219,6 +219,15 @@ class AgentState(AgentOutput, total=False):
     healing_attempts: list[HealingAttempt]
     loop: records.LoopRecord
     stop: records.StopCause | None
+    outcome: records.Outcome | None
+
+
+class AgentState(SmallState, total=False):
+    """All channels. The history and the hashes of files last as long as the thread, the changes as long as a turn."""
+
+    messages: Messages
+    changes: Changes
+    files_read: FilesRead
 
 
 CHECKPOINT_TYPES: tuple[type, ...] = (
@@ -257,11 +266,6 @@ def serializer(secrets: Sequence[str] = (), dictionary: bytes = b"", types: Sequ
 def channel_types() -> Mapping[str, Any]:
     """The types of all channels, by their names, and of LangGraph's own for questions to a person."""
     return {**get_type_hints(AgentState), INTERRUPT: list[Interrupt]}
-
-
-def allowed_msgpack_modules() -> list[list[str]]:
-    """`CHECKPOINT_TYPES` as `langgraph.json` spells them: module and name."""
-    return [[word.__module__, word.__qualname__] for word in CHECKPOINT_TYPES]
 
 
 Update = dict[str, Any]

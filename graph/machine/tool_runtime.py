@@ -9,15 +9,14 @@ from functools import partial
 from hashlib import sha256
 from math import inf
 from os.path import join
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain_core.messages import AnyMessage
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.loading import user_settings_rule
-from mendgraph.graph.machine.judged_workspace import RecordRules, judged_workspace
+from mendgraph.graph.machine.judged_workspace import judged_workspace, own_rules
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenWords
-from mendgraph.graph.machine.state import ExecuteToolsSlice
+from mendgraph.graph.machine.state import ExecuteToolsSlice, Update
 from mendgraph.graph.machine.workspace_records import WorkspaceRecords
 from mendgraph.graph.telemetry.observing import observed_call
 from mendgraph.nodes.call_model.prompts.offered_tools import offered_tools
@@ -58,7 +57,9 @@ from mendgraph.nodes.records import (
     ToolSpec,
 )
 
-Update = dict[str, Any]
+Rules = TypeVar("Rules", CommandRules, CheckRules)
+Opened = TypeVar("Opened", Commands, Checks)
+
 Write = Callable[[Any], None]
 """LangGraph's stream writer: what it is given reaches whoever streams the run with mode "custom"."""
 
@@ -88,7 +89,7 @@ class ToolRuntime:
         """Nothing is opened yet. `roles` are lists of tool names, `secrets` values that are never shown."""
         self.registry = ActionRegistry(default_tools() if tools is None else tools)
         self.specs = {spec.name: spec for spec in self.registry.specs()}
-        self._rules, self._record_rules = rules, RecordRules()
+        self._rules = rules
         self._roles, self._redactor = dict(roles), CurrentRedactor(secrets)
         self.words = WrittenWords(self._redactor.now)
         self.records = WorkspaceRecords()
@@ -126,7 +127,6 @@ class ToolRuntime:
         return tuple(offered)
 
     def _notes(self, context: AgentContext) -> Mapping[str, str]:
-        """What the model has to know of this run's permissions, by tool."""
         return {
             _COMMAND_TOOL: f"Allowed: {', '.join(context.allowed_programs)}.",
             _NETWORK_TOOL: f"Allowed hosts: {', '.join(context.allowed_hosts)}.",
@@ -170,16 +170,7 @@ class ToolRuntime:
             return None
         seconds = context.tool_timeouts_s.get(_COMMAND_TOOL, context.tool_timeout_s)
         rules = CommandRules(context.allowed_programs, seconds, readable=context.readable_folders)
-        key = (context.workspace, rules)
-        known = self._commands.get(key)
-        if known is None:
-            opened = open_commands(context.workspace, rules, *self._hidden(context))
-            if isinstance(opened, ToolError):
-                return opened
-            if len(self._commands) >= _MOST_COMMANDS:
-                self._commands.clear()
-            known = self._commands.setdefault(key, opened)
-        return known
+        return self._kept(self._commands, open_commands, context, rules)
 
     def checks(self, context: AgentContext) -> Checks | ToolError | None:
         """What the work of the run is judged by; None where nothing is, and why it cannot where no sandbox starts."""
@@ -188,21 +179,26 @@ class ToolRuntime:
         rules = CheckRules(
             context.checks, context.checks_timeout_s, readable=context.readable_folders, evidence=context.evidence
         )
-        key = (context.workspace, rules)
-        known = self._checks.get(key)
-        if known is None:
-            opened = open_checks(context.workspace, rules, *self._hidden(context))
-            if isinstance(opened, ToolError):
-                return opened
-            if len(self._checks) >= _MOST_COMMANDS:
-                self._checks.clear()
-            known = self._checks.setdefault(key, opened)
-        return known
+        return self._kept(self._checks, open_checks, context, rules)
 
-    def _hidden(self, context: AgentContext) -> tuple[Callable[[str], bool], ContentJudge]:
-        """What no program may see: by its name, and for what it holds."""
-        rules = self.rules(context)
-        return partial(_is_hidden, rules), partial(judge_content, rules=rules)
+    def _kept(
+        self,
+        known: dict[tuple[str, Rules], Opened],
+        open_it: Callable[[str, Rules, Callable[[str], bool], ContentJudge], Opened | ToolError],
+        context: AgentContext,
+        rules: Rules,
+    ) -> Opened | ToolError:
+        """What was opened for this workspace and these rules; no program sees what guard denies, by name or content."""
+        key = (context.workspace, rules)
+        if key in known:
+            return known[key]
+        denied = self.rules(context)
+        opened = open_it(context.workspace, rules, partial(_is_hidden, denied), partial(judge_content, rules=denied))
+        if not isinstance(opened, ToolError):
+            if len(known) >= _MOST_COMMANDS:
+                known.clear()
+            known[key] = opened
+        return opened
 
     def can_check(self, context: AgentContext) -> bool:
         """Whether the examples of code can be run."""
@@ -305,8 +301,7 @@ class ToolRuntime:
 
     def rules(self, context: AgentContext) -> tuple[FileGuardrailRule, ...]:
         """The file rules of the run: the agent's settings stay as they are, its records in the workspace are denied."""
-        own = (self._record_rules.rule(context.workspace), user_settings_rule(context.workspace))
-        return (*self._rules, OWN_SETTINGS_RULE, *(rule for rule in own if rule is not None))
+        return (*self._rules, OWN_SETTINGS_RULE, *own_rules(context.workspace))
 
     def _tool_context(
         self, state: ExecuteToolsSlice, folder: str | ToolError, sink: TraceSink, scope: CancellationScope | None

@@ -199,7 +199,6 @@ class Store:
 
 
 def _saver(folder: str, root: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresStoreSaver":
-    """The saver of the workspace at `root`, whose folder of records this is."""
     postgres = postgres_database(folder)
     if postgres is not None:
         from mendgraph.graph.persistence.postgres_saver import PostgresStoreSaver, RootedSerializer, with_checkpoints

@@ -136,12 +136,10 @@ async def astream_task(
 
 
 async def _next(events: AsyncGenerator[Event, None]) -> Event | None:
-    """The next event, None after the last one."""
     return await anext(events, None)
 
 
 async def _last_of(events: AsyncGenerator[Event, None]) -> Event:
-    """The last event of a turn; every turn has one."""
     return [event async for event in events][-1]
 
 

@@ -118,7 +118,6 @@ def _net_diff(changes: list[FileChange], kept: Callable[[str, str], bytes | None
 
 
 def _line_ends(data: bytes) -> str:
-    """What the lines of a file end with, in the words of editors; "" where it has none."""
     windows = data.count(b"\r\n")
     unix = data.count(b"\n") - windows
     return "CRLF and LF" if windows and unix else "CRLF" if windows else "LF" if unix else ""

@@ -17,19 +17,16 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import StateSnapshot
-from typing_extensions import TypedDict
 
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.judged_workspace import judged_workspace
 from mendgraph.graph.machine.run_records import find_run, old_runs
+from mendgraph.graph.machine.state import SmallState
 from mendgraph.graph.machine.workspace_records import decide_open_changes
 from mendgraph.graph.persistence.store import Pruned, RunRecord, Store
 from mendgraph.graph.runs.events import Asked
 from mendgraph.graph.runs.run_keeper import CALLING, TO_THE_CALL, Found, Snapshot, requests_of
 from mendgraph.graph.runs.run_result import file_diff
-from mendgraph.nodes.call_model.ledger import Spending
-from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
@@ -38,24 +35,14 @@ from mendgraph.nodes.execute_tools.store.database import StoreError, UnreadableV
 from mendgraph.nodes.execute_tools.store.run_folder import copy_artifacts
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock, lock_holder
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
-from mendgraph.nodes.guard.grants import Grant
-from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.records import (
     CallError,
-    CallResult,
-    ExtractionError,
-    LoopRecord,
-    ModelReply,
-    Outcome,
     OutcomeKind,
     Plan,
-    Profile,
     Reading,
-    StopCause,
     ToolCall,
     ToolError,
     ToolErrorCode,
-    Verdict,
 )
 
 if TYPE_CHECKING:  # who only looks does not wait for what a run needs
@@ -392,7 +379,6 @@ def _standing(store: Store, record: RunRecord, at_work: str) -> RunState:
 
 
 def _diff(journal: Journal, files: Workspace, effect: NetEffect) -> RunDiff | None:
-    """What became of one file since the run began, None where it is as it was."""
     now = files.read_file(effect.path)
     if isinstance(now, ToolError) and now.code is not ToolErrorCode.NOT_FOUND:
         return RunDiff(effect.path, "", now.message)
@@ -412,28 +398,6 @@ def _diff(journal: Journal, files: Workspace, effect: NetEffect) -> RunDiff | No
 # --- Its checkpoints
 
 
-class _Small(TypedDict, total=False):
-    """The channels of the state that do not grow with the run."""
-
-    step: int
-    context: AgentContext
-    profile: Profile
-    window: Window
-    spending: Spending
-    reply: ModelReply | None
-    reading: Reading | None
-    errors: list[ExtractionError]
-    items: list[ToolCall | CallError]
-    verdicts: list[Verdict]
-    results: list[CallResult]
-    healing_attempts: list[HealingAttempt]
-    grants: list[Grant]
-    loop: LoopRecord
-    plan: Plan
-    stop: StopCause | None
-    outcome: Outcome | None
-
-
 def small_history(saver: BaseCheckpointSaver[Any], run_id: str) -> Iterator[StateSnapshot]:
     """The checkpoints of a run, newest first, without the channels that grow with it.
 
@@ -447,7 +411,7 @@ def small_history(saver: BaseCheckpointSaver[Any], run_id: str) -> Iterator[Stat
 
 def _small_machine(saver: BaseCheckpointSaver[Any]) -> CompiledStateGraph[Any, Any, Any, Any]:
     """A machine that has the nodes of ours and only these channels; it is never run."""
-    builder = StateGraph(_Small)
+    builder = StateGraph(SmallState)
     for node in routes.NODES:
         builder.add_node(node, RunnablePassthrough())
     builder.add_edge(routes.TRANSITIONS[0].source, routes.TRANSITIONS[0].target)

@@ -7,7 +7,8 @@ import asyncio
 import hashlib
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing, suppress
+from contextlib import aclosing, closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast
@@ -269,26 +270,17 @@ class Session:
         if isinstance(start, Ended):
             yield start
             return
-        last: Event | None = None
-        over = False
-        try:
-            with closing(_Parts(self._machine.stream(**self._arguments(start, watched=watched)))) as parts:
-                try:
-                    for mode, part in parts:
-                        for last in self._read(mode, part):
-                            if not isinstance(last, Ended):  # which is told once it is on the disk
-                                yield last
-                except GeneratorExit:
-                    self._left(parts)
-                    raise
-            over = True
-        except (StoreError, NodeTimeoutError) as error:
-            last, over = self._gives_up(given_up(error)), True
-        finally:
-            self._leave(last if over else None)
-        if isinstance(last, Ended):
-            self._finish(last.outcome)
-            yield last
+        turn = _Turn()
+        with self._working(turn), closing(_Parts(self._machine.stream(**self._arguments(start, watched)))) as parts:
+            try:
+                for mode, part in parts:
+                    yield from self._read(turn, mode, part)
+            except GeneratorExit:
+                self._left(parts)
+                raise
+        if isinstance(turn.last, Ended):
+            self._finish(turn.last.outcome)
+            yield turn.last
 
     async def _astream(self, begin: Begin, *, new: bool = True) -> AsyncGenerator[Event, None]:
         self._clear_stop(new=new)
@@ -296,23 +288,34 @@ class Session:
         if isinstance(start, Ended):
             yield start
             return
-        last: Event | None = None
+        turn = _Turn()
+        parts = cast("AsyncGenerator[Any, None]", self._machine.astream(**self._arguments(start)))
+        with self._working(turn):
+            async with aclosing(parts):
+                async for mode, part in parts:
+                    for event in self._read(turn, mode, part):
+                        yield event
+        if isinstance(turn.last, Ended):
+            await asyncio.to_thread(self._finish, turn.last.outcome)
+            yield turn.last
+
+    @contextmanager
+    def _working(self, turn: "_Turn") -> Iterator[None]:
+        """What fails in the turn is its end; the workspace is left where nothing of it is still to be written.
+
+        It is kept while a person is asked, and until the end of a turn that has one is written down.
+        """
         over = False
         try:
-            parts = self._machine.astream(**self._arguments(start, watched=True))
-            async with aclosing(cast("AsyncGenerator[Any, None]", parts)):
-                async for mode, part in parts:
-                    for last in self._read(mode, part):
-                        if not isinstance(last, Ended):
-                            yield last
+            yield
             over = True
         except (StoreError, NodeTimeoutError) as error:
-            last, over = self._gives_up(given_up(error)), True
+            turn.last, over = self._gives_up(given_up(error)), True
         finally:
-            self._leave(last if over else None)
-        if isinstance(last, Ended):
-            await asyncio.to_thread(self._finish, last.outcome)
-            yield last
+            if over and isinstance(turn.last, Asked):
+                self._keeper.wait()
+            elif not (over and isinstance(turn.last, Ended)):
+                self._keeper.release()
 
     def _clear_stop(self, *, new: bool) -> None:
         """What somebody asked of the turn before does not concern a new one; one that is at work is left alone."""
@@ -323,16 +326,24 @@ class Session:
         """Who leaves early drops the model call at work, and waits for a step at work; nothing begins any more."""
         self._stop.ask("by the program, which closed the stream", in_step=False)
         with suppress(StoreError):
-            rest = [event for mode, part in parts.rest() for event in self._read(mode, part)]
-            if rest and isinstance(rest[-1], Ended):
-                self._finish(rest[-1].outcome)
+            rest = _Turn()
+            for mode, part in parts.rest():
+                deque(self._read(rest, mode, part), maxlen=0)
+            if isinstance(rest.last, Ended):
+                self._finish(rest.last.outcome)
 
-    def _read(self, mode: str, part: Any) -> Iterator[Event]:
-        """The events of one part; a thread's own words are kept, so that nobody reads them back from the disk."""
+    def _read(self, turn: "_Turn", mode: str, part: Any) -> Iterator[Event]:
+        """The events of one part but `Ended`, which is told once it is on the disk.
+
+        A thread's own words are kept, so that nobody reads them back from there.
+        """
         if mode == "values":
             self._values = part
-        else:
-            yield from self._reader.read(mode, part)
+            return
+        for event in self._reader.read(mode, part):
+            turn.last = event
+            if not isinstance(event, Ended):
+                yield event
 
     async def _aopened(self, begin: Begin) -> TurnStart | Ended:
         """The same in a thread. It is waited for even where nobody waits for the turn: what it has locked is freed."""
@@ -344,13 +355,6 @@ class Session:
             self._keeper.release()
             raise
 
-    def _leave(self, last: Event | None) -> None:
-        """Leave the workspace to others, unless a person is being asked, or the turn's end is still to be written."""
-        if isinstance(last, Asked):
-            self._keeper.wait()
-        elif not isinstance(last, Ended):
-            self._keeper.release()
-
     def _finish(self, outcome: Outcome) -> None:
         """Write down how the turn ended, keep what came of it, and leave the workspace."""
         self._keeper.end(outcome)
@@ -360,7 +364,6 @@ class Session:
         self._values = {}
 
     def _gives_up(self, cause: StopCause) -> Ended:
-        """The end of a turn that the machine could not work on, or not to its end."""
         self._failed = self._stopped(cause)
         return Ended(self._failed)
 
@@ -390,7 +393,7 @@ class Session:
         same = now is not None and hashlib.sha256(now).hexdigest() == sha256
         return now if same else self._keeper.kept_bytes(sha256)
 
-    def _arguments(self, start: TurnStart, *, watched: bool) -> dict[str, Any]:
+    def _arguments(self, start: TurnStart, watched: bool = True) -> dict[str, Any]:
         return {
             "input": start.request,
             "config": start.config or self._config(),
@@ -405,8 +408,14 @@ class Session:
 
 
 def _last(events: Iterator[Event]) -> Event:
-    """The last event of a turn; every turn has one."""
     return deque(events, maxlen=1)[0]
+
+
+@dataclass
+class _Turn:
+    """A turn at work, and the last of its events so far."""
+
+    last: Event | None = None
 
 
 class _Parts:

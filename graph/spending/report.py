@@ -74,7 +74,6 @@ def spent_by_day(
 
 
 def _unreadable(error: StoreError) -> ToolError:
-    """Why the book cannot be read, for whoever asked."""
     return ToolError(code=ToolErrorCode.IO_ERROR, message=f"The spending book cannot be read. {error}")
 
 

@@ -6,12 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
-from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit, RetryPolicy
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
-from mendgraph.nodes.loop_check.repetition import LoopConfig
 from mendgraph.nodes.records import EditForm, JsonMap, Profile, Protocol
 
 SCHEMA = AgentContext.model_json_schema()["properties"]
@@ -21,52 +19,6 @@ SCHEMA = AgentContext.model_json_schema()["properties"]
 def test_every_field_says_what_it_is_and_has_a_default(name: str) -> None:
     assert SCHEMA[name]["description"].endswith(".")
     assert "default" in SCHEMA[name]
-
-
-def test_the_defaults_are_those_of_the_rooms() -> None:
-    context = AgentContext()
-    assert context.limits() == RunLimits(wrap_up=True)
-    assert context.healing(Profile()) == SelfHealingConfig()
-    assert context.loop() == LoopConfig()
-
-
-def test_every_limit_is_handed_on() -> None:
-    limits: JsonMap = {
-        "max_calls_per_session": 1,
-        "max_calls_per_turn": 2,
-        "max_input_tokens_per_session": 3,
-        "max_output_tokens_per_session": 4,
-        "max_input_tokens_per_turn": 5,
-        "max_output_tokens_per_turn": 6,
-        "max_output_tokens_per_call": 70,
-        "max_steps": 8,
-        "max_steps_soft": True,
-        "max_seconds": 9.5,
-        "max_cost_usd": 10.5,
-        "max_tokens_per_day": 11,
-        "max_cost_usd_per_day": 12.5,
-        "account": "batch/nightly",
-        "account_days": True,
-        "max_tokens_per_account": 13,
-        "max_cost_usd_per_account": 14.5,
-        "wrap_up": False,
-    }
-    of_a_turn = {name: limits[name] for name in RunLimits.model_fields if name != "api"}
-    assert AgentContext(**limits).limits() == RunLimits(api=APILimits(1, 2, 3, 4), **of_a_turn)
-    assert set(limits) == {*APILimits._fields, *of_a_turn}
-
-
-def test_every_number_of_healing_and_loop_control_is_handed_on() -> None:
-    context = AgentContext(
-        max_healing_attempts=5,
-        max_schema_repairs=4,
-        repeat_window=7,
-        loop_repeat_threshold=6,
-        loop_override_retries=9,
-        max_failed_tries=8,
-    )
-    assert context.healing(Profile()) == SelfHealingConfig(max_retries=5, max_schema_repairs=4)
-    assert context.loop() == LoopConfig(window=7, threshold=6, max_overrides=9, max_failed_tries=8)
 
 
 @pytest.mark.parametrize(("tries", "claims"), [(1, 1), (2, 1), (3, 1), (4, 2), (5, 3), (100, 98)])
@@ -81,47 +33,23 @@ def test_a_small_model_is_met_with_the_facts_as_often_as_it_has_tries_for(tries:
     [
         ("workspace", "", None),
         ("mode", "write", None),
-        ("protocol", "xml", None),
-        ("edit_form", "diff", None),
         ("temperature", -0.1, 2.1),
-        ("seed", -1, 2**31),
         ("request_timeout_s", 0, 3_601),
-        ("provider_retries", -1, 11),
-        ("max_calls_per_session", 0, None),
         ("max_calls_per_turn", 0, MAX_CALLS_PER_TURN_LIMIT + 1),
-        ("max_input_tokens_per_session", 0, None),
-        ("max_output_tokens_per_session", 0, None),
-        ("max_input_tokens_per_turn", 0, None),
-        ("max_output_tokens_per_turn", 0, None),
         ("max_output_tokens_per_call", 15, None),
-        ("max_steps", 0, None),
-        ("max_seconds", 0, None),
-        ("max_cost_usd", 0, None),
+        ("max_seconds", 0.09, None),
+        ("max_cost_usd", 0.00009, None),
         ("usd_per_million_input", -1, None),
-        ("usd_per_million_output", -1, None),
         ("account", "a\nb", "x" * 201),
         ("max_tokens_per_account", 0, 2**53 + 1),
-        ("max_cost_usd_per_account", 0, None),
+        ("max_cost_usd_per_account", 0.00009, None),
+        ("max_cost_usd_per_day", 0.00009, None),
         ("max_healing_attempts", -1, 21),
-        ("max_schema_repairs", -1, 21),
-        ("repeat_window", 1, 51),
-        ("loop_repeat_threshold", 1, 51),
-        ("loop_override_retries", -1, 51),
-        ("read_max_lines", 0, None),
-        ("tool_timeout_s", 0, 3_601),
         ("answer_schema", "object", None),
         ("tool_timeouts_s", {"t": 0}, {"t": "long"}),
-        ("tool_retries", -1, 11),
-        ("tool_retry_backoff_s", -1, 61),
-        ("tool_quotas", {"t": -1}, None),
         ("tool_calls_per_minute", {"t": 0}, None),
-        ("offer", "some", None),
         ("allowed_programs", "make", None),
-        ("checks", "pytest", None),
-        ("checks_timeout_s", 0, 3_601),
         ("max_failed_tries", 0, 101),
-        ("evidence", "perhaps", None),
-        ("read_ahead", "perhaps", None),
         ("base_url", "https://user:password@host/v1", "https://key@host/v1"),
         ("max_calls_per_turns", 5, None),
     ],
@@ -132,23 +60,9 @@ def test_what_is_out_of_bounds_is_refused(field: str, too_little: Any, too_much:
             AgentContext.model_validate({field: value})
 
 
-@pytest.mark.parametrize("field", [name for name in AgentContext.model_fields if "max_" in name or "usd_" in name])
-def test_no_limit_is_infinite_or_no_number(field: str) -> None:
-    for value in (float("nan"), float("inf")):
-        with pytest.raises(ValidationError):
-            AgentContext.model_validate({field: value})
-
-
 def test_what_is_no_name_of_an_account_is_one_clear_sentence() -> None:
     with pytest.raises(ValidationError, match="an account's name is empty, or has 1 to 200 printable characters"):
         AgentContext(account="a\x07b")
-
-
-def test_a_context_is_a_value() -> None:
-    context = AgentContext(workspace="/w")
-    assert context == AgentContext(workspace="/w") != AgentContext()
-    with pytest.raises(ValidationError, match="frozen"):
-        context.workspace = "/x"  # type: ignore[misc] # this is what must not work
 
 
 SMALL, LARGE, TELLER = "qwen2.5-coder:1.5b", "gpt-5-mini", "qwen2.5-coder:14b"
@@ -214,12 +128,6 @@ def test_a_small_models_account_is_worth_no_call() -> None:
     assert AgentContext().limits(Profile(small=True)) == RunLimits(wrap_up=False)
 
 
-@pytest.mark.parametrize("name", ["max_calls_per_session", "max_input_tokens_per_session", "max_steps"])
-def test_a_limit_fits_into_a_checkpoint(name: str) -> None:
-    with pytest.raises(ValidationError, match=name):
-        AgentContext(**{name: 2**64})
-
-
 def test_the_rules_of_tool_calls_are_handed_on() -> None:
     context = AgentContext(
         mode="read-only",
@@ -246,19 +154,10 @@ def test_the_checks_of_an_answer_have_the_time_of_all_of_them() -> None:
     assert named.calls(frozenset()).timeouts == {"run_checks": 5.0}
 
 
-def test_kinds_of_files_are_written_with_or_without_their_dot() -> None:
-    assert AgentContext(allowed_extensions=("PY", ".md")).allowed_extensions == (".py", ".md")
-
-
 @pytest.mark.parametrize("kind", ["", ".", ".tar.gz", "a/b", " "])
 def test_what_is_no_extension_is_refused_and_opens_nothing(kind: str) -> None:
     with pytest.raises(ValidationError, match="is no extension"):
         AgentContext(allowed_extensions=(".py", kind))
-
-
-@pytest.mark.parametrize("url", ["https://api.example.com/v1", "http://127.0.0.1:8080/v1?user=a@b"])
-def test_an_address_without_login_is_fine(url: str) -> None:
-    assert AgentContext(base_url=url).base_url == url
 
 
 @pytest.mark.parametrize(
@@ -276,8 +175,3 @@ def test_an_address_without_login_is_fine(url: str) -> None:
 def test_settings_of_a_model_hold_no_other_model_endpoint_or_key(settings: JsonMap, words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         AgentContext(model_kwargs=settings)
-
-
-def test_settings_of_a_model_that_are_its_own_are_taken() -> None:
-    settings = {"top_k": 5, "thinking": {"budget_tokens": 2_000}, "prompt_cache_key": "x", "max_tokens_to_sample": 3}
-    assert AgentContext(model_kwargs=settings).model_kwargs == settings

@@ -7,21 +7,19 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-import mendgraph
-from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.context import SETTINGS, AgentContext
 from mendgraph.graph.configuration.loading import (
     CONFIG_VARIABLE,
     Configuration,
     Origin,
     load_configuration,
     load_context,
-    user_settings_rule,
+    load_prices,
+    widening,
 )
-from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.nodes.call_model.prices import Price, PriceList, find_price
 from mendgraph.nodes.execute_tools.store import user_files
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from mendgraph.nodes.guard.policy import judge_path
-from mendgraph.nodes.records import ToolError
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 OWN = user_files.SETTINGS_FILE
 
@@ -59,12 +57,6 @@ def test_each_setting_comes_from_the_strongest_that_has_it(root: Path) -> None:
     assert load_context(str(root), max_steps=9) == AgentContext(
         workspace=str(root), mode="ask", max_steps=9, model="m", base_url="http://a/v1"
     )
-
-
-def test_without_files_all_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    assert load_configuration(str(tmp_path)) == Configuration()
-    assert mendgraph.load_context(str(tmp_path)) == AgentContext(workspace=str(tmp_path))
 
 
 def test_the_users_file_is_found_where_the_platform_keeps_such_files(
@@ -170,11 +162,6 @@ def test_what_is_no_small_text_is_refused(root: Path, data: bytes, problem: str)
     assert said(root)[0].startswith(f"{OWN}{problem}")
 
 
-def test_a_folder_is_no_file(root: Path) -> None:
-    (root / OWN).mkdir()
-    assert "it is a directory, and a file is needed" in said(root)[0]
-
-
 def test_settings_that_do_not_go_together_are_told(root: Path) -> None:
     write(root, user="usd_per_million_input = 1.0\n")
     assert said(root) == ["/user.toml: usd_per_million_input and usd_per_million_output are given together"]
@@ -229,38 +216,147 @@ def test_a_repository_adds_nothing_to_what_the_user_allows(
         assert "needs your trust" in both.message
 
 
-def denied(workspace: Path, *names: str) -> list[bool]:
-    rule = user_settings_rule(str(workspace))
-    return [rule is not None and judge_path(name, for_write=True, rules=(rule,)) is not None for name in names]
+# --- Trust
+
+ALWAYS_TRUSTED = {
+    *("workspace", "model", "base_url", "fallback_models", "window_tokens", "checks", "answer_schema"),
+    *("usd_per_million_input", "usd_per_million_output", "usd_per_million_cached_input", "repeat_window"),
+    *("usd_per_million_cache_write", "tool_retry_backoff_s", "account", "model_kwargs", "use_responses_api"),
+}
+"""Where a run goes, what it costs and who pays, what it executes, and what comes out of it."""
+
+NARROW: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+    ({}, {"mode": "ask"}),
+    ({"mode": "ask"}, {"mode": "read-only"}),
+    ({}, {"max_steps": 3, "max_calls_per_turn": 10, "max_cost_usd": 0.5}),
+    ({"account": "a"}, {"account": "a", "max_cost_usd_per_account": 0.5, "max_tokens_per_account": 5}),
+    ({"max_steps": 5}, {"max_steps": 5}),
+    ({}, {"protocol": "text", "edit_form": "patch", "temperature": 1.0, "offer": "all", "wrap_up": False}),
+    ({"allowed_programs": ("make", "git")}, {"allowed_programs": ["make"]}),
+    ({"allowed_hosts": ("a.org",)}, {"allowed_hosts": []}),
+    ({}, {"role": "editor", "syntax_gate": "refuse", "evidence": False, "project_notes": False, "audit": True}),
+    ({"role": "operator"}, {"role": "reader"}),
+    ({}, {"allowed_extensions": [".py"]}),
+    ({"allowed_extensions": (".py", ".md")}, {"allowed_extensions": ["PY"]}),
+    ({}, {"tool_quotas": {"run_command": 2}, "tool_timeouts_s": {"run_command": 10.0}}),
+    ({"tool_quotas": {"run_command": 2}}, {"tool_quotas": {"run_command": 1, "read_file": 9}}),
+    ({"checks": ("make",)}, {"checks": ["make"]}),
+    ({"reasoning_effort": "high"}, {"reasoning_effort": "low"}),
+    ({}, {"max_output_tokens_per_call": 2_048}),
+    ({"max_output_tokens_per_call": 9_000}, {"max_output_tokens_per_call": 8_000}),
+)
+WIDE: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+    ({"mode": "read-only"}, {"mode": "auto"}),
+    ({"mode": "ask"}, {"mode": "auto"}),
+    ({}, {"max_calls_per_turn": 11}),
+    ({"account": "a", "max_cost_usd_per_account": 1.0}, {"account": "b"}),
+    ({"max_tokens_per_account": 5}, {"max_tokens_per_account": 6}),
+    ({"max_cost_usd": 1.0}, {"max_cost_usd": 2.0}),
+    ({}, {"base_url": "https://evil.example/v1"}),
+    ({}, {"model": "dear-model"}),
+    ({"model": "openai:gpt-5"}, {"model": "evil:gpt-5"}),
+    ({}, {"model_kwargs": {"top_p": 0.5}}),
+    ({}, {"use_responses_api": True}),
+    ({}, {"reasoning_effort": "low"}),
+    ({"reasoning_effort": "low"}, {"reasoning_effort": "high"}),
+    ({}, {"max_output_tokens_per_call": 2_049}),
+    ({}, {"fallback_models": ["x @ https://evil.example/v1"]}),
+    ({}, {"allowed_programs": ["sh"]}),
+    ({"allowed_programs": ("make",)}, {"allowed_programs": ["make", "sh"]}),
+    ({}, {"allowed_hosts": ["evil.example"]}),
+    ({"allowed_hosts": ("10.0.0.1",)}, {"allowed_private_hosts": ["10.0.0.1"]}),
+    ({}, {"readable_folders": ["/root"]}),
+    ({}, {"checks": ["sh -c evil"]}),
+    ({"checks": ("make",)}, {"checks": []}),
+    ({"role": "reader"}, {"role": "operator"}),
+    ({"role": "own"}, {"role": "reader"}),
+    ({}, {"audit": False}),
+    ({"evidence": False}, {"evidence": True}),
+    ({"project_notes": False}, {"project_notes": True}),
+    ({}, {"syntax_gate": "off"}),
+    ({"max_steps": 3}, {"max_steps_soft": True}),
+    ({"allowed_extensions": (".md",)}, {"allowed_extensions": []}),
+    ({"allowed_extensions": (".md",)}, {"allowed_extensions": [".py"]}),
+    ({"tool_quotas": {"run_command": 2}}, {"tool_quotas": {}}),
+    ({"tool_quotas": {"run_command": 2}}, {"tool_quotas": {"run_command": 3}}),
+    ({}, {"tool_timeouts_s": {"run_command": 31.0}}),
+    ({"tool_timeouts_s": {"run_command": 5.0}}, {"tool_timeouts_s": {}}),
+    ({}, {"usd_per_million_input": 0.0}),
+)
+
+
+@pytest.mark.parametrize(("base", "values"), NARROW)
+def test_preferences_and_less_than_the_user_allows_need_no_trust(base: dict[str, Any], values: dict[str, Any]) -> None:
+    assert widening(values, AgentContext(**base)) == ()
+
+
+@pytest.mark.parametrize(("base", "values"), WIDE)
+def test_more_than_the_user_allows_needs_trust(base: dict[str, Any], values: dict[str, Any]) -> None:
+    assert widening(values, AgentContext(**base)) == tuple(values)
+
+
+def test_every_field_was_thought_of() -> None:
+    assert AgentContext.model_fields.keys() == {name for name, each in SETTINGS.items() if each.trust} | ALWAYS_TRUSTED
+    assert not any(SETTINGS[name].trust for name in ALWAYS_TRUSTED)
+
+
+def test_only_the_fields_that_widen_are_named() -> None:
+    values = {"max_steps": 3, "model": "x", "mode": "ask", "audit": False}
+    assert widening(values, AgentContext()) == ("model", "audit")
+
+
+# --- Prices
+
+MINE = '[mine]\n"gpt-4o" = { input = 1, output = 2 }\n'
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
-    return tmp_path
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    monkeypatch.setattr("platformdirs.user_config_dir", lambda name, appauthor: str(folder))  # noqa: ARG005
+    return folder
 
 
-def test_settings_and_prices_are_denied_whether_they_are_there_or_not(home: Path) -> None:
-    names = (".config/mendgraph/config.toml", ".Config/mendgraph/PRICES.toml", ".config/mendgraph/x", "config.toml")
-    assert denied(home, *names) == [True, True, False, False]
-    assert denied(home / ".config" / "mendgraph", "config.toml") == [True]
-    assert user_settings_rule(str(home / "project")) is None
+def price(name: str) -> Price | None:
+    prices = load_prices()
+    assert isinstance(prices, PriceList)
+    return find_price(prices, name)
 
 
-def test_files_that_variables_name_are_denied_with_where_their_links_lead(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (home / "project").mkdir()
-    (home / "project" / "link.toml").symlink_to("real.toml")
-    monkeypatch.setenv("MENDGRAPH_CONFIG", str(home / "project" / "link.toml"))
-    monkeypatch.setenv("MENDGRAPH_PRICES", str(home / "project" / "p.toml"))
-    names = ("link.toml", "real.toml", "p.toml", "other.toml")
-    assert denied(home / "project", *names) == [True, True, True, False]
+@pytest.mark.usefixtures("config")
+def test_without_a_file_of_the_users_the_shipped_prices_hold() -> None:
+    assert price("gpt-4o") == Price(input=2.5, output=10.0, cached_input=1.25)
+    assert price("gpt-9") is None
 
 
-def test_a_run_has_the_rule_whatever_rules_it_is_given(home: Path) -> None:
-    context = AgentContext(workspace=str(home))
-    for rules in ((), DEFAULT_GUARDRAIL_RULES):
-        known = ToolRuntime(None, rules, {}, ()).rules(context)
-        assert {"own_settings", "user_settings"} <= {rule.name for rule in known}
-        assert known[: len(rules)] == rules
+def test_a_named_file_has_to_be_there(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (config / "prices.toml").write_text(MINE, encoding="utf-8")
+    monkeypatch.setenv("MENDGRAPH_PRICES", "/none.toml")
+    message = (
+        "Cannot read '/none.toml': there is no such file or directory. Mend what MENDGRAPH_PRICES says, or leave it"
+        " empty."
+    )
+    assert load_prices() == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+
+
+def test_a_broken_file_is_an_error(config: Path) -> None:
+    path = config / "prices.toml"
+    path.write_text("[mine]\nx = 5", encoding="utf-8")
+    message = (
+        f"The price list {str(path)!r} cannot be used: 'x' in [mine] has to be a table like"
+        " { input = 2.5, output = 10.0 }. Mend it, or move it away."
+    )
+    assert load_prices() == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    path.unlink()
+    path.mkdir()
+    message = f"Cannot read {str(path)!r}: it is a directory, and a file is needed."
+    assert load_prices() == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def test_a_user_without_a_home_has_the_shipped_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless(name: str, appauthor: bool) -> str:
+        raise RuntimeError(name, appauthor)
+
+    monkeypatch.setattr("platformdirs.user_config_dir", homeless)
+    assert price("gpt-4o") == Price(input=2.5, output=10.0, cached_input=1.25)

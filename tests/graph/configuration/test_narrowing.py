@@ -2,24 +2,28 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from hypothesis import given, strategies as st
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import InvalidUpdateError
-from langgraph.graph import START, MessagesState, StateGraph
 
 from mendgraph.graph import agent
 from mendgraph.graph.configuration.context import SETTINGS, AgentContext
 from mendgraph.graph.configuration.loading import CONFIG_VARIABLE, widening
 from mendgraph.graph.configuration.narrowing import (
     ROOT_VARIABLE,
+    Admission,
     client_context,
+    given_context,
     narrowed,
     operator_allowance,
     refusal,
+    run_id_of,
     too_wide,
 )
 from mendgraph.graph.fleet.serving.tenants import Tenant
@@ -40,12 +44,6 @@ BASE = AgentContext(
     tool_quotas={"read_file": 5},
 )
 ANN = Tenant("ann", (), BASE, ("m", "n", "o @ https://other/v1")).allowance
-
-
-def test_where_nothing_is_asked_all_that_is_allowed_holds() -> None:
-    assert narrowed({"workspace": "website"}, ANN, "/srv/ann/website") == BASE.model_copy(
-        update={"workspace": "/srv/ann/website"}
-    )
 
 
 @pytest.mark.parametrize(
@@ -219,11 +217,6 @@ def test_a_workspace_lies_in_the_servers_folder(folder: Path, workspace: str) ->
     assert ROOT_VARIABLE in refused(workspace=workspace)
 
 
-@pytest.mark.parametrize("workspace", [".", "site", "site/..", "out/server/site"])
-def test_a_workspace_may_be_any_folder_in_it(folder: Path, workspace: str) -> None:
-    assert had(workspace=workspace).workspace == str((folder / workspace).resolve())
-
-
 def test_the_operator_may_name_another_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ROOT_VARIABLE, str(folder.parent))
     operator_allowance.cache_clear()
@@ -319,19 +312,6 @@ def test_no_key_and_no_request_leaves_for_an_endpoint_of_the_clients(
         assert (own["outcome"].message, len(theirs.requests)) == ("Hello.", 1)
 
 
-def test_an_agent_in_another_graph_of_a_server_is_capped_as_well() -> None:
-    """The context of the graph around it is what the client has sent."""
-
-    class Around(MessagesState):
-        outcome: Any
-
-    builder = StateGraph(Around, context_schema=AgentContext)
-    builder.add_node("coder", cast("Any", build_graph()))
-    builder.add_edge(START, "coder")
-    ended: Any = builder.compile().invoke(TOLD, BY_SERVER, context=AgentContext(allowed_programs=("sh",)))
-    assert "what the request sets: allowed_programs" in ended["outcome"].message
-
-
 def test_a_threads_context_is_no_clients_to_write() -> None:
     graph, _ = build_machine(InMemorySaver(), model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES, served=True)
     config: Any = {"configurable": {"thread_id": "t"}}
@@ -354,3 +334,74 @@ def test_a_refused_turn_leaves_no_context_to_go_on_with(folder: Path, monkeypatc
             graph.invoke(None, config)
         assert not (folder / "a.txt").exists()
         assert not server.requests
+
+
+# --- The context of a turn
+
+GIVEN, BOUND, STORED = (AgentContext(workspace=name) for name in ("given", "bound", "stored"))
+
+
+@dataclass
+class Mine:
+    user: str = "ada"
+
+
+@pytest.mark.parametrize("stored", [STORED, None], ids=["stored", "new"])
+@pytest.mark.parametrize("bound", [BOUND, None], ids=["bound", "free"])
+def test_what_comes_with_the_run_goes_first(bound: AgentContext | None, stored: AgentContext | None) -> None:
+    assert given_context(GIVEN, bound, stored) is GIVEN
+    assert given_context(None, bound, stored) == (bound or stored or AgentContext())
+
+
+def test_an_agents_own_context_goes_before_another_graphs() -> None:
+    assert given_context(Mine(), BOUND, STORED) is BOUND
+    assert given_context({"user": "ada"}, BOUND, None) is BOUND
+
+
+def test_what_a_server_has_decided_holds() -> None:
+    refused = StopCause(reason=StopReason.INVALID_REQUEST, message="No.")
+    assert given_context(Admission(GIVEN, "ada"), BOUND, STORED) is GIVEN
+    assert given_context(Admission(refused, "ada"), BOUND, STORED) is refused
+    assert Admission(GIVEN, "ada").run_id("t1") == "ada/t1"
+
+
+def test_a_map_may_be_a_context() -> None:
+    assert given_context({"workspace": "given"}, None, STORED) == GIVEN
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (Mine(), "given a context of the type Mine, which is no AgentContext"),
+        ({"user": "ada"}, "no AgentContext (user: Extra inputs are not permitted)"),
+        (
+            {"base_url": "https://a:secret-password@b/v1"},
+            "(base_url: base_url may hold no",
+        ),
+    ],
+    ids=["type", "field", "value"],
+)
+def test_a_foreign_context_is_refused_with_the_remedy(given: object, words: str) -> None:
+    """Not taken for none: the agent would work in the folder of the process."""
+    said = given_context(given, None, STORED)
+    assert isinstance(said, str)
+    assert words in said
+    assert "build_graph(context=AgentContext(...))" in said
+    assert "secret-password" not in said
+
+
+CAUSE = StopCause(reason=StopReason.WORKSPACE_BUSY, message="Later.")
+
+
+@pytest.mark.parametrize(
+    ("info", "context", "run_id"),
+    [
+        (None, None, ""),
+        (SimpleNamespace(thread_id=None, checkpoint_ns=""), None, ""),
+        (SimpleNamespace(thread_id="t1", checkpoint_ns="begin_turn:1"), AgentContext(), "t1"),
+        (SimpleNamespace(thread_id="t1", checkpoint_ns="a:1|begin_turn:2"), AgentContext(), "t1|a:1"),
+        (SimpleNamespace(thread_id="t1", checkpoint_ns="begin_turn:1"), Admission(CAUSE, "ann"), "ann/t1"),
+    ],
+)
+def test_a_run_is_its_thread_and_its_owners(info: object, context: object, run_id: str) -> None:
+    assert run_id_of(cast("Any", SimpleNamespace(execution_info=info, context=context))) == run_id

@@ -11,11 +11,9 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.cassettes.replayed_run import anything_goes
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission
 from mendgraph.graph.machine.build import build_graph, build_machine
-from mendgraph.graph.machine.judged_workspace import WorkspaceFiles
 from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
 from mendgraph.nodes.execute_tools.node import execute_tools
@@ -124,13 +122,6 @@ def test_the_endpoint_decides_on_the_way_of_talking(
     assert machine.get_state(THREAD).values["profile"] == profile
 
 
-def test_a_model_of_ones_own_is_not_the_embedded_one(tmp_path: Path) -> None:
-    write_files(tmp_path, FILES)
-    machine = build_graph(InMemorySaver(serde=serializer()), model=ScriptedModel([DONE]))
-    machine.invoke({"messages": [HumanMessage("Hi.")]}, THREAD, context=AgentContext(workspace=str(tmp_path)))
-    assert machine.get_state(THREAD).values["profile"] == Profile(protocol=Protocol.NATIVE)
-
-
 def test_a_turn_that_cannot_begin_reports_nothing_of_the_turn_before(tmp_path: Path) -> None:
     write_files(tmp_path, FILES)
     edit = use(("edit_file", {"path": "a.py", "old_str": "1", "new_str": "2"}), ("read_file", {"path": "b.py"}))
@@ -166,12 +157,6 @@ def test_what_a_cut_off_step_has_read_and_written_is_known_to_the_next_turn(
     assert machine.get_state(THREAD).values["files_read"] == expected
 
 
-def test_only_a_file_has_a_size(tmp_path: Path) -> None:
-    write_files(tmp_path, {**FILES, "b.py/c.py": ""})
-    workspace = anything_goes(str(tmp_path))
-    assert [WorkspaceFiles(workspace).size_of(path) for path in ("a.py", "b.py", "none.py")] == [6, 0, 0]
-
-
 def test_nothing_is_read_ahead_by_a_tool_that_there_is_not(tmp_path: Path) -> None:
     write_files(tmp_path, FILES)
     model = ScriptedModel([DONE])
@@ -182,12 +167,6 @@ def test_nothing_is_read_ahead_by_a_tool_that_there_is_not(tmp_path: Path) -> No
 
 
 # --- call_model
-
-
-def test_a_call_is_made_as_the_context_says(tmp_path: Path) -> None:
-    values = ended(tmp_path, DONE, temperature=0.5, seed=7, max_output_tokens_per_call=99)
-    [call] = values["model"].calls
-    assert (call.prompt.temperature, call.seed, call.max_output_tokens) == (0.5, 7, 99)
 
 
 @pytest.mark.parametrize(
@@ -206,17 +185,6 @@ def test_the_model_is_told_of_the_tools_that_it_may_use(context: JsonMap, hidden
     assert told == {each.name for each in default_tools()} - hidden - UNOFFERED
 
 
-def test_in_the_block_form_a_native_model_is_told_of_two_tools_to_look_with(tmp_path: Path) -> None:
-    [call] = ended(tmp_path, DONE, edit_form="blocks")["model"].calls
-    assert [each["function"]["name"] for each in call.prompt.tools] == ["read_file", "search_files"]
-
-
-def test_a_tool_that_was_not_told_of_may_be_known_all_the_same(tmp_path: Path) -> None:
-    edit = use(("edit_file", {"path": "a.py", "old_str": "1", "new_str": "2"}))
-    values = ended(tmp_path, edit, DONE, protocol=Protocol.TEXT, edit_form="blocks")
-    assert (values["outcome"].changed_files, (tmp_path / "a.py").read_text("utf-8")) == (("a.py",), "a = 2\n")
-
-
 def test_a_read_only_run_denies_what_it_did_not_tell_of(tmp_path: Path) -> None:
     edit = use(("edit_file", {"path": "a.py", "old_str": "1", "new_str": "2"}))
     values = ended(tmp_path, edit, DONE, mode="read-only")
@@ -224,25 +192,6 @@ def test_a_read_only_run_denies_what_it_did_not_tell_of(tmp_path: Path) -> None:
 
 
 # --- parse and heal
-
-
-def test_the_files_that_were_shown_are_those_that_a_block_may_mean(tmp_path: Path) -> None:
-    """One file was read ahead: a block of definitions without a name is for it."""
-    (tmp_path / "a.py").write_text("", encoding="utf-8")
-    block = Say("```python\ndef f():\n    return 2\n```")
-    values = ended(tmp_path, block, protocol=Protocol.TEXT, edit_form="blocks")
-    assert values["outcome"].changed_files == ("a.py",)
-    assert "def f():\n    return 2\n" in (tmp_path / "a.py").read_text("utf-8")
-
-
-def test_the_arguments_of_a_rescued_call_are_checked_like_any_others(tmp_path: Path) -> None:
-    printed = Say('{"name": "read_file", "arguments": {"path": "a.py", "limit": -1}}')
-    fixed = Say('{"name": "read_file", "arguments": {"filename": "a.py"}}')
-    values = ended(tmp_path, printed, fixed, DONE)
-    found = [error.error_type.name for attempt in values["healing_attempts"] for error in attempt.errors]
-    assert found == ["MISSING_TOOL_PREFIX"]
-    assert [code for code in values["model"].calls[2].prompt.messages if code["role"] == "tool"] != []
-    assert values["outcome"].answer == "Done."
 
 
 def heard(folder: Path, *replies: Use | Say, **context: Any) -> tuple[list[tuple[str, JsonMap]], JsonMap]:
@@ -289,12 +238,6 @@ def test_what_had_to_be_mended_is_told_and_counted(
     tmp_path: Path,
 ) -> None:
     assert heard(tmp_path, *replies, read_ahead=read_ahead) == (told, mended)
-
-
-def test_what_was_invented_enters_no_history(tmp_path: Path) -> None:
-    values = ended(tmp_path, INVENTING, DONE, protocol=TEXT, read_ahead=False)
-    said = [message.text for message in values["messages"] if message.type == "ai"]
-    assert said == ['tool: read_file({"path": "a.py"})', "Done."]
 
 
 # --- execute_tools
@@ -344,24 +287,7 @@ def test_a_step_is_traced_to_whoever_listens(tmp_path: Path) -> None:
     assert [part["text"] for part in parts if part["type"] == "text"] == ["Done."]
 
 
-def test_the_time_of_tools_is_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine's clock goes on by half a second at each look."""
-    ticks = iter(range(0, 10**9, 500))
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.engine.monotonic_ms", lambda: next(ticks))
-    values = ended(tmp_path, READ, READ, DONE, max_seconds=0.9)
-    assert values["outcome"].reason is StopReason.WALL_CLOCK
-    assert values["spending"].seconds >= 1.0
-
-
 # --- loop_check
-
-
-@pytest.mark.parametrize("edit_form", ["replace", "blocks"])
-@pytest.mark.parametrize("read_ahead", [True, False])
-def test_what_was_read_ahead_is_no_step(edit_form: str, read_ahead: bool, tmp_path: Path) -> None:
-    values = ended(tmp_path, READ, DONE, protocol=Protocol.TEXT, edit_form=edit_form, read_ahead=read_ahead)
-    assert (values["spending"].steps, values["spending"].usage.total_calls) == (1, 2)
-    assert sum(message.type == "human" for message in values["messages"]) == 2 + read_ahead
 
 
 def test_a_window_that_an_endpoint_named_is_forgotten_with_the_turn(tmp_path: Path) -> None:

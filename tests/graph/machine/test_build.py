@@ -2,22 +2,28 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.config import get_store
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.build_arguments import BuildArguments, check_arguments, with_keys
 from mendgraph.graph.machine.compiled import Machine
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.run import run_task
+from mendgraph.graph.runs.session import Session
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
@@ -130,13 +136,6 @@ def test_a_stopped_thread_goes_on_with_the_next_request(folder: Path) -> None:
     assert (ended["outcome"].answer, asking.changed) == ("Done.", {})
 
 
-def test_a_person_is_asked_again_for_each_reply(folder: Path) -> None:
-    asking = Asking(folder, use(write("one.txt")), use(write("two.txt")), DONE)
-    second = asking.answer("approve")
-    assert [call["path"] for call in second["__interrupt__"][0].value["calls"]] == ["two.txt"]
-    assert set(asking.changed) == {"one.txt"}
-
-
 def test_without_a_checkpointer_nobody_can_be_asked(folder: Path) -> None:
     model = told(use(write("new.py")), DONE)
     context = AgentContext(workspace=str(folder), mode="ask")
@@ -144,11 +143,6 @@ def test_without_a_checkpointer_nobody_can_be_asked(folder: Path) -> None:
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)
     assert "needs a checkpointer" in outcome.message
     assert model.calls == []
-
-
-def test_reading_asks_nobody(folder: Path) -> None:
-    asking = Asking(folder, use(("read_file", {"path": "a.py"})), DONE)
-    assert asking.first["outcome"].answer == "Done."
 
 
 # --- Tools and rules of your own
@@ -194,19 +188,6 @@ def test_a_tool_of_your_own_goes_through_the_whole_machine(folder: Path) -> None
     assert results[0].content == '{"ok":true,"data":{"words":3}}'
 
 
-def test_the_tools_are_all_the_tools_there_are(folder: Path) -> None:
-    model = told(use(("read_file", {"path": "a.py"})), use(("count_words", {"path": "a.py"})), DONE)
-    ended = finish(build_graph(model=model, tools=(count_words,)), AgentContext(workspace=str(folder)))
-    assert [each["function"]["name"] for each in model.calls[0].prompt.tools] == ["count_words"]
-    assert "Unknown tool 'read_file'" in str(model.calls[1].prompt.messages[-1]["content"])
-    assert ended["outcome"].answer == "Done."
-
-
-def test_two_tools_of_one_name_are_a_mistake() -> None:
-    with pytest.raises(ValueError, match="count_words"):
-        build_graph(tools=(count_words, count_words))
-
-
 def test_a_rule_of_your_own_denies_by_name_and_by_what_the_name_leads_to(folder: Path) -> None:
     rule = FileGuardrailRule("plans", "Secret plans", lambda path: path.name.startswith("secret"))
     (folder / "harmless.md").symlink_to("secret_plan.md")
@@ -246,17 +227,6 @@ def test_without_a_request_nothing_is_spent(folder: Path, messages: list[AnyMess
     assert (model.calls, outcome.usage["total_calls"]) == ([], 0)
 
 
-def test_a_context_may_be_a_map(folder: Path) -> None:
-    context: Any = {"workspace": str(folder), "max_calls_per_turn": 1}
-    ended = build_graph(model=told(use(("read_file", {"path": "a.py"})))).invoke(ask(), context=context)
-    assert ended["outcome"].reason is StopReason.MAX_CALLS_PER_TURN
-
-
-def test_what_a_run_returns_is_what_its_output_says(folder: Path) -> None:
-    ended = finish(build_graph(model=told(DONE)), AgentContext(workspace=str(folder)))
-    assert set(ended) == {"messages", "outcome", "changes", "plan", "spending"}
-
-
 def code_of(message: ToolMessage) -> str:
     """The result's error code, or "ok"."""
     result = json.loads(str(message.content))
@@ -293,3 +263,92 @@ def test_a_session_hands_its_store_to_its_tools(folder: Path) -> None:
     model = told(use(("remember", {"word": "one"})), DONE)
     run_task("Do it.", AgentContext(workspace=str(folder)), model=model, tools=[remember], store=store)
     assert [item.key for item in store.search(("words",))] == ["one"]
+
+
+# --- Arguments
+
+RULE = FileGuardrailRule("migrations", "Database migrations", lambda path: "migrations" in path.parts)
+TEXT: Any = "*.sql"
+READ_FILE = default_tools()[0]
+
+
+def plain(text: str) -> str:
+    """Not made a tool."""
+    return text
+
+
+WRONG: tuple[tuple[str, Any, str], ...] = (
+    ("checkpointer", InMemorySaver, "InMemorySaver is a class: make one of it, as in InMemorySaver(...)."),
+    ("checkpointer", SqliteSaver.from_conn_string(":memory:"), "is a context manager: enter it, as in `with ... as"),
+    ("checkpointer", "memory", "str is no checkpoint saver of LangGraph, such as InMemorySaver()."),
+    ("model", ScriptedModel, "ScriptedModel is a class: make one of it"),
+    ("model", " ", "the name is empty: leave it out to use what the environment names."),
+    ("model", FakeListChatModel(responses=["a"]).bind(stop=["b"]), "is no chat model of LangChain by itself: give a"),
+    ("model", object(), 'object is no chat model of LangChain: give a chat model such as ChatAnthropic(model="...")'),
+    ("tools", READ_FILE, "give a sequence of tools, as in tools=(*default_tools(), mine)."),
+    ("tools", "read_file", "give a sequence of tools"),
+    ("tools", [READ_FILE, plain], "number 1 (plain) is no tool: make one of a typed function with @tool(effect="),
+    ("tools", [object()], "number 0 (object) is no tool"),
+    ("rules", RULE, "give a sequence of rules, as in rules=(*DEFAULT_GUARDRAIL_RULES, mine)."),
+    ("rules", None, "give a sequence of rules"),
+    ("rules", [*DEFAULT_GUARDRAIL_RULES, "*.sql"], "number 5 (str) is no rule: FileGuardrailRule("),
+    ("rules", [RULE._replace(check=TEXT)], "number 0 (migrations) has a check that is no function of a path"),
+    ("roles", ["reader"], "give names of tools by role"),
+    ("roles", {"clerk": "read_file"}, "the role 'clerk' needs a collection of names of tools"),
+    ("secrets", "hunter2", "give a sequence of texts, as in secrets=(token,)."),
+    ("secrets", [7], "give a sequence of texts"),
+    ("store", InMemoryStore, "InMemoryStore is a class: make one of it"),
+    ("store", {}, "dict is no store of LangGraph, such as InMemoryStore()."),
+    ("context", {"workspace": "."}, "dict is no AgentContext: give AgentContext(workspace=..., ...)."),
+)
+
+
+@pytest.mark.parametrize(("name", "value", "words"), WRONG, ids=[f"{name}-{at}" for at, (name, *_) in enumerate(WRONG)])
+def test_a_wrong_argument_is_named_with_its_remedy(name: str, value: Any, words: str) -> None:
+    given: dict[str, Any] = {name: value}
+    with pytest.raises(TypeError, match=f"^{name}: .*{re.escape(words)}"):
+        check_arguments(BuildArguments(**given))
+    with pytest.raises(TypeError, match=f"^{name}: "):
+        build_graph(**given)
+    with pytest.raises(TypeError, match=f"^{name}: "):
+        Session(**given)
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    for make in (build_graph, Session):
+        with pytest.raises(ValueError, match=r"tools: 2 tools are called 'read_file': give them different names\."):
+            make(tools=[*default_tools(), READ_FILE])
+
+
+def test_what_is_right_is_taken() -> None:
+    check_arguments(BuildArguments())
+    check_arguments(
+        BuildArguments(
+            checkpointer=InMemorySaver(),
+            model=ScriptedModel([]),
+            tools=list(default_tools()),
+            rules=[RULE],
+            roles={"clerk": {"read_file"}},
+            secrets=["hunter2"],
+            store=InMemoryStore(),
+            context=AgentContext(),
+        )
+    )
+    for checkpointer in (True, False):
+        check_arguments(BuildArguments(checkpointer=checkpointer))
+    for model in (FakeListChatModel(responses=["a"]), "gpt-5-mini", "anthropic:claude-sonnet-4-5"):
+        check_arguments(BuildArguments(model=model))
+
+
+def test_a_session_keeps_its_thread_somewhere() -> None:
+    wrong: Any = True
+    with pytest.raises(TypeError, match="checkpointer: give a saver, or none to keep the thread"):
+        Session(checkpointer=wrong)
+
+
+def test_the_key_of_a_chat_model_is_a_secret_and_the_word_that_a_local_server_takes_is_none() -> None:
+    def with_key(key: str) -> tuple[str, ...]:
+        return with_keys(("mine",), ChatOpenAI(model="m", api_key=SecretStr(key)))
+
+    assert with_key("sk-proj-4f9Qz81LmX2") == ("mine", "sk-proj-4f9Qz81LmX2")
+    assert with_key("not-needed") == with_key("lm-studio") == with_keys(("mine",), "gpt-5-mini") == ("mine",)

@@ -3,7 +3,6 @@
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from copy import deepcopy
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -26,9 +25,7 @@ from mendgraph.graph.machine.state import (
     FilesRead,
     GrowingChannel,
     Messages,
-    append,
     fold_messages,
-    merge,
     serializer,
 )
 
@@ -114,49 +111,7 @@ NAMELESS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("write", NAMELESS.values(), ids=NAMELESS)
-def test_they_get_the_same_id_at_every_reading_and_each_its_own(write: Any) -> None:
-    before: list[Any] = [HumanMessage("hello", id="a")]
-    read = fold_messages(before, [write, write])
-    assert read == fold_messages(fold_messages(before, [write]), [write])
-    assert len({message.id for message in read}) == len(read)
-    expected = add_messages(add_messages(before, deepcopy(write)), deepcopy(write))
-    assert [(type(each), each.content) for each in read] == [(type(each), each.content) for each in expected]  # type: ignore[union-attr]
-
-
-def test_one_that_comes_again_after_others_were_removed_never_takes_anothers_place() -> None:
-    """The place, the one before it and the text are the same as when X came, which is still there."""
-    state = fold_messages([], [[HumanMessage("", id="m"), HumanMessage("", id="l")], "x"])
-    moved = fold_messages(state, [[RemoveMessage(id="m"), RemoveMessage(id="l")], [HumanMessage("", id="l")]])
-    assert [message.content for message in fold_messages(moved, ["x"])] == ["x", "", "x"]
-
-
-def test_a_raw_history_that_was_put_in_place_of_the_old_one_is_read_the_same_each_time() -> None:
-    channel = channel_of(Messages)
-    channel.replay_writes([("task", "messages", Overwrite([("user", "hello")])), ("task", "messages", "more")])
-    again = channel_of(Messages)
-    again.update([Overwrite([("user", "hello")])])
-    again.update(["more"])
-    assert [message.content for message in channel.get()] == ["hello", "more"]
-    assert channel.get() == again.get()
-
-
 # --- The other two
-
-
-@given(st.lists(st.lists(st.integers(), max_size=3), max_size=6), st.integers(0, 6))
-def test_append_is_a_fold(writes: list[list[int]], cut: int) -> None:
-    assert append([0], writes) == [0, *(each for write in writes for each in write)]
-    assert append(append([0], writes[:cut]), writes[cut:]) == append([0], writes)
-
-
-@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(), max_size=3), max_size=6), st.integers(0, 6))
-def test_merge_is_a_fold(writes: list[dict[str, int]], cut: int) -> None:
-    expected = {"a": 0}
-    for write in writes:
-        expected |= write
-    assert merge({"a": 0}, writes) == expected
-    assert merge(merge({"a": 0}, writes[:cut]), writes[cut:]) == expected
 
 
 # --- Snapshots

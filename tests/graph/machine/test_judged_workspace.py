@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.graph.machine.judged_workspace import RecordRules, judged_workspace
-from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader
-from mendgraph.nodes.execute_tools.files.handles import closing, open_root
-from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
+from mendgraph.graph.machine.judged_workspace import judged_workspace, own_rules
 from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, FileContent, MoveFile, Workspace
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.tools.list_files import glob_files
@@ -108,13 +105,6 @@ def test_a_secret_is_not_written_where_it_could_not_be_read(root: Path, workspac
     assert not (root / target).exists()
 
 
-def test_what_a_program_left_in_it_is_not_kept(root: Path) -> None:
-    paths = JudgedPaths(str(root), lambda *_: None, contents=partial(judge_content, rules=DEFAULT_GUARDRAIL_RULES))
-    with closing(open_root(str(root))) as handle, BeneathReader(paths, handle) as reader:
-        assert [reader.read(name, 10_000) for name in FILES] == [None] * len(FILES)
-        assert reader.read("a.json", 10_000) == b"{}\n"
-
-
 @pytest.fixture
 def commands(root: Path) -> Commands:
     contents = partial(judge_content, rules=DEFAULT_GUARDRAIL_RULES)
@@ -140,41 +130,15 @@ def test_programs_see_nothing_of_it_under_any_name(root: Path, commands: Command
         assert ("save-exact=true" in said, made) == (True, ())
 
 
-def test_what_was_harmless_is_hidden_once_it_holds_a_secret(root: Path, commands: Commands) -> None:
-    said, made = says(commands, f"cat a.json; echo 'storePassword={LITERAL}' > key.properties")
-    assert (said, made) == ("{}\n", ("key.properties",))
-    assert LITERAL not in says(commands, "cat key.properties 2>&1")[0]
-    (root / "a.json").write_text(ACCOUNT)
-    assert LITERAL not in says(commands, "cat a.json 2>&1")[0]
-
-
-@pytest.fixture
-def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names whose links were followed."""
-    names: list[str] = []
-
-    def realpath(name: str) -> str:
-        names.append(name)
-        return os.path.realpath(name)
-
-    monkeypatch.setattr("mendgraph.graph.machine.judged_workspace.realpath", realpath)
-    return names
-
-
 def data_folder(path: Path, monkeypatch: pytest.MonkeyPatch, *, made: bool = True) -> None:
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(path))
     for name in ("runs", "workspaces", "spending") if made else ():
         (path / name).mkdir(parents=True)
 
 
-def denied(rules: RecordRules, workspace: Path, *names: str) -> list[bool]:
-    rule = rules.rule(str(workspace))
-    return [rule is not None and judge_path(name, for_write=False, rules=(rule,)) is not None for name in names]
-
-
-def test_where_the_records_lie_elsewhere_there_is_no_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data_folder(tmp_path / "project-data", monkeypatch)
-    assert RecordRules().rule(str(tmp_path / "project")) is None
+def denied(workspace: Path, *names: str) -> list[bool]:
+    rules = own_rules(str(workspace))
+    return [judge_path(name, for_write=False, rules=rules) is not None for name in names]
 
 
 @pytest.mark.parametrize("made", [True, False])
@@ -183,7 +147,7 @@ def test_records_inside_are_denied_and_nothing_else(
 ) -> None:
     data_folder(tmp_path / "var", monkeypatch, made=made)
     names = ("var/runs", "var/runs/t-1/audit.jsonl", "VAR/Workspaces/x", "var/other", "runs", "a.py")
-    assert denied(RecordRules(), tmp_path, *names) == [True, True, True, False, False, False]
+    assert denied(tmp_path, *names) == [True, True, True, False, False, False]
 
 
 def test_records_that_a_link_leads_to_are_denied_under_their_real_name(
@@ -193,52 +157,43 @@ def test_records_that_a_link_leads_to_are_denied_under_their_real_name(
     (workspace / "kept").mkdir(parents=True)
     (tmp_path / "data").symlink_to(workspace / "kept")
     data_folder(tmp_path / "data", monkeypatch)
-    assert denied(RecordRules(), workspace, "kept/runs/t-1") == [True]
-
-
-def test_links_are_followed_once_for_as_long_as_the_folders_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_up: list[str]
-) -> None:
-    data_folder(tmp_path / "data", monkeypatch)
-    rules = RecordRules()
-    first = rules.rule(str(tmp_path))
-    assert rules.rule(str(tmp_path)) is first
-    assert looked_up == [str(tmp_path / "data" / name) for name in ("runs", "workspaces", "spending")]
+    assert denied(workspace, "kept/runs/t-1") == [True]
 
 
 def test_a_name_that_leads_to_another_folder_by_now_is_followed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workspace, rules = tmp_path / "project", RecordRules()
+    workspace = tmp_path / "project"
     for place in (tmp_path / "outside", workspace / "inside"):
         for name in ("runs", "workspaces", "spending"):
             (place / name).mkdir(parents=True)
     data_folder(tmp_path / "data", monkeypatch, made=False)
     (tmp_path / "data").symlink_to(tmp_path / "outside")
-    assert rules.rule(str(workspace)) is None
+    assert own_rules(str(workspace)) == ()
     (tmp_path / "data").unlink()
     (tmp_path / "data").symlink_to(workspace / "inside")
-    assert denied(rules, workspace, "inside/runs/t-1") == [True]
+    assert denied(workspace, "inside/runs/t-1") == [True]
 
 
-def test_folders_that_are_not_there_yet_are_looked_for_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_up: list[str]
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
+    return tmp_path
+
+
+def test_settings_and_prices_are_denied_whether_they_are_there_or_not(home: Path) -> None:
+    names = (".config/mendgraph/config.toml", ".Config/mendgraph/PRICES.toml", ".config/mendgraph/x", "config.toml")
+    assert denied(home, *names) == [True, True, False, False]
+    assert denied(home / ".config" / "mendgraph", "config.toml") == [True]
+    assert own_rules(str(home / "project")) == ()
+
+
+def test_files_that_variables_name_are_denied_with_where_their_links_lead(
+    home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data_folder(tmp_path / "data", monkeypatch, made=False)
-    rules = RecordRules()
-    assert denied(rules, tmp_path, "data/runs/x") == denied(rules, tmp_path, "data/runs/x") == [True]
-    assert len(looked_up) == 6
-
-
-def test_a_long_life_remembers_a_bounded_number_of_workspaces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_up: list[str]
-) -> None:
-    monkeypatch.setattr("mendgraph.graph.machine.judged_workspace._MOST_WORKSPACES", 2)
-    data_folder(tmp_path / "data", monkeypatch)
-    rules = RecordRules()
-    for name in "abab":
-        rules.rule(str(tmp_path / name))
-    assert len(looked_up) == 6
-    for name in "ca":
-        rules.rule(str(tmp_path / name))
-    assert len(looked_up) == 12
+    (home / "project").mkdir()
+    (home / "project" / "link.toml").symlink_to("real.toml")
+    monkeypatch.setenv("MENDGRAPH_CONFIG", str(home / "project" / "link.toml"))
+    monkeypatch.setenv("MENDGRAPH_PRICES", str(home / "project" / "p.toml"))
+    names = ("link.toml", "real.toml", "p.toml", "other.toml")
+    assert denied(home / "project", *names) == [True, True, True, False]

@@ -50,18 +50,6 @@ def state(context: AgentContext, profile: Profile | None = None) -> CallModelSli
     return CallModelSlice(context=context, profile=profile or Profile(), run_id="r")
 
 
-def test_nothing_is_opened_until_a_model_is_called() -> None:
-    with calling() as bound:
-        assert "_models" not in bound.__dict__
-
-
-def test_connections_are_shared_by_runs() -> None:
-    with ScriptedServer() as server, calling() as bound:
-        first, second = (guarded(bound, "m", server.base_url) for _ in range(2))
-        assert first.model is second.model
-        assert guarded(bound, "other", server.base_url).model is not first.model
-
-
 def test_a_provider_has_one_circuit_for_all_its_runs() -> None:
     with ScriptedServer() as server, calling() as bound:
         first, second, other = (guarded(bound, name, server.base_url).breaker for name in ("m", "m", "other"))
@@ -124,12 +112,16 @@ def test_a_fallback_that_is_the_runs_own_model_is_told() -> None:
     assert problem == "Fallback model 1 (m) is in the list already: name each model once."
 
 
-def test_a_price_list_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own.toml").write_text("[mine", "utf-8")
-    monkeypatch.setenv(PRICES_VARIABLE, str(tmp_path / "own.toml"))
+@pytest.mark.parametrize(("value", "fine"), [("org-1", True), ("org\N{BULLET}", False), ("org\r1", False), ("", True)])
+def test_a_header_that_cannot_be_sent_is_told_before_a_request(
+    value: str, fine: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    monkeypatch.setenv("OPENAI_ORG_ID", value)
     with calling() as bound:
-        assert "own.toml" in (bound.problem(AgentContext(model="m")) or "")
-        assert bound.problem(AgentContext(usd_per_million_input=1.0, usd_per_million_output=1.0)) is None
+        told = bound.problem(AgentContext(model="m"))
+        assert bound.problem(AgentContext(model="local")) is None
+    assert told == (None if fine else "OPENAI_ORG_ID holds a character that no header may have: mend it, or unset it.")
 
 
 def test_fallbacks_are_asked_in_order_but_not_beside_a_model_of_the_users_own() -> None:
@@ -159,24 +151,6 @@ def test_the_window_is_the_contexts_or_known_by_the_models_name(
     with calling() as bound:
         found = bound.prepare(state(AgentContext(**said), Profile(embedded=embedded)))
     assert found.settings.window_tokens == tokens
-
-
-def test_only_a_large_model_has_a_call_held_back_for_its_account() -> None:
-    with calling() as bound:
-        held = [
-            bound.prepare(state(AgentContext(wrap_up=wanted), Profile(small=small))).settings.budget.limits.wrap_up
-            for wanted, small in ((True, False), (True, True), (False, False))
-        ]
-    assert held == [True, False, False]
-
-
-def test_what_was_prepared_is_kept_for_the_turn_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.graph.machine.model_runtime.MOST_TURNS", 2)
-    turns = [CallModelSlice(context=CONTEXT, profile=Profile(), run_id=name) for name in "abc"]
-    with calling(ScriptedModel([])) as bound:
-        made = [bound.prepare(turn) for turn in turns]
-        assert [bound.prepared(turn) for turn in turns] == [None, None, made[2]]
-        assert bound.prepared(CallModelSlice({**turns[2], "profile": Profile()})) is None
 
 
 # --- What earlier turns have lost

@@ -1,28 +1,43 @@
 """A literal that a model writes under a secret's name runs as it is written, and nothing that is kept holds it."""
 
+import base64
 import json
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import ormsgpack
 import pytest
-from langchain_core.messages import HumanMessage
+from hypothesis import given, settings, strategies as st
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.types import Command
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import (
+    EXT_CONSTRUCTOR_KW_ARGS,
+    EXT_CONSTRUCTOR_SINGLE_ARG,
+    EXT_DELTA_SNAPSHOT,
+    EXT_PYDANTIC_V2,
+)
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.types import Command, Overwrite
+from pydantic import BaseModel
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine import redaction, tool_runtime
-from mendgraph.graph.machine.build import build_graph, build_machine
-from mendgraph.graph.machine.redaction import CurrentRedactor
-from mendgraph.graph.runs.run import run_task
-from mendgraph.nodes.execute_tools.secrets.redact import MARK
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from mendgraph.nodes.records import EditForm, OutcomeKind, Protocol, StopReason
+from mendgraph.graph.machine import redaction
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.redaction import ScrubbingSerializer
+from mendgraph.graph.machine.state import CHECKPOINT_TYPES, serializer
+from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
+from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.records import ExtractionErrorType, Plan, PlanStep, StopReason, ToolCall
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
 from tests.graph.runs.run_plays import context, project, use
-from tests.runs.scenario import message_of, use as using
+from tests.nodes.execute_tools.secrets.samples import KEYS
 
 GIVEN, FOUND = "plugh-1234-xyzzy", "quux-98765-quux"
 
@@ -44,35 +59,6 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[Any
 
     monkeypatch.setattr(module, name, counting)
     return calls
-
-
-def test_secrets_are_looked_for_again_only_when_the_environment_has_changed(
-    monkeypatch: pytest.MonkeyPatch, looked: list[Mapping[str, str]]
-) -> None:
-    current = CurrentRedactor([GIVEN])
-    assert looked == []
-    first = current.now()
-    assert current.now() is first
-    monkeypatch.setenv("SOME_TOKEN", FOUND)
-    assert current.now().text(f"{GIVEN} {FOUND}") == "[redacted secret] [redacted secret]"
-    monkeypatch.delenv("SOME_TOKEN")
-    assert current.now().text(f"{GIVEN} {FOUND}") == f"[redacted secret] {FOUND}"
-    assert len(looked) == 3
-
-
-def test_a_run_looks_for_secrets_once_and_each_step_asks_for_its_folder_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked: list[Mapping[str, str]]
-) -> None:
-    (tmp_path / "a.py").write_text("a = 1\n")
-    folders = counted(monkeypatch, tool_runtime, "run_folder")
-    one, two = (
-        using(*(("read_file", {"path": "a.py", "limit": lines + 1}) for lines in range(each))) for each in (1, 2)
-    )
-    model = ScriptedModel([message_of(each, Protocol.NATIVE) for each in (one, two, Say("Done."))])
-    result = run_task("Look.", AgentContext(workspace=str(tmp_path)), model=model, thread_id="t")
-    assert result.outcome.kind is OutcomeKind.FINISHED
-    assert len(looked) == 1
-    assert folders == ["t"] * 3  # at the start, to see whether there is one, and in each step
 
 
 ONE, TWO = "x8KqqP2" + "zz1", "Tr0ub4d" + "or9Kx"
@@ -129,15 +115,6 @@ def test_it_runs_as_it_was_written_and_is_in_no_checkpoint_update_or_message(fol
     assert SAID.replace(ONE, MARK) in repr(state["outcome"])
 
 
-def test_neither_in_the_text_protocol(folder: Path) -> None:
-    saver = InMemorySaver()
-    more = {"protocol": Protocol.TEXT, "edit_form": EditForm.REPLACE}
-    machine(saver, Say(TEXT), Say("Done.")).invoke(**start(folder, **more))
-    assert (folder / "a.py").read_text() == CODE.format(ONE)
-    assert MARK in holds(saver)
-    assert ONE not in holds(saver)
-
-
 def test_nor_what_was_asked_for_again(folder: Path) -> None:
     saver = InMemorySaver()
     broken = f'tool: write_file({{"path": "a.py", "content": "password = \'{ONE}\'"'
@@ -180,12 +157,6 @@ def test_a_person_is_asked_about_marks_and_allows_the_literal(folder: Path) -> N
     graph.invoke(Command(resume="approve"), CONFIG)
     assert (folder / "a.py").read_text() == CODE.format(ONE)
     assert ONE not in holds(saver)
-
-
-def test_a_run_from_python_shows_none(folder: Path) -> None:
-    run = run_task("Write it.", context(folder), model=HistoryModel((use(*WRITE), Say(SAID))))
-    assert (folder / "a.py").read_text() == CODE.format(ONE)
-    assert ONE not in repr(run)
 
 
 def test_what_a_provider_sealed_goes_back_byte_for_byte() -> None:
@@ -246,9 +217,258 @@ def test_different_literals_are_no_repetition_and_equal_ones_are(folder: Path) -
     assert state["outcome"].reason is StopReason.LOOP_PERSISTED
 
 
-def test_what_ran_is_forgotten(folder: Path) -> None:
-    graph, rooms = build_machine(
-        InMemorySaver(), model=HistoryModel([use(*WRITE), Say(SAID)]), tools=None, rules=DEFAULT_GUARDRAIL_RULES
+# --- The serializer of checkpoints
+
+KNOWN = "-".join(("plum", "51", 'orch"ard', "ü42"))
+SHAPED = KEYS[0]
+SERDE = ScrubbingSerializer(Redactor((KNOWN,)), CHECKPOINT_TYPES)
+
+
+class Unlisted(BaseModel):
+    """A type of somebody else, which no checkpoint may bring to life."""
+
+    x: int = 1
+
+
+def in_a_map(data: bytes) -> bytes:
+    return b"\x81\xa1a\x91" + data  # {"a": [...]}
+
+
+def in_a_snapshot(data: bytes) -> bytes:
+    return ormsgpack.packb(ormsgpack.Ext(EXT_DELTA_SNAPSHOT, b"\x91" + data))
+
+
+def in_an_overwrite(data: bytes) -> bytes:
+    inner = b"\x93\xaflanggraph.types\xa9Overwrite\x81\xa5value\x91" + data
+    return ormsgpack.packb(ormsgpack.Ext(EXT_CONSTRUCTOR_KW_ARGS, inner))
+
+
+def stored(value: Any, serde: SerializerProtocol = SERDE) -> tuple[bytes, Any]:
+    """The bytes of a value, and what comes back from them."""
+    kind, data = serde.dumps_typed(value)
+    return data, serde.loads_typed((kind, data))
+
+
+# --- Known values
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        KNOWN,
+        json.dumps(KNOWN)[1:-1],
+        quote(KNOWN, safe=""),
+        base64.b64encode(KNOWN.encode()).decode(),
+        KNOWN.encode().hex(),
+    ],
+)
+def test_a_known_value_is_blotted_out_in_each_of_its_forms(form: str) -> None:
+    data, back = stored({"a": [AIMessage(f"x {form} y")], "b": [1, form], form: None})
+    assert form.encode() not in data
+    assert (back["a"][0].content, back["b"][0], list(back.values())[2]) == (f"x {'*' * len(form.encode())} y", 1, None)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [AIMessage(f"It is {KNOWN}.")],
+        [ToolMessage(f"It is {KNOWN}.", tool_call_id="c")],
+        ToolCall(call_id="c", tool="t", arguments={"deep": [{"er": KNOWN}]}, raw_arguments=json.dumps(KNOWN)),
+        Plan(steps=(PlanStep(title=KNOWN),)),
+        AgentContext(workspace=f"/{KNOWN}"),
+        {KNOWN: 1},
+        RuntimeError(KNOWN),
+        KNOWN.encode(),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_known_value_is_in_no_kind_of_value(value: Any) -> None:
+    data, back = stored(value)
+    assert KNOWN.encode() not in data
+    assert json.dumps(KNOWN)[1:-1].encode() not in data
+    assert KNOWN not in repr(back)
+    assert "*" * len(KNOWN) in repr(back) or MARK in repr(back)
+
+
+@settings(max_examples=40)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=9),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+        max_leaves=12,
     )
-    graph.invoke(**start(folder))
-    assert not rooms._tools.words._kept
+)
+def test_what_holds_no_secret_comes_back_as_it_was(value: Any) -> None:
+    plain = serializer().loads_typed(serializer().dumps_typed(value))
+    assert stored(value)[1] == plain
+
+
+@pytest.mark.parametrize("value", ["caf\udce9-42-orchard", "\ud83d-plum-42-orchard"])
+def test_an_environment_that_is_no_text_stops_nobody(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes of a variable that are no UTF-8 come as lone surrogates."""
+    serde = ScrubbingSerializer(Redactor((value,)), CHECKPOINT_TYPES)
+    assert stored({"a": 1}, serde)[1] == {"a": 1}
+    monkeypatch.setenv("FOO_TOKEN", "caf\udce9-42-orchard")
+    assert stored({"a": 1}, serializer())[1] == {"a": 1}
+
+
+# --- What a person typed
+
+PARTS: list[str | dict[Any, Any]] = [{"type": "text", "text": f"My key is {SHAPED}."}, f"And {SHAPED}"]
+REQUESTS: dict[str, Any] = {
+    "a message": HumanMessage(f"My key is {SHAPED}."),
+    "a list of messages": [HumanMessage("Hi."), HumanMessage(f"My key is {SHAPED}.")],
+    "a message in parts": [HumanMessage(PARTS)],
+    "a map": [{"role": "user", "content": f"My key is {SHAPED}."}],
+    "a map in parts": [{"role": "user", "content": PARTS}],
+    "a pair": [("user", f"My key is {SHAPED}.")],
+    "a text": f"My key is {SHAPED}.",
+}
+"""Every spelling of a request that LangGraph takes."""
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+@pytest.mark.parametrize("depth", [0, 1, 2, 5])
+def test_what_a_person_typed_is_stored_without_secrets(request_: Any, depth: int) -> None:
+    value = {"messages": request_}
+    for _ in range(depth):
+        value = {"channel_values": value}
+    data, back = stored(value)
+    assert (SHAPED.encode() in data, SHAPED in repr(back), MARK in repr(back)) == (False, False, True)
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+def test_nothing_that_was_typed_is_in_any_checkpoint_of_a_run(request_: Any, tmp_path: Any) -> None:
+    seen: list[bytes] = []
+
+    class Watched(ScrubbingSerializer):
+        def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+            kind, data = super().dumps_typed(obj)
+            seen.append(data)
+            return kind, data
+
+    saver = InMemorySaver(serde=Watched(Redactor(), CHECKPOINT_TYPES))
+    model = ScriptedModel([Say("Done.")])
+    config: Any = {"configurable": {"thread_id": "t"}}
+    context = AgentContext(workspace=str(tmp_path), audit=False)
+    build_graph(saver, model=model).invoke({"messages": request_}, config, context=context)
+    assert len(seen) > 10
+    assert [data for data in seen if SHAPED.encode() in data] == []
+    assert SHAPED not in repr(model.calls)
+
+
+# --- It is still the strict serializer
+
+
+def test_no_other_type_is_ever_built(caplog: pytest.LogCaptureFixture) -> None:
+    kind, data = InMemorySaver().serde.dumps_typed({"a": Decimal(1), "b": Unlisted()})
+    with caplog.at_level(logging.CRITICAL):
+        assert SERDE.loads_typed((kind, data)) == {"a": Decimal(1), "b": {"x": 1}}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        10**30,
+        {"a": [-(2**70)]},
+        {"\ud800": 1},
+        object(),
+        AgentContext(tool_quotas={"a": 10**30}),
+        HumanMessage("x", additional_kwargs={"n": 10**30}),
+    ],
+    ids=["integer", "deep integer", "half a key", "object", "context", "message"],
+)
+def test_what_has_no_stored_form_is_refused_in_one_sentence(value: Any) -> None:
+    with pytest.raises(
+        StoreError, match=r"^A value cannot be stored with the run \(.+\): it may hold integers of 64 bits"
+    ):
+        SERDE.dumps_typed(value)
+
+
+# --- What another version wrote
+
+CALL = {"call_id": "c", "tool": "t", "arguments": {}, "raw_arguments": "{}", "line_number": 0, "implied": False}
+ERROR = {"error_type": ExtractionErrorType.EMPTY_REPLY, "line_number": 0, "line_content": "", "details": ""}
+
+
+def as_stored(code: int, name: str, value: Any, module: str = "mendgraph.nodes.records") -> bytes:
+    """The bytes of a record as LangGraph writes them."""
+    return ormsgpack.packb(ormsgpack.Ext(code, SERDE.dumps_typed((module, name, value, "x"))[1]))
+
+
+FOREIGN: dict[str, tuple[bytes, str]] = {
+    "an unknown field": (as_stored(EXT_PYDANTIC_V2, "ToolCall", CALL | {"new": 1}), "ToolCall"),
+    "a missing field": (as_stored(EXT_PYDANTIC_V2, "ToolCall", {"call_id": "c"}), "ToolCall"),
+    "a field of another type": (as_stored(EXT_PYDANTIC_V2, "ToolCall", CALL | {"arguments": 1}), "ToolCall"),
+    "a value out of bounds": (
+        as_stored(EXT_PYDANTIC_V2, "AgentContext", {"seed": -1}, "mendgraph.graph.configuration.context"),
+        "AgentContext",
+    ),
+    "an unknown word": (as_stored(EXT_CONSTRUCTOR_SINGLE_ARG, "Reading", "new"), "Reading"),
+    "an unknown field of a tuple": (
+        as_stored(EXT_CONSTRUCTOR_KW_ARGS, "ExtractionError", ERROR | {"new": 1}),
+        "ExtractionError",
+    ),
+    "a missing field of a tuple": (
+        as_stored(EXT_CONSTRUCTOR_KW_ARGS, "ExtractionError", {"details": ""}),
+        "ExtractionError",
+    ),
+    "a type that is gone": (as_stored(EXT_PYDANTIC_V2, "Gone", {}), "Gone"),
+    "a type that is not listed": (as_stored(EXT_PYDANTIC_V2, "Record", {}), "Record"),
+    "a type of a room that is gone": (as_stored(EXT_PYDANTIC_V2, "Gone", {}, "mendgraph.nodes.gone"), "Gone"),
+}
+"""Records that this version does not know, and the name that the refusal has."""
+
+
+@pytest.mark.parametrize(("data", "name"), FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("wrap", [bytes, in_a_map, in_a_snapshot, in_an_overwrite])
+def test_a_record_that_this_version_does_not_know_is_refused(
+    data: bytes, name: str, wrap: Callable[[bytes], bytes]
+) -> None:
+    with pytest.raises(StoreError) as caught:
+        SERDE.loads_typed(("msgpack", wrap(data)))
+    said = str(caught.value)
+    assert said.startswith(f"A stored {name} cannot be read (")
+    assert said.endswith("): another version of mendgraph wrote it. Go on with that version, or begin a new run.")
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [("msgpack", b"\xc1"), ("msgpack", b""), ("msgpack+zlib", b"x"), ("new", b""), ("msgpack+new", b"")],
+)
+def test_damaged_bytes_are_refused(kind: str, data: bytes) -> None:
+    with pytest.raises(StoreError, match=r"^A stored value is damaged: .+\.$"):
+        SERDE.loads_typed((kind, data))
+
+
+# --- Compressed
+
+PACKED = ScrubbingSerializer(Redactor((KNOWN,)), CHECKPOINT_TYPES, b"a dictionary of words")
+LONG = {"messages": [HumanMessage("word " * 200, id="1")], "plan": Plan()}
+
+
+def test_with_a_dictionary_values_are_compressed_and_come_back() -> None:
+    kind, data = PACKED.dumps_typed(LONG)
+    assert (kind, PACKED.loads_typed((kind, data))) == ("msgpack+zlib", LONG)
+    assert len(data) < len(SERDE.dumps_typed(LONG)[1]) / 3
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20])
+def test_compressed_bytes_that_are_cut_off_are_refused(cut: int) -> None:
+    kind, data = PACKED.dumps_typed(b"word " * 200)
+    with pytest.raises(StoreError, match="damaged: its end is missing"):
+        PACKED.loads_typed((kind, data[:-cut]))
+
+
+@pytest.mark.parametrize("wrap", [Overwrite, _DeltaSnapshot])
+def test_a_history_that_is_replaced_or_kept_whole_is_stored_without_secrets(wrap: Any) -> None:
+    value = wrap([HumanMessage(f"My key is {SHAPED}.", id="m1"), AIMessage("Hello.", id="m2")])
+    data, back = stored({"messages": value})
+    assert (SHAPED.encode() in data, type(back["messages"])) == (False, wrap)
+    assert back["messages"].value == [HumanMessage(f"My key is {MARK}.", id="m1"), AIMessage("Hello.", id="m2")]
+
+
+def test_secrets_go_before_values_are_compressed() -> None:
+    kind, data = PACKED.dumps_typed([AIMessage(f"It is {KNOWN}. " * 50)])
+    assert KNOWN not in repr(PACKED.loads_typed((kind, data)))

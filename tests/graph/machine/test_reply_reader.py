@@ -1,6 +1,5 @@
 """What a reply is read with: the run's tools, what the model has seen and was told, and what the turn has done."""
 
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -10,14 +9,11 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.reply_reader import ReadingSlice, reply_reader, rescue
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.nodes.call_model.ledger import Spending
-from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.parse.answers import TurnFacts
 from mendgraph.nodes.parse.reading import Reader
 from mendgraph.nodes.records import (
-    CHANGING,
-    Answer,
     CallError,
     CallResult,
     ChangeKind,
@@ -35,7 +31,6 @@ from mendgraph.nodes.records import (
 )
 
 GATEWAY = ToolRuntime(None, (), {}, ())
-UNCHECKED = ToolRuntime([each for each in default_tools() if each.name != "run_checks"], (), {}, ())
 BLOCKS = Profile(edit_form=EditForm.BLOCKS)
 TASK = HumanMessage("Fix calc.py.")
 FOUND = ToolResult.failure(ToolErrorCode.CHECK_FAILED, "add(1, 2) gives -1.")
@@ -82,20 +77,6 @@ def test_earlier_replies_are_those_of_the_model_and_of_this_turn() -> None:
     assert [reply.text for reply in reply_reader(GATEWAY, given).earlier()] == ["broken", "said"]
 
 
-@pytest.mark.parametrize(("profile", "offered"), [(Profile(), False), (Profile(small=True), True), (BLOCKS, True)])
-def test_a_block_gives_what_a_call_leaves_out_where_the_prompt_offers_it(profile: Profile, offered: bool) -> None:
-    assert reply_reader(GATEWAY, state(TASK, profile=profile)).bodies is offered
-
-
-def test_a_reader_knows_the_tools_and_which_of_them_change_files() -> None:
-    how = reply_reader(GATEWAY, state(TASK, context=AgentContext(answer_schema={"type": "integer"})))
-    specs = {tool.name: tool.spec for tool in default_tools()}
-    assert (how.profile, how.known_tools) == (BLOCKS, frozenset(specs))
-    assert how.writing_tools == {name for name, spec in specs.items() if spec.effect in CHANGING}
-    assert how.validate("read_file", {"filename": "a"}) == {"path": "a", "start_line": 1, "limit": 0, "start_column": 1}
-    assert (how.check_answer(Answer(text="", value=3)), how.check_answer(Answer(text="3")) == []) == ([], False)
-
-
 HISTORY = (TASK, *step(shown("calc.py"), FOUND), *step(shown("util.py"), MISSED))
 CORRECTIONS = [Correction(reply="x", prompt="Send it again.\nComplete.")]
 
@@ -104,17 +85,6 @@ def test_in_the_block_form_it_knows_what_the_model_was_shown_and_told() -> None:
     how = reply_reader(GATEWAY, state(*HISTORY, corrections=CORRECTIONS))
     assert how.shown_files == ("calc.py", "util.py")
     assert how.told == ("The block is not Python.", "add(1, 2) gives -1.", "Send it again.", "Complete.")
-
-
-def test_a_reply_that_is_read_a_second_time_is_not_held_against_what_was_told() -> None:
-    how = reply_reader(GATEWAY, state(*HISTORY, corrections=CORRECTIONS), told=False)
-    assert (how.shown_files, how.told) == (("calc.py", "util.py"), ())
-
-
-@pytest.mark.parametrize("protocol", list(Protocol))
-def test_in_other_forms_the_conversation_says_all_that(protocol: Protocol) -> None:
-    how = reply_reader(GATEWAY, state(*HISTORY, profile=Profile(protocol=protocol), corrections=CORRECTIONS))
-    assert (how.shown_files, how.told) == ((), ())
 
 
 IDLE = TurnFacts(request="Fix calc.py.", checked=True)._asdict() | {"hindered": False}
@@ -144,32 +114,11 @@ def test_an_answer_is_held_against_this_turn(given: ReadingSlice, changed: dict[
     assert facts(given) == IDLE | changed
 
 
-def test_without_the_tool_that_runs_them_there_are_no_checks() -> None:
-    given = state(TASK, context=AgentContext(checks=("make test",)))
-    assert facts(given, UNCHECKED) == IDLE | {"checked": False}
-
-
 # --- A reply in another form, read as it is
 
 
 def reader(**fields: Any) -> Reader:
     return reply_reader(GATEWAY, state(TASK, **{"profile": Profile(), **fields}), told=False)
-
-
-def test_a_call_in_another_form_is_checked_like_any_other() -> None:
-    good = '{"name": "read_file", "arguments": {"filename": "a.py"}}'
-    arguments = {"path": "a.py", "start_line": 1, "limit": 0, "start_column": 1}
-    [call] = rescue(reader(), good, 4)
-    assert call == ToolCall(
-        call_id="call_4_0", tool="read_file", arguments=arguments, raw_arguments='{"filename": "a.py"}'
-    )
-    [wrong] = rescue(reader(), '{"name": "read_file", "arguments": {"path": "ä.py", "limit": -1}}', 4)
-    assert isinstance(wrong, CallError)
-    assert (wrong.error.error_type, wrong.raw_arguments) == (Kind.INVALID_ARGUMENTS, '{"path": "ä.py", "limit": -1}')
-
-
-def test_what_is_no_call_is_not_rescued() -> None:
-    assert rescue(reader(), "I would read a.py first.", 4) == []
 
 
 def test_a_rescued_edit_in_block_form_is_the_whole_work_and_checked() -> None:
@@ -182,22 +131,12 @@ def test_a_rescued_edit_in_block_form_is_the_whole_work_and_checked() -> None:
     assert [each.tool for each in rescue(reader(), edit, 4)] == ["write_file"]
 
 
-def test_the_files_of_a_machine_are_not_touched_by_reading(tmp_path: Path) -> None:
-    context = AgentContext(workspace=str(tmp_path / "gone"))
-    assert reply_reader(GATEWAY, state(TASK, context=context)).turn.request == "Fix calc.py."
-
-
 def test_an_argument_that_a_tool_cannot_do_without_may_stand_alone() -> None:
     found = reader().only_required
     assert (found["read_file"], found["final_answer"], "write_file" in found) == ("path", "answer", False)
     [call] = rescue(reader(), 'read_file("a.py")', 4)
     assert isinstance(call, ToolCall)
     assert call.arguments["path"] == "a.py"
-
-
-@pytest.mark.parametrize(("messages", "faulty"), [(HISTORY, True), ((TASK, *step(MISSED)), False)])
-def test_what_checks_found_before_is_held_against_an_answer(messages: tuple[AnyMessage, ...], faulty: bool) -> None:
-    assert reply_reader(GATEWAY, state(*messages)).turn.faulty is faulty
 
 
 def test_a_rescued_answer_is_judged_and_checked_like_any_other() -> None:

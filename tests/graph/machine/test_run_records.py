@@ -42,13 +42,6 @@ def test_a_record_comes_from_its_row() -> None:
 
 
 @pytest.mark.parametrize(
-    "context", [CONTEXT, AgentContext(), AgentContext(tool_quotas={"a": 1}, answer_schema={"a": [None]})]
-)
-def test_the_context_comes_back_as_it_was(context: AgentContext) -> None:
-    assert record(stored_context=context.model_dump_json()).context == context
-
-
-@pytest.mark.parametrize(
     ("stored", "reason"),
     [
         ({"workspace": "/w", "new_field": 1}, "new_field Extra inputs are not permitted"),
@@ -83,11 +76,6 @@ def test_what_has_not_finished_can_go_on(state: str, kind: str, resumable: bool)
 # --- By name
 
 RUNS = [record("abc"), record("abd"), record("xyz")]
-
-
-@pytest.mark.parametrize(("wanted", "found"), [("abc", "abc"), ("x", "xyz"), ("abd", "abd")])
-def test_a_run_is_found_by_the_beginning_of_its_id(wanted: str, found: str) -> None:
-    assert find_run(wanted, RUNS) == record(found)
 
 
 def test_a_beginning_of_several_ids_is_refused_with_them() -> None:

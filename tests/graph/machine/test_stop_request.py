@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -113,18 +112,6 @@ def test_an_event_loop_hears_it_from_a_signal_and_from_a_thread(stop: StopReques
 
     asyncio.run(hear())
     assert stop.reason == "by a signal"
-
-
-def test_a_loop_that_has_ended_stands_in_nobodys_way(stop: StopRequest) -> None:
-    told: list[str] = []
-    loop = asyncio.new_event_loop()
-    waiting = loop.create_task(stop.asked())
-    loop.run_until_complete(asyncio.sleep(0))
-    waiting.cancel()
-    loop.close()
-    with stop.told(partial(told.append, "another")):
-        stop.ask("by the program")
-    assert told == ["another"]
 
 
 def test_a_step_that_has_begun_is_left_alone_unless_somebody_says_otherwise() -> None:

@@ -1,11 +1,8 @@
 """What one machine's gateway lets a run do, what it writes down of it, and what it keeps."""
 
 import json
-import os
-import stat
 from collections.abc import Collection, Mapping
 from hashlib import sha256
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +15,7 @@ from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.runs.events import Event, StepDone, Traced
 from mendgraph.graph.runs.run import RunResult, Session, run_task
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
-from mendgraph.nodes.execute_tools.journaled_calls import Execution
-from mendgraph.nodes.execute_tools.processes.commands import Commands
-from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, tool
+from mendgraph.nodes.execute_tools.registry import Tool, tool
 from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
@@ -34,7 +29,6 @@ from mendgraph.nodes.records import (
     Protocol,
     StopReason,
     ToolCall,
-    ToolError,
     ToolErrorCode,
     ToolResult,
     Verdict,
@@ -174,26 +168,6 @@ def test_the_model_is_told_only_of_tools_that_have_what_they_need(
     assert told(model) & NEEDY == NEEDY - missing
 
 
-def test_commands_are_for_the_named_programs_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PROBLEM, lambda: None)
-    assert gateway().commands(AgentContext(workspace=str(root))) is None
-    commands = gateway().commands(AgentContext(workspace=str(root), allowed_programs=("make",)))
-    assert isinstance(commands, Commands)
-    assert commands.rules.programs == ("make",)
-
-
-def test_what_may_be_started_is_kept_until_there_is_too_much(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PROBLEM, lambda: None)
-    monkeypatch.setattr("mendgraph.graph.machine.tool_runtime._MOST_COMMANDS", 1)
-    known = gateway()
-    make, git = (AgentContext(workspace=str(root), allowed_programs=(it,), checks=(it,)) for it in ("make", "git"))
-    for opened in (known.commands, known.checks):
-        first = opened(make)
-        assert opened(make) is first
-        assert type(opened(git)) is type(first)
-        assert opened(make) is not first
-
-
 def test_one_word_turns_evidence_off_and_keeps_the_checks_that_a_person_named(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,11 +185,6 @@ def test_a_run_without_a_sandbox_says_so_and_goes_on(root: Path, monkeypatch: py
     assert payloads(events, "commands.unavailable") == [{"reason": reason}]
     results = [result.result for event in events if isinstance(event, StepDone) for result in event.results]
     assert [result.error.code if result.error else "ok" for result in results] == [ToolErrorCode.UNAVAILABLE, "ok"]
-
-
-def test_a_program_is_refused_where_none_is_allowed(root: Path) -> None:
-    _, model = ran(root, use(("run_command", {"argv": ["make"]}), ("http_get", {"url": "http://a.org/"})), DONE)
-    assert [result["error"]["code"] for result in results_of(model, 1)] == ["unavailable", "permission_denied"]
 
 
 def test_files_of_other_kinds_are_refused(root: Path) -> None:
@@ -312,20 +281,9 @@ def test_each_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Pa
     assert found[3]["arguments_sha256"] == sha256(b"{}").hexdigest()
 
 
-def test_what_a_step_came_to_is_not_known_without_a_journal(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "data").write_text("in the way", encoding="utf-8")
-    assert gateway().calls_made(AgentContext(workspace=str(root)), Execution("t", "", 1), []) == {}
-
-
 def test_a_run_without_audit_writes_no_log(root: Path, tmp_path: Path) -> None:
     events = events_of(root, READ, use(("read_file", {"path": ".env"})), DONE, audit=False)
     assert (lines(tmp_path / "data"), payloads(events, "audit.unavailable")) == ([], [])
-
-
-def test_the_log_is_nobody_elses(root: Path, tmp_path: Path) -> None:
-    ran(root, READ, DONE)
-    log = tmp_path / "data" / "runs" / folder_name("t") / "audit.jsonl"
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (log, log.parent, log.parent.parent)] == [0o600, 0o700, 0o700]
 
 
 def test_an_alert_is_a_line_of_the_log(root: Path, tmp_path: Path) -> None:
@@ -353,26 +311,11 @@ def test_no_secret_and_no_argument_is_in_the_log(root: Path, tmp_path: Path) -> 
 # --- Secrets
 
 
-def test_what_the_environment_holds_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    given, named = "tr0ub4dor-and-3", "-".join(("plum", "42", "orchard"))
-    monkeypatch.setenv("FOO_TOKEN", named)
-    redactor = gateway(secrets=(given,)).redactor()
-    assert redactor.text(f"a {given} b {named} c") == "a [redacted secret] b [redacted secret] c"
-    monkeypatch.delenv("FOO_TOKEN")
-    assert gateway(secrets=(given,)).redactor().text(named) == named
-
-
 def test_a_secret_that_comes_later_is_known_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
     known, named = gateway(), "-".join(("plum", "43", "orchard"))
     assert known.redactor().text(named) == named
     monkeypatch.setenv("FOO_TOKEN", named)
     assert known.redactor().text(named) == "[redacted secret]"
-
-
-def test_a_gateway_shows_none_of_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    named = "-".join(("plum", "44", "orchard"))
-    monkeypatch.setenv("FOO_TOKEN", named)
-    assert named not in repr(gateway(secrets=(named,)).redactor())
 
 
 # --- The way to all of that
@@ -386,36 +329,3 @@ def events_of(root: Path, *replies: Use | Say, **context: Any) -> list[Event]:
 
 def payloads(events: list[Event], name: str) -> list[Mapping[str, Any]]:
     return [event.payload for event in events if isinstance(event, Traced) and event.name == name]
-
-
-def test_a_role_that_cannot_be_used_allows_nothing(root: Path) -> None:
-    context = AgentContext(workspace=str(root), role="nobody")
-    assert isinstance(gateway().allowed(context), ToolError)
-    assert gateway().usable(context) == frozenset()
-
-
-def test_events_come_in_the_order_of_their_clock(root: Path) -> None:
-    told = [event for event in events_of(root, READ, DONE) if isinstance(event, Traced)]
-    traced = [event for event in told if "tool_name" in event.payload]
-    assert all(earlier.ms <= later.ms for earlier, later in pairwise(traced))
-    assert {(event.run_id, event.step_id) for event in traced} == {("t", "1")}
-
-
-def test_making_a_gateway_touches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
-    gateway()
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_tool_is_told_what_the_person_asked_for_last(root: Path) -> None:
-    seen: list[str] = []
-
-    @tool(effect=Effect.READ)
-    def look(context: ToolContext) -> str:
-        """Look."""
-        seen.append(context.task)
-        return "seen"
-
-    looks = use(("look", {}))
-    ran(root, looks, looks, DONE, tools=[look, *default_tools()])
-    assert seen == ["Look.", "Look."]

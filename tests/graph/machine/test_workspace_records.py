@@ -48,11 +48,6 @@ def begin_a_change(folder: str) -> None:
     journal.intend(journal.begin(KEY), "f" * 16, [effect], {effect.before.sha256: OLD}, [])
 
 
-def test_a_step_without_an_effect_has_no_journal_and_makes_none(root: str, tmp_path: Path) -> None:
-    assert journal_of(root, [], wanted=False) is None
-    assert not (tmp_path / "data").exists()
-
-
 @pytest.mark.parametrize(
     ("on_disk", "state"), [(OLD, ChangeState.UNDONE), (NEW, ChangeState.DONE), (b"other", ChangeState.FOREIGN)]
 )
@@ -82,14 +77,6 @@ def test_the_empty_git_folder_of_a_command_that_was_killed_is_taken_away(
     assert [path.name for path in Path(root).iterdir()] == left
 
 
-def test_a_repository_is_left_alone(root: str, folder: str) -> None:
-    Journal(folder).begin(KEY._replace(effect="execute"))
-    Path(root, ".git").mkdir()
-    Path(root, ".git", "HEAD").write_text("ref: refs/heads/main\n")
-    decide_open_changes(Journal(folder), root)
-    assert Path(root, ".git", "HEAD").exists()
-
-
 def test_the_workspace_is_locked_for_the_step_and_free_after_it(root: str, folder: str) -> None:
     with WorkspaceRecords().journal(root, "run", TraceSink("run", "1"), wanted=True):
         refused = RunLock(folder).acquire(Owner("other"))
@@ -117,13 +104,6 @@ def test_who_holds_the_workspace_for_a_whole_run_does_not_lock_it_again(root: st
         records.hold(root)
         assert isinstance(journal_of(root, [], records), Journal)
         records.release(root)
-
-
-def test_a_folder_that_cannot_be_made_is_why_there_is_no_journal(root: str, tmp_path: Path) -> None:
-    (tmp_path / "data").write_text("in the way")
-    refused = journal_of(root, [])
-    assert isinstance(refused, ToolError)
-    assert "data" in refused.message
 
 
 def test_a_journal_that_cannot_be_read_is_none(root: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.event_hooks import SerdeEvent, register_serde_event_listener
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer, _msgpack_ext_hook_to_json
-from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, _DeltaSnapshot
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
@@ -27,7 +27,6 @@ from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.compiled import Machine, own_saver
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, serializer
 from mendgraph.graph.persistence.checkpoint_saver import PendingRows, Place
-from mendgraph.graph.runs.session import Session
 from mendgraph.nodes.execute_tools.store.database import StoreError, UnreadableValueError
 from mendgraph.nodes.records import OutcomeKind
 from tests.doubles.replies import Say
@@ -110,35 +109,6 @@ def test_what_comes_after_the_checkpoint_that_holds_it_is_not_stored() -> None:
     assert stored(rows.take()) == [("a", 0, 1), ("grows", 1, [1]), ("kept_whole", 0, [2]), ("a", 0, 3)]
 
 
-def test_a_row_says_where_it_belongs_as_langgraphs_own_do() -> None:
-    rows = pending()
-    rows.add_writes(HERE, "task", "path", [("a", 1), ("b", 2)])
-    ((sql, (_, second)),) = rows.take()
-    assert sql.startswith("INSERT OR IGNORE")
-    assert second == ("t", "", "1", "task", "path", 1, "b", "msgpack", b"\x02")
-
-
-def test_an_error_has_an_index_of_its_own_and_replaces_the_last_one() -> None:
-    rows = pending()
-    rows.add_writes(HERE, "task", "", [(ERROR, "x")])
-    rows.add_writes(HERE, "task", "", [("a", 1), (INTERRUPT, "y")])
-    (first, _), (second, _) = statements = rows.take()
-    assert [each.split(" INTO")[0].strip() for each in (first, second)] == ["INSERT OR REPLACE", "INSERT OR IGNORE"]
-    assert stored(statements) == [(ERROR, -1, "x"), ("a", 0, 1), (INTERRUPT, -3, "y")]
-
-
-def test_what_has_no_stored_form_is_told_once() -> None:
-    rows = pending()
-    rows.add_writes(HERE, "task", "", [("a", object())])
-    with pytest.raises(StoreError):
-        rows.take()
-    assert not rows
-    rows.add_writes(HERE, "task", "", [("a", object())])
-    with pytest.raises(StoreError):
-        rows.add_checkpoint(HERE, {}, ROW)
-    assert not rows
-
-
 def test_another_version_is_no_damage(saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise UnreadableValueError("Update.", is_damage=False)
@@ -201,17 +171,6 @@ def test_an_async_saver_keeps_a_thread(tmp_path: Path, caplog: pytest.LogCapture
         result, state = asyncio.run(play())
     assert (state["outcome"], state["messages"]) == (result["outcome"], result["messages"])
     assert changed_files(tmp_path / "w", CALC) == {"calc.py": MENDED}
-    assert caplog.records == []
-
-
-def test_a_session_keeps_its_thread_in_a_plain_saver(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    saver = InMemorySaver()
-    with Session(context(tmp_path), model=told(*REPAIR), checkpointer=saver, thread_id="mine") as session:
-        session.work(TASK)
-        first = session.result()
-    with Session(context(tmp_path), checkpointer=saver, thread_id="mine") as again:
-        list(again.resume())
-        assert again.result() == first
     assert caplog.records == []
 
 

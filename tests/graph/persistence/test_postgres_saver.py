@@ -1,8 +1,6 @@
 """LangGraph's checkpoints in a shared database; what both savers do is tested in `test_workspace_saver.py`."""
 
-import asyncio
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,10 @@ from psycopg.rows import dict_row
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS, PostgresStoreSaver, with_checkpoints
+from mendgraph.graph.persistence.postgres_saver import PostgresStoreSaver, with_checkpoints
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres
 from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
-from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase, close_postgres
+from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 
@@ -90,21 +88,6 @@ def test_the_tables_are_langgraphs_and_its_own_setup_has_nothing_to_do(
         "checkpoint_blobs_pkey",
         "checkpoint_writes_pkey",
     }
-
-
-def test_migrations_that_langgraph_adds_are_made(
-    saver: PostgresStoreSaver, shared_store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(saver, 1)
-    close_postgres()
-    added = "ALTER TABLE checkpoints ADD COLUMN new text"
-    later = CHECKPOINTS._replace(format=CHECKPOINTS.format + 1, statements=(*CHECKPOINTS.statements, added))
-    monkeypatch.setattr("mendgraph.graph.persistence.postgres_saver.CHECKPOINTS", later)
-    for _ in range(2):
-        with closing(opened()) as other:
-            assert other.get_tuple(CONFIG) is not None
-        close_postgres()
-    assert rows(shared_store, "SELECT new FROM checkpoints") == [(None,)]
 
 
 def test_no_value_is_stored_but_through_our_serializer(saver: PostgresStoreSaver, shared_store: str) -> None:
@@ -187,25 +170,6 @@ def test_two_forks_of_one_checkpoint_keep_their_values_apart(saver: PostgresStor
     versions = [saver.get_next_version("00000041.abc", None) for _ in range(100)]
     assert ({each[:8] for each in versions}, len(set(versions))) == ({"00000042"}, 100)
     assert saver.get_next_version(None, None) > "00000001"
-
-
-def test_threads_write_at_once(saver: PostgresStoreSaver) -> None:
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda number: put(saver, number), range(64)))
-    assert [found.metadata["step"] for found in saver.list(CONFIG)] == list(reversed(range(64)))
-    assert not saver.lock.locked()
-
-
-def test_a_cancelled_write_is_made_before_its_task_ends(saver: PostgresStoreSaver) -> None:
-    async def cancelled() -> None:
-        tasks = [asyncio.create_task(saver.aput(CONFIG, {**empty_checkpoint(), "id": "2"}, {"step": 2}, {}))]
-        await asyncio.sleep(0)
-        tasks[0].cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await tasks[0]
-
-    asyncio.run(cancelled())
-    assert [found.config["configurable"]["checkpoint_id"] for found in saver.list(CONFIG)] == ["2"]
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,8 @@ from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.store.database import FILE_NAME, StoreError
-from mendgraph.nodes.execute_tools.store.database_schema import FORMAT
-from mendgraph.nodes.execute_tools.store.run_folder import run_folder, run_folder_path, workspace_folder_path
-from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason, ToolError, ToolErrorCode
+from mendgraph.nodes.execute_tools.store.run_folder import run_folder, run_folder_path
+from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 
@@ -152,11 +151,6 @@ def test_the_next_turn_keeps_the_task_and_forgets_the_end_of_the_last_one(store:
     assert record.context == context(max_seconds=2.0)
 
 
-def test_the_end_of_a_run_that_nobody_began_is_nothing(store: Store) -> None:
-    store.end_turn("r1", FINISHED)
-    assert store.runs() == []
-
-
 @pytest.mark.parametrize("form", [KNOWN, KNOWN.encode().hex()])
 def test_no_known_secret_is_written_down(store: Store, data_folder: Path, form: str) -> None:
     store.begin_turn(f"r-{len(form)}", f"Use {form}.", context(base_url=f"http://h/{form}"), "sync")
@@ -180,13 +174,6 @@ def test_text_that_no_database_holds_is_made_harmless(store: Store) -> None:
     assert record.context.answer_schema == {"title": "\ufffd"}
 
 
-def test_a_long_request_is_kept_to_the_letter_and_its_title_is_cut(store: Store) -> None:
-    request = "Mend it. " * 10_000
-    store.begin_turn("r1", request, context(), "sync")
-    record = only(store)
-    assert (record.request, len(record.task), record.task[-3:]) == (request, 2_000, "...")
-
-
 # --- Finding runs
 
 
@@ -198,15 +185,6 @@ def test_the_run_that_was_at_work_last_comes_first(store: Store, clock: Clock) -
     work(store, "r2")
     work(store, "r4")
     assert [record.run_id for record in store.runs()] == ["r4", "r2", "r3", "r1"]
-
-
-def test_a_run_is_found_by_the_beginning_of_its_id(store: Store) -> None:
-    work(store, "abc")
-    work(store, "abd")
-    assert [getattr(store.run(run_id), "run_id", None) for run_id in ("abc", "abd", "ab")] == ["abc", "abd", None]
-    unknown = store.run("abx")
-    assert isinstance(unknown, ToolError)
-    assert (unknown.code, unknown.suggestions) == (ToolErrorCode.NOT_FOUND, ("abc", "abd"))
 
 
 def test_a_run_with_the_settings_of_another_version_is_listed_and_refused(store: Store) -> None:
@@ -324,15 +302,6 @@ def test_a_folder_that_cannot_be_removed_is_told_and_its_run_stays(store: Store,
 # --- Opening
 
 
-def test_the_database_is_that_of_the_workspace_alone(store: Store, root: str, data_folder: Path) -> None:
-    work(store, "r1")
-    assert store.folder == workspace_folder_path(root)
-    assert Path(store.folder).parent == data_folder / "workspaces"
-    (Path(root).parent / "link").symlink_to(root)
-    with closing(Store(str(Path(root).parent / "link"))) as same, closing(Store("/")) as other:
-        assert (only(same).run_id, other.runs()) == ("r1", [])
-
-
 def test_what_was_compressed_is_read_by_the_next_one_and_by_the_next_version(
     store: Store, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,19 +313,6 @@ def test_what_was_compressed_is_read_by_the_next_one_and_by_the_next_version(
         assert build_graph(other.saver).get_state(config) == expected
     table = "checkpoints" if isinstance(store.saver, SqliteStoreSaver) else "checkpoint_blobs"
     assert ("msgpack+zlib",) in run_sql(store, f"SELECT DISTINCT type FROM {table}")  # noqa: S608 - ours
-
-
-def test_a_folder_that_cannot_be_had_is_told(root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "file"))
-    with pytest.raises(StoreError, match="a part of it is a file where a directory is needed"):
-        Store(root)
-
-
-def test_a_database_of_another_version_is_refused(file_store: Store, root: str) -> None:
-    connection(file_store).execute(f"PRAGMA user_version = {FORMAT + 1}")
-    with pytest.raises(StoreError, match="newer mendgraph"):
-        Store(root)
 
 
 def test_a_database_that_lost_its_dictionary_is_refused_without_a_handle_left_open(
@@ -383,10 +339,3 @@ def test_every_use_of_a_closed_store_is_a_store_error(store: Store) -> None:
     for use in uses:
         with pytest.raises(StoreError):
             use()
-
-
-def test_the_columns_are_those_of_the_record(file_store: Store) -> None:
-    columns = [row[1] for row in connection(file_store).execute("PRAGMA table_info(runs)")]
-    names = ["context" if name == "stored_context" else name for name in RunRecord.__dataclass_fields__]
-    names.remove("damage")  # what reading the row finds
-    assert columns == ["id", *names]

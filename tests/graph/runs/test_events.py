@@ -166,21 +166,6 @@ def test_what_the_trace_says_of_model_calls_is_typed_as_well(name: str, payload:
     assert read([trace(name, **payload)]) == [event, traced(name, **payload)]
 
 
-def test_a_step_of_denied_calls_is_done_where_guard_settles_it() -> None:
-    denied = CallResult(call_id="c1", tool="read_file", result=ToolResult(ok=False, error=REFUSAL))
-    parts = [step("parse", items=[call(1)]), step("guard", verdicts=[DENY], results=[denied])]
-    assert read(parts)[1:] == [Denied("read_file", DENY), StepDone((denied,), ())]
-
-
-def test_a_tool_that_was_not_allowed_never_starts() -> None:
-    parts = [
-        step("parse", items=[call(1)]),
-        step("guard", verdicts=[DENY]),
-        trace("tool.invoke.start", tool_name="read_file"),
-    ]
-    assert not [event for event in read(parts) if isinstance(event, ToolStarted)]
-
-
 def test_a_call_that_a_person_changed_is_told_as_it_runs() -> None:
     edited = call(1).model_copy(update={"arguments": {"path": "other.py"}})
     started = {"type": "trace", "name": "tool.invoke.start", "payload": {"tool_name": edited.tool}}

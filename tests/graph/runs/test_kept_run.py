@@ -12,14 +12,6 @@ OURS = "3f2a9c01" + "0" * 24
 
 
 @pytest.mark.parametrize(
-    ("run_id", "short"),
-    [(OURS, "3f2a9c01"), (OURS.upper(), OURS.upper()), ("nightly-7", "nightly-7"), (OURS + "0", OURS + "0"), ("", "")],
-)
-def test_only_an_id_that_we_made_up_is_cut(run_id: str, short: str) -> None:
-    assert short_id(run_id) == short
-
-
-@pytest.mark.parametrize(
     ("standing", "reason", "words"),
     [
         ("finished", "answered", "finished"),
@@ -45,11 +37,6 @@ def test_a_run_that_ended_early_has_its_reason(standing: str, reason: str, words
 )
 def test_a_time_is_local_and_as_short_as_it_can_be(time: str, words: str) -> None:
     assert when_words(time, datetime(2026, 11, 20, 11, tzinfo=UTC), timezone(timedelta(hours=2))) == words
-
-
-def test_without_a_zone_it_is_the_one_of_this_machine() -> None:
-    now = datetime(2026, 11, 20, 11, tzinfo=UTC)
-    assert when_words(now.isoformat(), now) == f"today {now.astimezone():%H:%M}"
 
 
 def test_a_run_says_how_it_goes_on() -> None:

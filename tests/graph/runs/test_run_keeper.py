@@ -1,24 +1,34 @@
 """What makes turns last: the workspace is a run's own while it works, and each turn is written down first."""
 
 import os
-from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import empty_checkpoint
+from hypothesis import given, strategies as st
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.run_records import resuming_request
 from mendgraph.graph.machine.workspace_records import WorkspaceRecords
 from mendgraph.graph.persistence.store import Store
-from mendgraph.graph.runs.run_keeper import Begun, RunKeeper
+from mendgraph.graph.runs.run_keeper import RETRIED, Begun, ResumePlan, RunKeeper, TurnStart, resume_plan
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder, workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
-from mendgraph.nodes.records import Outcome, OutcomeKind, StopCause, StopReason, ToolError, ToolErrorCode
-from tests.broken_stores import make_unusable
+from mendgraph.nodes.records import (
+    ChangeKind,
+    FileChange,
+    Outcome,
+    OutcomeKind,
+    StopCause,
+    StopReason,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+)
 
 DONE = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.", answer="Done.")
 
@@ -50,36 +60,6 @@ def kept(root: str) -> Any:
     keeper = Kept(root)
     yield keeper
     keeper.close()
-
-
-def test_a_turn_is_written_down_before_it_begins(kept: Kept, root: str) -> None:
-    assert kept.start() == Begun("Mend it.", "request-1")
-    record = kept.record()
-    assert record is not None
-    assert (record.run_id, record.task, record.turns, record.state) == ("one", "Mend it.", 1, "working")
-    assert record.context == AgentContext(workspace=root)
-    assert not isinstance(kept.saver, InMemorySaver)
-
-
-@pytest.mark.parametrize("leave", [Kept.release, Kept.close])
-def test_who_leaves_the_workspace_leaves_no_step_unwritten(kept: Kept, root: str, leave: Any) -> None:
-    """Whoever goes on with the run next may be another process."""
-    kept.start()
-    config = RunnableConfig(configurable={"thread_id": "one", "checkpoint_ns": ""})
-    kept.saver.put_writes(kept.saver.put(config, empty_checkpoint(), {}, {}), [("run_id", "p")], "task")
-    leave(kept)
-    with closing(Store(root)) as other:
-        (found,) = other.saver.list(config)
-        assert found.pending_writes == [("task", "run_id", "p")]
-
-
-def test_its_end_is_written_down_and_the_next_turn_has_the_next_number(kept: Kept) -> None:
-    kept.start()
-    kept.end(DONE)
-    record = kept.record()
-    assert record is not None
-    assert (record.state, record.kind, record.answer) == ("ended", "FINISHED", "Done.")
-    assert kept.start("And now?") == Begun("And now?", "request-2")
 
 
 def test_a_turn_that_was_cut_off_is_begun_again_as_it_was(kept: Kept, root: str) -> None:
@@ -160,23 +140,73 @@ def test_with_a_saver_of_the_users_own_nothing_is_written_down_but_the_workspace
     keeper.close()
 
 
-def test_a_store_that_cannot_be_opened_is_why_the_turn_cannot_begin(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = make_unusable(str(workspace_folder(root)), monkeypatch)
-    keeper = Kept(root)
-    for refused in (keeper.start(), keeper.again()):
-        assert isinstance(refused, StopCause)
-        assert (refused.reason, said in refused.message) == (StopReason.STORE_FAILED, True)
-    keeper.close()
+# --- How a run goes on
+
+ASKED = HumanMessage("Mend it.", id="run-1")
+SAID = AIMessage("Done.", id="a")
 
 
-def test_no_secret_is_written_down(kept: Kept, root: str) -> None:
-    kept.start("The password is s3cr3t-value.")
-    kept.end(DONE.model_copy(update={"answer": "It is s3cr3t-value."}))
-    kept.close()
-    data = b"".join(path.read_bytes() for path in Path(workspace_folder_path(root)).rglob("*") if path.is_file())
-    assert b"s3cr3t" not in data
-    store = Store(root)
-    assert [(run.task, run.answer) for run in store.runs()] == [
-        ("The password is [redacted secret].", "It is [redacted secret].")
-    ]
-    store.close()
+def outcome(kind: OutcomeKind, reason: StopReason) -> Outcome:
+    return Outcome(kind=kind, reason=reason, message="x")
+
+
+FINISHED = outcome(OutcomeKind.FINISHED, StopReason.ANSWERED)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, ResumePlan.SEND_AGAIN),
+        ({"messages": [HumanMessage("x", id="run-0"), SAID], "outcome": FINISHED}, ResumePlan.SEND_AGAIN),
+        ({"messages": [ASKED]}, ResumePlan.GO_ON),
+        ({"messages": [ASKED], "outcome": None}, ResumePlan.GO_ON),
+        ({"messages": [SAID, ASKED], "outcome": FINISHED}, ResumePlan.GO_ON),
+        ({"messages": [ASKED, SAID], "outcome": None}, ResumePlan.GO_ON),
+        ({"messages": [ASKED, SAID], "outcome": FINISHED}, ResumePlan.NOTHING),
+    ],
+)
+def test_the_request_the_outcome_and_the_last_message_decide(values: dict[str, Any], expected: ResumePlan) -> None:
+    assert resume_plan(values, "run-1") is expected
+
+
+@pytest.mark.parametrize("reason", StopReason)
+@pytest.mark.parametrize("kind", [OutcomeKind.BUDGET_STOP, OutcomeKind.SYSTEM_ERROR])
+def test_a_run_that_ended_early_goes_back_only_where_nothing_was_said_of_the_work(
+    kind: OutcomeKind, reason: StopReason
+) -> None:
+    values = {"messages": [ASKED, SAID], "outcome": outcome(kind, reason)}
+    assert resume_plan(values, "run-1") is (ResumePlan.GO_BACK if reason in RETRIED else ResumePlan.NEW_TURN)
+
+
+def test_a_run_that_was_taken_back_begins_a_new_turn_unless_it_has_finished() -> None:
+    assert resume_plan({"messages": [ASKED]}, "run-1", undone=True) is ResumePlan.NEW_TURN
+    stopped = {"messages": [ASKED, SAID], "outcome": outcome(OutcomeKind.BUDGET_STOP, StopReason.CANCELLED)}
+    assert resume_plan(stopped, "run-1", undone=True) is ResumePlan.NEW_TURN
+    assert resume_plan({"messages": [ASKED, SAID], "outcome": FINISHED}, "run-1", undone=True) is ResumePlan.NOTHING
+    assert resume_plan({}, "run-1", undone=True) is ResumePlan.SEND_AGAIN
+
+
+class Shot(NamedTuple):
+    next: tuple[str, ...]
+    values: dict[str, int]
+
+
+@given(st.text())
+def test_a_new_turn_repeats_the_task_and_not_what_was_said_of_it(task: str) -> None:
+    assert resuming_request(resuming_request(task)) == f"Go on with this task, which is not finished yet: {task}"
+    afresh = resuming_request(resuming_request(task), undone=True)
+    assert afresh == f"Your changes of the files were taken back since, so look at them anew. The task is: {task}"
+    assert resuming_request(afresh) == resuming_request(task)
+
+
+CHANGE = FileChange(path="a.py", kind=ChangeKind.EDITED, sha256_before="1", sha256_after="2", diff="")
+MADE = FileChange(path="b.py", kind=ChangeKind.CREATED, sha256_before="", sha256_after="3", diff="")
+
+
+def call(name: str) -> ToolCall:
+    return ToolCall(call_id=name, tool="edit_file", arguments={"path": name}, raw_arguments="{}")
+
+
+@pytest.mark.parametrize("answer", [None, {}, {"0": "approve"}])
+def test_what_would_be_taken_for_no_answer_is_a_rejection(answer: object) -> None:
+    assert TurnStart.answering(answer).request == Command(resume="reject")

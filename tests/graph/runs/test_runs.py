@@ -20,15 +20,12 @@ from mendgraph.graph.runs.runs import (
     ListedRun,
     RunDiff,
     RunState,
-    RunStep,
     StepKind,
-    call_after,
     fork_run,
     get_run,
     list_runs,
     open_run,
     prune_runs,
-    read_steps,
     resume_run,
     run_diffs,
     run_plan,
@@ -91,15 +88,6 @@ def in_any_store(any_store: str, folder: Path) -> Path:  # noqa: ARG001 - each t
 
 
 # --- What is known
-
-
-def test_a_workspace_without_runs_has_none(folder: Path) -> None:
-    assert list_runs(str(folder)) == ()
-    none = ToolError(
-        code=ToolErrorCode.NOT_FOUND,
-        message="No run of this workspace can go on: `mendgraph runs` lists those that have finished.",
-    )
-    assert (get_run("", str(folder)), resume_run("", str(folder)), open_run("", str(folder))) == (none, none, none)
 
 
 def test_runs_are_listed_with_where_they_stand(in_any_store: Path) -> None:
@@ -269,39 +257,6 @@ TURN_2 = [
 HISTORY = [*BEGUN, *STEP_1, *MALFORMED, *STEP_3, *ANSWERED, *TURN_2][::-1]
 
 
-def test_each_reply_is_a_step_with_its_calls_and_its_files() -> None:
-    assert read_steps(HISTORY, {1: (), 3: ("a", "b"), 7: ("c",)}) == (
-        RunStep(0, StepKind.START, 1, can_fork=True),
-        RunStep(1, StepKind.CALLS, 1, (READ,), can_fork=True),
-        RunStep(2, StepKind.UNUSABLE, 1, can_fork=True),
-        RunStep(3, StepKind.CALLS, 1, (EDITED, READ), ("a", "b"), can_fork=True),
-        RunStep(4, StepKind.ANSWER, 1, can_fork=True),
-        RunStep(5, StepKind.CALLS, 2, (EDITED,)),
-        RunStep(7, StepKind.UNKNOWN, 0, (), ("c",)),
-    )
-
-
-def test_of_a_step_that_was_made_again_the_last_try_counts() -> None:
-    again = [shot("BUDGET_STOP", 1), shot("call_model", 1), shot("parse", 2), shot("guard", 2, items=[EDITED])]
-    history = [*BEGUN, *STEP_1, *again, shot("guard", 2, items=[READ])][::-1]
-    assert read_steps(history, {})[-1] == RunStep(2, StepKind.CALLS, 1, (READ,))
-
-
-@pytest.mark.parametrize(
-    ("history", "step", "where", "known"),
-    [
-        (HISTORY, 5, "it can be after one of the steps 0, 1, 2, 3, 4", ("0", "1", "2", "3", "4")),
-        (BEGUN[::-1], 1, "it can be after step 0", ("0",)),
-        (TURN_2[:1], -1, "no checkpoint of it is left at which a model call was due", ()),
-    ],
-)
-def test_where_no_call_was_due_the_steps_are_named_that_have_one(
-    history: list[Shot], step: int, where: str, known: tuple[str, ...]
-) -> None:
-    message = f"The run cannot be forked after step {step}: {where}."
-    assert call_after(history, step) == ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=known)
-
-
 CALC = "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b  # sum\n"
 DOCS = "--- /dev/null\n+++ b/docs/calc.md\n@@ -0,0 +1 @@\n+# calc\n"
 NOTES = "--- a/notes.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-old\n"
@@ -396,13 +351,6 @@ def test_undo_restores_the_files_as_they_were(in_any_store: Path) -> None:
     assert tree(in_any_store) == before
     assert stat.S_IMODE(before["notes.txt"][1]) == 0o640
     assert undo_run(run.thread_id, str(in_any_store)) == Restored()
-
-
-def test_undo_from_a_step_keeps_what_came_before(folder: Path) -> None:
-    trees, run_id = recorded(folder)
-    for step in (5, 4, 2):
-        assert isinstance(undo_run(run_id, str(folder), from_step=step), Restored)
-        assert tree(folder) == trees[step - 1]
 
 
 def test_what_somebody_else_changed_is_not_touched(folder: Path) -> None:
@@ -539,12 +487,6 @@ def test_an_unknown_run_is_an_error_that_says_where_to_look(folder: Path, name: 
     )
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_a_folder_that_is_no_workspace_is_an_error(tmp_path: Path, name: str) -> None:
-    assert error(ALL[name]("zz", str(tmp_path / "none"))).code is ToolErrorCode.NOT_FOUND
-    assert isinstance(ALL[name]("zz", "/"), ToolError)
-
-
 @pytest.mark.parametrize(
     ("damage", "name"),
     [
@@ -580,3 +522,10 @@ def test_while_another_run_works_here_nothing_is_changed(folder: Path, name: str
     assert result.outcome.reason is StopReason.WORKSPACE_BUSY
     assert (tree(folder), listed(folder)) == (after, [(run.thread_id, RunState.FINISHED)])
     assert not isinstance(ALL[name](run.thread_id, str(folder)), ToolError)
+
+
+def test_undo_from_a_step_keeps_what_came_before(folder: Path) -> None:
+    trees, run_id = recorded(folder)
+    for step in (5, 4, 2):
+        assert isinstance(undo_run(run_id, str(folder), from_step=step), Restored)
+        assert tree(folder) == trees[step - 1]

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
-from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.redaction import ScrubbingSerializer
-from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.runs.events import Asked, CallsRead, Ended, Event, HealingBegan, StepDone, Text, ToolStarted
+from mendgraph.graph.runs.events import Asked, CallsRead, Ended, Event, StepDone, Text, ToolStarted
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.session import _Parts
 from mendgraph.nodes.execute_tools.store.database import StoreError
@@ -23,7 +21,7 @@ from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, ScriptedServer
 from tests.runs.playing import changed_files, write_files
 from tests.runs.scenario import Use, message_of, use
-from tests.runs.scenarios_of_work import CALC, DONE, EDIT, MENDED, READ, TASK, plan
+from tests.runs.scenarios_of_work import CALC, DONE, EDIT, MENDED, READ, TASK
 
 BAD = use(("read_file", '{"path": calc.py}'))
 
@@ -106,30 +104,6 @@ def test_a_store_that_fails_where_a_turn_is_taken_up_ends_it(folder: Path, monke
 # --- Sessions
 
 
-def test_history_grows_by_two_in_a_plain_turn_and_by_four_in_a_tool_turn(folder: Path) -> None:
-    """Source: spec 2, "Streaming Responses", acceptance criteria."""
-    with Session(context(folder), model=told(Say("Hello."), use(READ), Say("It subtracts."))) as session:
-        list(session.stream("Hello."))
-        plain = session.result().messages
-        list(session.stream("What does calc.py do?"))
-        both = session.result().messages
-    assert shape(plain) == ["human", "ai"]
-    assert shape(both[len(plain) :]) == ["human", "ai", "tool", "ai"]
-    assert both[: len(plain)] == plain
-
-
-def test_what_was_healed_is_not_in_the_history(folder: Path) -> None:
-    """The failed replies and their corrections leave; the attempts stay in the state. Source: DESIGN decision 13."""
-    model = told(BAD, BAD, use(READ), Say("It subtracts."))
-    with Session(context(folder), model=model) as session:
-        events = list(session.stream("What does calc.py do?"))
-        messages = session.result().messages
-    assert shape(messages) == ["human", "ai", "tool", "ai"]
-    assert [event.attempt for event in events if isinstance(event, HealingBegan)] == [1, 2]
-    assert [len(call.prompt.messages) for call in model.calls] == [2, 4, 6, 4]
-    assert not any("Please retry" in str(message.content) for message in messages)
-
-
 def test_a_session_tells_its_turn_event_by_event(folder: Path) -> None:
     with Session(context(folder), model=told(use(EDIT), DONE)) as session:
         events: list[Event] = list(session.stream(TASK))
@@ -148,41 +122,6 @@ def test_a_session_asks_and_goes_on(in_any_store: Path) -> None:
     assert isinstance(answered[-1], Ended)
     assert [type(event) for event in answered if isinstance(event, ToolStarted)] == [ToolStarted]
     assert changed_files(in_any_store, CALC) == {"calc.py": MENDED}
-
-
-def test_an_async_session_asks_and_goes_on(folder: Path) -> None:
-    async def talk() -> list[Event]:
-        session = Session(context(folder, mode="ask"), model=told(use(EDIT), DONE))
-        try:
-            first = [event async for event in session.astream(TASK)]
-            return [first[-1], *[event async for event in session.aanswer("approve")]]
-        finally:
-            await session.aclose()
-
-    events = asyncio.run(talk())
-    assert (type(events[0]), type(events[-1])) == (Asked, Ended)
-    assert changed_files(folder, CALC) == {"calc.py": MENDED}
-
-
-def test_a_thread_is_taken_up_again(folder: Path) -> None:
-    saver = InMemorySaver(serde=serializer())
-    with Session(context(folder), model=told(use(READ), DONE), checkpointer=saver, thread_id="t") as session:
-        list(session.stream("Read calc.py."))
-    model = told(Say("You asked for calc.py."))
-    with Session(context(folder), model=model, checkpointer=saver, thread_id="t") as session:
-        list(session.stream("What did I ask?"))
-        result = session.result()
-    assert (result.thread_id, result.outcome.usage["total_calls"]) == ("t", 3)
-    assert "Read calc.py." in [message["content"] for message in model.calls[0].prompt.messages]
-
-
-def test_a_plan_is_kept_from_turn_to_turn(folder: Path) -> None:
-    with Session(context(folder), model=told(use(plan("in_progress", "pending")), DONE, DONE)) as session:
-        list(session.stream(TASK))
-        first = session.result().plan
-        list(session.stream("Go on."))
-        assert session.result().plan == first
-    assert [step.title for step in first.steps] == ["find the bug", "mend it"]
 
 
 def test_a_reply_is_one_message_however_it_was_streamed(folder: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from mendgraph.graph.spending.database import FILE_NAME, SPENDING_TABLES, PostgresBook, SqliteBook, open_book, reading
+from mendgraph.graph.spending.database import FILE_NAME, SPENDING_TABLES, reading
 from mendgraph.graph.spending.report import accounts_spent, spent_by_day
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model.limits import RunLimits, Used
@@ -54,28 +54,6 @@ def test_another_book_of_this_process_does_not_end_the_locks_of_the_first_one(tm
         subprocess.run([sys.executable, "-c", look, str(tmp_path / FILE_NAME)], check=True)
         assert (tmp_path / f"{FILE_NAME}-wal").exists()
         assert reserved(first, entry()) == 3
-
-
-@pytest.mark.parametrize(
-    ("url", "kind"), [("", SqliteBook), ("postgresql://h/x", PostgresBook), ("mysql://h/x", PostgresBook)]
-)
-def test_the_environment_alone_says_where_it_is(
-    url: str, kind: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(STORE_URL_VARIABLE, url)
-    assert type(open_book(str(tmp_path), Clock())) is kind
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_who_only_looks_finds_what_was_entered(any_store: str, tmp_path: Path) -> None:
-    with reading(str(tmp_path)) as nothing:
-        assert (nothing is None) == (any_store == "sqlite")
-    store = SpendingStore(str(tmp_path), Clock())
-    reserved(store, entry())
-    store.close()
-    with reading(str(tmp_path)) as database:
-        assert database is not None
-        assert database.execute("SELECT thread FROM entries").fetchall() == [("t1",)]
 
 
 LIMITED = RunLimits(account="a", max_tokens_per_account=10_000)
@@ -184,12 +162,6 @@ def test_a_transaction_that_breaks_leaves_nothing_and_the_server_is_asked_again(
         connection.execute("ALTER TABLE mendgraph.elsewhere RENAME TO days")
     reserved(store, entry(), LIMITED)
     assert rows(tmp_path, "SELECT tokens, unsettled FROM accounts") == [(200, 2)]
-
-
-def test_a_store_whose_url_is_gone_says_so(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    monkeypatch.delenv(STORE_URL_VARIABLE, raising=False)
-    with pytest.raises(StoreError, match="No shared store is named any more"), PostgresBook(clock).using(patient=True):
-        pass
 
 
 def test_the_tables_are_those_of_a_file(shared_store: str, store: SpendingStore, tmp_path: Path) -> None:

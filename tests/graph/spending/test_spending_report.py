@@ -100,13 +100,6 @@ def test_a_call_without_an_end_counts_as_reserved(tmp_path: Path) -> None:
     assert spent_by_day(1, str(tmp_path), lambda: NOON) == [day("m", unsettled=1, **reserved)]
 
 
-def test_a_call_that_used_nothing_needs_no_price(tmp_path: Path) -> None:
-    book(tmp_path, "m", Used(calls=1, cost_usd=None))
-    found = spent_by_day(1, str(tmp_path), lambda: NOON)
-    assert not isinstance(found, ToolError)
-    assert [each.unpriced_calls for each in found] == [0]
-
-
 @pytest.mark.usefixtures("any_store")
 def test_the_days_of_one_account_are_told_alone(tmp_path: Path) -> None:
     for account in ("", "a", "b"):
@@ -114,11 +107,6 @@ def test_the_days_of_one_account_are_told_alone(tmp_path: Path) -> None:
     book(tmp_path, "model a", model_used(0.25), days_ago=1, account="a")
     found = {account: spent_by_day(7, str(tmp_path), lambda: NOON, account) for account in ("", "a", "c")}
     assert found == {"": [day("model ")], "a": [day("model a"), day("model a", days_ago=1)], "c": []}
-
-
-def test_without_a_book_there_are_no_days(tmp_path: Path) -> None:
-    assert spent_by_day(7, str(tmp_path)) == []
-    assert spent_by_day(7, str(tmp_path)) == []
 
 
 @pytest.mark.parametrize(("version", "remedy"), [(0, "move it away"), (4, "update mendgraph")])
@@ -197,12 +185,6 @@ def test_nothing_is_forgotten_with_its_entries(
     assert (found.calls, found.tokens, found.cost_usd) == (3, 165, 0.375)
     days = rows(tmp_path, "SELECT day, tokens FROM days WHERE account = 'batch/nightly' ORDER BY day")
     assert days == [(20_512, 55), (20_575, 55), (20_638, 55)]
-
-
-@pytest.mark.usefixtures("any_store")
-def test_without_a_book_there_are_no_accounts(tmp_path: Path) -> None:
-    assert accounts_spent(str(tmp_path)) == []
-    assert account_spent("", str(tmp_path)) == AccountSpent(account="")
 
 
 def test_what_is_no_name_is_refused(tmp_path: Path) -> None:
