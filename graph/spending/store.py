@@ -14,7 +14,7 @@ from typing import Final
 from mendgraph.graph.spending import entries
 from mendgraph.graph.spending.database import Book, open_book
 from mendgraph.graph.spending.entries import fits, is_limited, locked_accounts, refusal, without_price
-from mendgraph.nodes.call_model.limits import Entry, RunLimits, Used
+from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
 from mendgraph.nodes.execute_tools.store.database import Database, StoreError
 from mendgraph.nodes.records import StopCause, StopReason
 

@@ -27,7 +27,7 @@ from mendgraph.graph.runs.events import (
     ToolStarted,
     Waiting,
 )
-from mendgraph.nodes.call_model.limits import RunLimits
+from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.language.call_summary import target_of
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import ToolCall

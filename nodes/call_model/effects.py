@@ -1,25 +1,12 @@
 """What the script of a model call asks for, and what it is answered: the words between decisions and effects."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from mendgraph.nodes.call_model.endpoint import ModelOptions
-from mendgraph.nodes.call_model.limits import Entry, Used
+from mendgraph.nodes.call_model.endpoint import ModelChoice
+from mendgraph.nodes.call_model.ledger import Entry, Used
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.records import JsonMap, ModelReply, ProviderFailure, Record, StopCause
-
-
-@dataclass(frozen=True)
-class Connect:
-    """Find the endpoint. Answered by None, or by the failure to find one.
-
-    `key_variable` names the environment variable with the endpoint's key, "" for the usual one.
-    """
-
-    model: str | None
-    base_url: str | None
-    key_variable: str = ""
-    options: ModelOptions = field(default_factory=ModelOptions)
 
 
 @dataclass(frozen=True)
@@ -97,7 +84,9 @@ class Stopped(Record):
     received_characters: int = 0
 
 
-Effect = Connect | Reserve | Settle | Send | Wait | Tell
+Effect = ModelChoice | Reserve | Settle | Send | Wait | Tell
+"""What a script asks for. A model is to be connected: answered by None, or by the failure to find its endpoint."""
+
 Answer = Lost | Booked | Sent | Stopped | StopCause | ProviderFailure | None
 Update = dict[str, Any]
 """What a script comes to: the channels of the state that change."""

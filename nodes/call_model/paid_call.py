@@ -11,7 +11,6 @@ from typing import Final
 from mendgraph.nodes.call_model.effects import (
     Answer,
     Booked,
-    Connect,
     Effect,
     Lost,
     Reserve,
@@ -24,7 +23,9 @@ from mendgraph.nodes.call_model.effects import (
 )
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import (
+    Entry,
     Reservation,
+    RunLimits,
     Spending,
     charge_lost,
     measured,
@@ -32,7 +33,6 @@ from mendgraph.nodes.call_model.ledger import (
     settle,
     used_between,
 )
-from mendgraph.nodes.call_model.limits import Entry, RunLimits
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.call_model.prompts.estimates import countable, estimate_input
@@ -140,7 +140,7 @@ class _PaidCall:
                 return self._ended(leave)
             model = self.model
             if connected is not model:
-                found = yield Connect(model.model, model.base_url, model.key_variable, model.options)
+                found = yield model
                 if isinstance(found, Stopped):
                     return self._ended(stopped(found))
                 if isinstance(found, ProviderFailure):

@@ -9,7 +9,7 @@ import pytest
 
 from mendgraph.graph.spending.entries import locked_accounts
 from mendgraph.graph.spending.store import SpendingStore
-from mendgraph.nodes.call_model.limits import RunLimits, Used, unknown_price
+from mendgraph.nodes.call_model.ledger import RunLimits, Used, unknown_price
 from mendgraph.nodes.records import StopCause, StopReason
 from tests.graph.spending.spending_entries import Clock, entry, reserved, rows, settled, used
 

@@ -8,8 +8,7 @@ import pytest
 from mendgraph.graph.spending import store as spending_store
 from mendgraph.graph.spending.database import SqliteBook
 from mendgraph.graph.spending.store import SpendingStore
-from mendgraph.nodes.call_model.ledger import RunLimits
-from mendgraph.nodes.call_model.limits import Used
+from mendgraph.nodes.call_model.ledger import RunLimits, Used
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from tests.graph.spending.spending_entries import Clock, as_reserved, entry, reserved, rows, settled, used
 

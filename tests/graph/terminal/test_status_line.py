@@ -29,7 +29,7 @@ from mendgraph.graph.terminal import status_line
 from mendgraph.graph.terminal.screen import Screen
 from mendgraph.graph.terminal.status_line import LEAST_REST_S, LiveLine, Status, amount, is_live, live_line
 from mendgraph.nodes.call_model.budget import APILimits
-from mendgraph.nodes.call_model.limits import RunLimits
+from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason, ToolCall
 from tests.graph.terminal.played_terminal import TerminalFile
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.call_model.budget import APILimits
-from mendgraph.nodes.call_model.limits import (
+from mendgraph.nodes.call_model.ledger import (
     Entry,
     RunLimits,
     Used,

@@ -10,8 +10,17 @@ from hypothesis import given, settings, strategies as st
 
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model.budget import APILimits
-from mendgraph.nodes.call_model.ledger import Reservation, RunLimits, Spending, charge_lost, measured, reserve, settle
-from mendgraph.nodes.call_model.limits import Entry, Used
+from mendgraph.nodes.call_model.ledger import (
+    Entry,
+    Reservation,
+    RunLimits,
+    Spending,
+    Used,
+    charge_lost,
+    measured,
+    reserve,
+    settle,
+)
 from mendgraph.nodes.call_model.prices import Price, cache_parts, cost_of
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input
 from mendgraph.nodes.records import StopCause, StopReason
