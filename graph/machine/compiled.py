@@ -25,7 +25,7 @@ from langgraph.graph.state import CompiledStateGraph
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentInput, AgentOutput, AgentState, serializer
 from mendgraph.graph.telemetry.observing import RunObserver, at_work, run_observer
-from mendgraph.nodes.begin_turn.history import scrubbed
+from mendgraph.nodes.begin_turn.turn_start import scrubbed
 
 Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
 """The compiled graph, as `build_graph` returns it."""

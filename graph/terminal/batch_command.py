@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mendgraph.graph.fleet.batch.batch import Batch, Terms
     from mendgraph.graph.fleet.batch.batch_result import BatchResult
     from mendgraph.graph.fleet.batch.orders import TaskResult
-    from mendgraph.graph.fleet.batch.preparing import Crew, Ready
+    from mendgraph.graph.fleet.batch.run_batch import Crew, Ready
     from mendgraph.graph.terminal.batch_progress import BatchProgress
 
 _NAMES: Final = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
@@ -82,7 +82,7 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
     if address is not None and on is None:
         context.fail("--address is that of a cluster: give --on ray as well")
     try:
-        from mendgraph.graph.fleet.batch.preparing import Crew
+        from mendgraph.graph.fleet.batch.run_batch import Crew
 
         crew = Crew(workers, processes, on, address)
         return _run(context, chosen, file, crew, out, work_folder, remove_copies, max_cost, max_tokens)
@@ -102,7 +102,7 @@ def _run(  # noqa: PLR0913, PLR0917 - what the command was given
     max_cost: float | None,
     max_tokens: int | None,
 ) -> int:
-    from mendgraph.graph.fleet.batch.preparing import prepare, terms_problem
+    from mendgraph.graph.fleet.batch.run_batch import prepare, terms_problem
 
     terms = _terms(chosen, max_cost, max_tokens)
     if isinstance(terms, tuple):
@@ -124,7 +124,7 @@ def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) 
     from mendgraph.graph.configuration.context import AgentContext
     from mendgraph.graph.configuration.loading import load_configuration
     from mendgraph.graph.fleet.batch.batch import Terms
-    from mendgraph.graph.fleet.batch.settings import trusted_settings
+    from mendgraph.graph.fleet.batch.work import trusted_settings
 
     found = load_configuration(str(chosen.root), workspace_file=False)
     if isinstance(found, tuple):

@@ -6,6 +6,7 @@ Where the file `begun` lies beside the workspace, nothing blocks.
 import os
 import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -21,8 +22,9 @@ BEGUN: Final = "begun"
 
 
 def in_python() -> None:
+    """A loop that Python can be interrupted in, and that leaves the processor to others."""
     while True:
-        pass
+        time.sleep(0.001)
 
 
 def in_c() -> None:

@@ -341,7 +341,6 @@ def _number(connection: sqlite3.Connection, question: str) -> int:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """The primary code of an extended one."""
     return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
 
 

@@ -17,10 +17,10 @@ from mendgraph.graph.configuration.given_context import Admission
 from mendgraph.graph.machine.build import build_graph, build_machine
 from mendgraph.graph.machine.judged_workspace import WorkspaceFiles
 from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import (
     EditForm,

@@ -9,7 +9,7 @@ from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, SETTINGS, AgentContext
 from mendgraph.graph.configuration.settings_file import program_problem
 from mendgraph.graph.terminal.options import MIN_CALLS_PER_SESSION, Options, in_order, settings_of
-from mendgraph.nodes.execute_tools.policy.roles import BUILT_IN_ROLES
+from mendgraph.nodes.execute_tools.call_policy import BUILT_IN_ROLES
 
 
 def test_what_was_not_given_keeps_its_default() -> None:
