@@ -158,16 +158,20 @@ def describe_failure(error: Exception, provider: Provider, now: float, *, begun:
     """Turn an exception of one call into a typed failure; `begun` says that a part of the reply had come."""
     if isinstance(error, CallFailedError):
         return error.failure
-    refusal = read_refusal(error, now)
-    kind = _kind(error, refusal, provider)
-    if begun and kind in _BROKEN_OFF:
-        kind = ProviderErrorKind.INCOMPLETE_STREAM
-    detail = _detail(error, refusal, kind, provider)
+    refusal, unsent = read_refusal(error, now), _unsent(error, provider)
+    if unsent is not None:
+        kind, detail = unsent
+    else:
+        kind = _kind(error, refusal, provider)
+        if begun and kind in _BROKEN_OFF:
+            kind = ProviderErrorKind.INCOMPLETE_STREAM
+        detail = _detail(error, refusal, kind, provider)
     if provider.proxied and kind is ProviderErrorKind.CONNECTION:
         detail += "; the way there leads through a proxy of the environment"
     detail = _without_secrets(detail, provider.keys)[:_LONGEST_DETAIL]
     template = _BAD_CERTIFICATE if is_bad_certificate(error) else _MESSAGES[kind]
-    if kind is ProviderErrorKind.BAD_REQUEST and _is_of_the_package(error, refusal):
+    answered = refusal.status is not None or refusal.codes or isinstance(error, langchain.ModelInvalidRequestError)
+    if kind is ProviderErrorKind.BAD_REQUEST and not answered and unsent is None:  # the package's own code failed
         template = _MESSAGES[ProviderErrorKind.SERVER_ERROR]
     where = _CREDENTIALS.sub("//", provider.name)
     variable = provider.key_variable or "its API key"
@@ -239,10 +243,6 @@ _BAD_DOCUMENT: Final = (ValueError, TypeError, AttributeError, LookupError, Recu
 def _kind(error: Exception, refusal: Refusal, provider: Provider) -> ProviderErrorKind:
     if is_bad_certificate(error):
         return ProviderErrorKind.MODEL_UNAVAILABLE
-    if any(not key.isprintable() or not key.isascii() for key in provider.keys):
-        return ProviderErrorKind.AUTHENTICATION
-    if _is_unsendable(error):
-        return ProviderErrorKind.BAD_REQUEST if _has_key(provider) else ProviderErrorKind.AUTHENTICATION
     for code, kind in _CODES.items():
         if code in refusal.codes:
             return kind
@@ -289,19 +289,9 @@ def _is_overflow(message: str) -> bool:
     return bool(_OVERFLOW.search(said)) and not _NO_OVERFLOW.search(said)
 
 
-def _is_of_the_package(error: Exception, refusal: Refusal) -> bool:
-    """Whether the chat model's own code failed: nobody has answered, and LangChain does not call it a refusal."""
-    answered = refusal.status is not None or refusal.codes or isinstance(error, langchain.ModelInvalidRequestError)
-    return not answered and not _is_unsendable(error)
-
-
 def _detail(error: Exception, refusal: Refusal, kind: ProviderErrorKind, provider: Provider) -> str:
     if refusal.status is None and (cause := cause_in_words(error)):
         return cause
-    if any(not key.isprintable() or not key.isascii() for key in provider.keys):
-        return "the key holds a character that no header may have, such as a line break"
-    if _is_unsendable(error):  # whose text quotes what could not be sent
-        return f"a header cannot be sent: look at {_HEADER_VARIABLES}" if _has_key(provider) else "no key is set"
     first = refusal.message.splitlines()[0] if refusal.message else type(error).__name__
     if isinstance(error, ReplyTimeoutError) or refusal.status is not None or refusal.codes:
         return first
@@ -311,15 +301,17 @@ def _detail(error: Exception, refusal: Refusal, kind: ProviderErrorKind, provide
     return first if known else f"{type(error).__name__}: {first}"
 
 
-_HEADER_VARIABLES: Final = "OPENAI_CUSTOM_HEADERS, OPENAI_ORG_ID and OPENAI_PROJECT_ID"
-
-
-def _is_unsendable(error: BaseException) -> bool:
-    return any(type(each).__name__ == "LocalProtocolError" for each in chain_of(error))
-
-
-def _has_key(provider: Provider) -> bool:
-    return provider.endpoint or any(key.strip() for key in provider.keys)
+def _unsent(error: BaseException, provider: Provider) -> tuple[ProviderErrorKind, str] | None:
+    """What is said of a header that could not be sent, of which the error's own text is a quotation."""
+    if any(not key.isprintable() or not key.isascii() for key in provider.keys):
+        detail = "the key holds a character that no header may have, such as a line break"
+        return ProviderErrorKind.AUTHENTICATION, detail
+    if all(type(each).__name__ != "LocalProtocolError" for each in chain_of(error)):
+        return None
+    if provider.endpoint or any(key.strip() for key in provider.keys):
+        variables = "OPENAI_CUSTOM_HEADERS, OPENAI_ORG_ID and OPENAI_PROJECT_ID"
+        return ProviderErrorKind.BAD_REQUEST, f"a header cannot be sent: look at {variables}"
+    return ProviderErrorKind.AUTHENTICATION, "no key is set"
 
 
 def _without_secrets(text: str, keys: Collection[str]) -> str:

@@ -255,58 +255,46 @@ def count_mending(spending: Spending, *, rescued: int = 0, asked_again: int = 0,
     return spending.model_copy(update={"mending": mending})
 
 
-def settle(  # noqa: PLR0913 - each number that an endpoint tells of a call
-    spending: Spending,
-    input_tokens: int,
-    output_tokens: int,
-    seconds: float,
-    calls: int = 1,
-    *,
-    cached_tokens: int = 0,
-    reasoning_tokens: int = 0,
-    cache_write_tokens: int = 0,
-    price: Price | None = None,
-) -> Spending:
-    """Add what a call really used, at the price of the model that answered; `calls` counts its retries too.
+def priced(counted: Used, price: Price | None) -> Used:
+    """What a call has used, as an endpoint counted it, at the price of the model that answered (None: not known).
 
-    Of the input, `cached_tokens` were read from the provider's cache and `cache_write_tokens` written into it; of the
-    output, `reasoning_tokens` were thought and not said. Numbers that no endpoint can mean are made countable. A call
-    without tokens costs nothing, whatever its price.
+    Numbers that no endpoint can mean are made countable. A call without tokens costs nothing, whatever its price.
     """
-    total, output = countable(input_tokens), countable(output_tokens)
-    cached, written = cache_parts(total, cached_tokens, cache_write_tokens)
-    used = Used(
-        calls=calls,
+    total, output = countable(counted.input_tokens), countable(counted.output_tokens)
+    cached, written = cache_parts(total, counted.cached_tokens, counted.cache_write_tokens)
+    cost = None if price is None else cost_of(price, total, output, cached, written)
+    return Used(
+        calls=counted.calls,
         input_tokens=total,
         output_tokens=output,
         cached_tokens=cached,
-        reasoning_tokens=min(countable(reasoning_tokens), output),
+        reasoning_tokens=min(countable(counted.reasoning_tokens), output),
         cache_write_tokens=written,
-        cost_usd=None if price is None else cost_of(price, total, output, cached, written),
-        seconds=seconds,
+        cost_usd=cost if total + output else 0.0,
+        seconds=counted.seconds,
     )
-    return _charge(spending, used)
+
+
+def charge(spending: Spending, used: Used) -> Spending:
+    """Add what one or more calls have used, as `priced` gives it."""
+    unpriced = used.cost_usd is None and used.input_tokens + used.output_tokens > 0
+    return spending.model_copy(
+        update={
+            "usage": update_usage_after_call(spending.usage, used.input_tokens, used.output_tokens, used.calls),
+            "seconds": spending.seconds + used.seconds,
+            "cached_tokens": spending.cached_tokens + used.cached_tokens,
+            "reasoning_tokens": spending.reasoning_tokens + used.reasoning_tokens,
+            "cache_write_tokens": spending.cache_write_tokens + used.cache_write_tokens,
+            "cost_usd": spending.cost_usd + (used.cost_usd or 0.0),
+            "unpriced_calls": spending.unpriced_calls + (max(1, used.calls) if unpriced else 0),
+        }
+    )
 
 
 def charge_lost(spending: Spending, used: Used, number: int) -> Spending:
     """Add what the spending book knows of and these counters do not; `number` is the last entry of it."""
-    charged = _charge(spending, used) if number > spending.booked else spending
+    charged = charge(spending, used) if number > spending.booked else spending
     return charged.model_copy(update={"booked": max(number, spending.booked)})
-
-
-def used_between(before: Spending, after: Spending) -> Used:
-    """What one try came to, as the spending book keeps it."""
-    spent, had = after.usage, before.usage
-    return Used(
-        calls=spent.total_calls - had.total_calls,
-        input_tokens=spent.total_input_tokens - had.total_input_tokens,
-        output_tokens=spent.total_output_tokens - had.total_output_tokens,
-        cached_tokens=after.cached_tokens - before.cached_tokens,
-        reasoning_tokens=after.reasoning_tokens - before.reasoning_tokens,
-        cache_write_tokens=after.cache_write_tokens - before.cache_write_tokens,
-        cost_usd=None if after.unpriced_calls > before.unpriced_calls else after.cost_usd - before.cost_usd,
-        seconds=after.seconds - before.seconds,
-    )
 
 
 def measured(spending: Spending, size: int, messages: int, tokens: int) -> Spending:
@@ -415,21 +403,6 @@ _SPEC_REASONS = {
     "max_input_tokens_per_session": StopReason.MAX_INPUT_TOKENS,
     "max_output_tokens_per_session": StopReason.MAX_OUTPUT_TOKENS,
 }
-
-
-def _charge(spending: Spending, used: Used) -> Spending:
-    unpriced = used.cost_usd is None and used.input_tokens + used.output_tokens > 0
-    return spending.model_copy(
-        update={
-            "usage": update_usage_after_call(spending.usage, used.input_tokens, used.output_tokens, used.calls),
-            "seconds": spending.seconds + used.seconds,
-            "cached_tokens": spending.cached_tokens + used.cached_tokens,
-            "reasoning_tokens": spending.reasoning_tokens + used.reasoning_tokens,
-            "cache_write_tokens": spending.cache_write_tokens + used.cache_write_tokens,
-            "cost_usd": spending.cost_usd + (used.cost_usd or 0.0),
-            "unpriced_calls": spending.unpriced_calls + (max(1, used.calls) if unpriced else 0),
-        }
-    )
 
 
 def _turn_tokens(spending: Spending) -> tuple[int, int]:

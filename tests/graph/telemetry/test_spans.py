@@ -205,9 +205,7 @@ def test_a_model_without_a_name_is_named_after_its_reply(told: Told) -> None:
 def test_what_is_part_of_input_and_output_is_told_where_there_is_any(told: Told) -> None:
     parts = {"cached_tokens": 5, "cache_write_tokens": 3, "reasoning_tokens": 2}
     for more in (parts, {}):
-        answered(
-            Mine(ModelReply(input_tokens=9, output_tokens=4, **more)), ModelChoice(model="m"), own=True
-        )
+        answered(Mine(ModelReply(input_tokens=9, output_tokens=4, **more)), ModelChoice(model="m"), own=True)
     names = ("cache_read.input_tokens", "cache_creation.input_tokens", "reasoning.output_tokens")
     chats = [span.attributes or {} for span in told.spans if span.name == "chat m"]
     found = [[chat.get(f"gen_ai.usage.{name}") for name in names] for chat in chats]

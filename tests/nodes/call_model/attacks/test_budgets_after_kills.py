@@ -16,10 +16,11 @@ from mendgraph.nodes.call_model.ledger import (
     RunLimits,
     Spending,
     Used,
+    charge,
     charge_lost,
     measured,
+    priced,
     reserve,
-    settle,
 )
 from mendgraph.nodes.call_model.prices import Price, cache_parts, cost_of
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input
@@ -116,7 +117,8 @@ class Thread:
             return
         told = int(leave.input_tokens * shares[0])
         output, cached = int(leave.max_output_tokens * shares[1]), int(told * shares[2])
-        self.spending = settle(before, told, output, 1.0, cached_tokens=cached, price=PRICE)
+        counted = Used(calls=1, input_tokens=told, output_tokens=output, cached_tokens=cached, seconds=1.0)
+        self.spending = charge(before, priced(counted, PRICE))
         self.spending = measured(self.spending, size, 3, told).model_copy(update={"booked": number})
         now, then = self.spending, before
         used = Used(
