@@ -164,9 +164,9 @@ def test_a_run_that_is_taken_up_after_each_step_sends_all_state_back(family: str
     with FAMILIES[family](SCRIPTS["native"]) as server:
         path: list[str] = []
         request = asked()
-        while True:  # each step in a machine and on a chat model of its own, as after a kill
+        while True:  # each call and each tool in a machine and on a chat model of its own, as after a kill
             graph = machine(server, saver)
-            options: Any = {"stream_mode": "updates", "interrupt_after": "*"}
+            options: Any = {"stream_mode": "updates", "interrupt_after": ["call_model", "execute_tools"]}
             path += [node for part in graph.stream(request, THREAD, context=settings, **options) for node in part]
             if not graph.get_state(THREAD).next:
                 break

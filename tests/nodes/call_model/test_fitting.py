@@ -310,7 +310,7 @@ def test_after_a_refusal_the_block_form_shows_half(overflow: str, tokens: int | 
 # --- Whatever the history
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     messages=histories(),
     window_tokens=st.none() | st.integers(1_024, 9_000),

@@ -181,7 +181,7 @@ def books(count: int) -> Iterator[list[SpendingStore]]:
                 book.close()
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(LIMITS, MOVES)
 def test_no_course_of_calls_and_kills_passes_a_limit(limits: RunLimits, moves: list[Any]) -> None:
     with books(2) as (first, second):

@@ -27,7 +27,7 @@ OTHER = st.sampled_from(["turn", "step"]).map(lambda kind: (kind, 0, (0, 0.0, 0.
 MOVES = st.lists(st.one_of(CALL, CALL, CALL, OTHER), max_size=25)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(LIMITS, PRICES, MOVES)
 def test_a_call_is_granted_only_where_it_fits_into_every_limit(
     limits: RunLimits, price: Price | None, moves: list[Any]
@@ -97,7 +97,7 @@ ROOMY = RunLimits(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(0, 12_000), st.floats(0, 1)), max_size=30), st.booleans())
 def test_whatever_ordinary_calls_used_the_last_one_still_fits(calls: list[Any], paid: bool) -> None:
     price = Price(input=10.0, output=100.0) if paid else FREE
