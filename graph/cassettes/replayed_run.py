@@ -19,7 +19,7 @@ from mendgraph.graph.cassettes.run_course import Files, RunCourse, TurnSaid, rea
 from mendgraph.graph.cassettes.servers import MISSED, refusal
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_chat
-from mendgraph.graph.langchain.learned import LESSONS
+from mendgraph.graph.langchain.failures import LESSONS
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.call_model.endpoint import ModelChoice

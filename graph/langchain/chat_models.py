@@ -28,12 +28,15 @@ from pydantic import SecretStr, ValidationError
 
 from mendgraph.graph.langchain.chat_model import ChatModel, plain_copy, with_settings
 from mendgraph.graph.langchain.failures import (
+    LESSONS,
+    NEW_LIMIT,
+    OLD_LIMIT,
     SETUP_ERRORS,
+    Learned,
     Provider,
     describe_failure,
     setup_fault,
 )
-from mendgraph.graph.langchain.learned import LESSONS, NEW_LIMIT, OLD_LIMIT, Learned
 from mendgraph.graph.langchain.openai_chat import EndpointChat, KeepsExtras, PlainCompletions, keeping_extras
 from mendgraph.nodes.call_model.embedded.local_model import shared_local_server
 from mendgraph.nodes.call_model.endpoint import (

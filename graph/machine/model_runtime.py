@@ -21,7 +21,6 @@ from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.telemetry.observing import OBSERVER, RunObserver
 from mendgraph.nodes.call_model.driver import NEVER, Hands, Stop
-from mendgraph.nodes.call_model.effects import Wait
 from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS
 from mendgraph.nodes.call_model.embedded.weights import embedded_weights
 from mendgraph.nodes.call_model.endpoint import (
@@ -34,7 +33,7 @@ from mendgraph.nodes.call_model.endpoint import (
 )
 from mendgraph.nodes.call_model.exchange import CallSettings
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending, charge_lost, unknown_price
-from mendgraph.nodes.call_model.model import GuardedModel, Model, Scrubber
+from mendgraph.nodes.call_model.model import GuardedModel, Model, Scrubber, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prices import FREE, Price, PriceList, find_price
 from mendgraph.nodes.call_model.prompts.profiles import find_profile

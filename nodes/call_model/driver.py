@@ -10,11 +10,15 @@ from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
-from mendgraph.nodes.call_model.effects import (
+from mendgraph.nodes.call_model.endpoint import ModelChoice
+from mendgraph.nodes.call_model.ledger import RunLimits, SpendingBook
+from mendgraph.nodes.call_model.model import (
     Answer,
     Booked,
+    Call,
     Effect,
     Lost,
+    Model,
     Reserve,
     Send,
     Sent,
@@ -24,9 +28,6 @@ from mendgraph.nodes.call_model.effects import (
     Update,
     Wait,
 )
-from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.ledger import RunLimits, SpendingBook
-from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
 from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, StopCause
 

@@ -8,19 +8,6 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Final
 
-from mendgraph.nodes.call_model.effects import (
-    Answer,
-    Booked,
-    Effect,
-    Lost,
-    Reserve,
-    Send,
-    Sent,
-    Settle,
-    Stopped,
-    Tell,
-    Wait,
-)
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import (
     Entry,
@@ -34,7 +21,20 @@ from mendgraph.nodes.call_model.ledger import (
     priced,
     reserve,
 )
-from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.model import (
+    Answer,
+    Booked,
+    Call,
+    Effect,
+    Lost,
+    Reserve,
+    Send,
+    Sent,
+    Settle,
+    Stopped,
+    Tell,
+    Wait,
+)
 from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.call_model.prompts.estimates import countable, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import Prompt

@@ -11,7 +11,7 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.langchain.learned import LESSONS
+from mendgraph.graph.langchain.failures import LESSONS
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.compiled import Machine
 from mendgraph.graph.machine.state import serializer

@@ -3,9 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from mendgraph.nodes.call_model.effects import (
+from mendgraph.nodes.call_model.endpoint import ModelChoice
+from mendgraph.nodes.call_model.ledger import Entry, Spending, Used
+from mendgraph.nodes.call_model.model import (
     Answer,
     Booked,
+    Call,
     Effect,
     Lost,
     Reserve,
@@ -16,9 +19,6 @@ from mendgraph.nodes.call_model.effects import (
     Tell,
     Wait,
 )
-from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.ledger import Entry, Spending, Used
-from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
 from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens

@@ -10,9 +10,8 @@ from hypothesis import given, settings, strategies as st
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.nodes.call_model import driver
 from mendgraph.nodes.call_model.driver import Hands, OnText, Script, aperform, perform
-from mendgraph.nodes.call_model.effects import Answer, Effect, Send, Sent, Stopped, Update, Wait
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.model import Call, Model
+from mendgraph.nodes.call_model.model import Answer, Call, Effect, Model, Send, Sent, Stopped, Update, Wait
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 

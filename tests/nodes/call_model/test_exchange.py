@@ -6,7 +6,6 @@ from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
-from mendgraph.nodes.call_model.effects import Answer, Booked, Effect, Reserve, Send, Sent, Stopped, Wait
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.exchange import (
     LONGEST_ACCOUNT,
@@ -19,7 +18,7 @@ from mendgraph.nodes.call_model.exchange import (
     wrap_up_messages,
 )
 from mendgraph.nodes.call_model.ledger import WRAP_UP_INPUT_TOKENS, Mending, RunLimits, Spending
-from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.model import Answer, Booked, Call, Effect, Reserve, Send, Sent, Stopped, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input, estimate_tokens
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt

@@ -1,10 +1,9 @@
 import pytest
 
 from mendgraph.nodes.call_model.budget import APILimits
-from mendgraph.nodes.call_model.effects import Lost, Reserve, Send, Settle, Stopped, Tell, Wait
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending, Used
-from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.model import Call, Lost, Reserve, Send, Settle, Stopped, Tell, Wait
 from mendgraph.nodes.call_model.paid_call import Paid, Request, stopped
 from mendgraph.nodes.call_model.prices import FREE, Price, cost_of, most_cost
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS

@@ -8,8 +8,7 @@ from langchain_core.language_models import BaseChatModel
 
 from mendgraph.graph.langchain.chat_model import MOST_ADAPTATIONS, ChatModel
 from mendgraph.graph.langchain.chat_models import given_model
-from mendgraph.graph.langchain.failures import Refusal
-from mendgraph.graph.langchain.learned import LIMIT, STREAM, TOOLS, Learned, Lessons
+from mendgraph.graph.langchain.failures import LIMIT, STREAM, TOOLS, Learned, Lessons, Refusal
 from mendgraph.nodes.call_model.endpoint import ModelOptions
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
@@ -257,7 +256,7 @@ def test_lessons_are_kept_for_each_model_at_each_endpoint_until_they_are_forgott
 
 
 def test_a_process_that_meets_many_models_forgets_rather_than_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.graph.langchain.learned.MOST_ENTRIES", 3)
+    monkeypatch.setattr("mendgraph.graph.langchain.failures.MOST_ENTRIES", 3)
     lessons = Lessons()
     first = lessons.of("", "", "0")
     for number in range(1, 4):
