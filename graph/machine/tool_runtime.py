@@ -17,7 +17,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_settings_rule
 from mendgraph.graph.machine.judged_workspace import RecordRules, judged_workspace
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenWords
-from mendgraph.graph.machine.slices import ExecuteToolsSlice
+from mendgraph.graph.machine.state import ExecuteToolsSlice
 from mendgraph.graph.machine.workspace_records import WorkspaceRecords
 from mendgraph.graph.telemetry.observing import observed_call
 from mendgraph.nodes.call_model.prompts.offered_tools import offered_tools

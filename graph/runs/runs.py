@@ -26,7 +26,7 @@ from mendgraph.graph.machine.run_records import find_run, old_runs
 from mendgraph.graph.machine.workspace_records import decide_open_changes
 from mendgraph.graph.persistence.store import Pruned, RunRecord, Store
 from mendgraph.graph.runs.events import Asked
-from mendgraph.graph.runs.resume_plan import CALLING, TO_THE_CALL, Found, Snapshot, requests_of
+from mendgraph.graph.runs.run_keeper import CALLING, TO_THE_CALL, Found, Snapshot, requests_of
 from mendgraph.graph.runs.run_result import file_diff
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.call_model.window import Window

@@ -12,7 +12,7 @@ import pytest
 
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine import two_ways
+from mendgraph.graph.machine import compiled
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
@@ -127,7 +127,7 @@ def _send_twice(running: Process, number: signal.Signals) -> None:
 
 def test_in_the_main_thread_of_a_program_a_node_ends_as_well(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, name = WHERE["guard"]
-    monkeypatch.setattr(two_ways, "NODE_S", 0.2)
+    monkeypatch.setattr(compiled, "NODE_S", 0.2)
     monkeypatch.setattr(place, name, lambda *_: HOW["python"]())
     with Session(AgentContext(workspace=str(root), protocol="native"), model=ScriptedModel([LISTING])) as session:
         session.work("Look.")
