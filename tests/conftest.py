@@ -165,7 +165,7 @@ def only_loopback() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def nothing_learned() -> None:
     """What an endpoint refused in one test is tried anew in the next, as it may listen at the same port."""
-    from mendgraph.graph.langchain.learned import LESSONS
+    from mendgraph.graph.langchain.failures import LESSONS
 
     LESSONS.forget()
 

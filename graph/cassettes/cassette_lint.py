@@ -27,8 +27,7 @@ from mendgraph.graph.cassettes.replayed_run import anything_goes
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.chat_models import endpoint_chat
-from mendgraph.graph.langchain.failures import Provider
-from mendgraph.graph.langchain.learned import Learned
+from mendgraph.graph.langchain.failures import Learned, Provider
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.model_loop import MODEL_LOOP

@@ -27,7 +27,7 @@ from mendgraph.graph.cassettes.player import REPLAY_URL, Player, Tape, recorded,
 from mendgraph.graph.cassettes.servers import LoopbackServer, RecordingServer, ReplayServer
 from mendgraph.graph.cassettes.source import Source, context_on, provider_problem, version
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.langchain.learned import LESSONS
+from mendgraph.graph.langchain.failures import LESSONS
 from mendgraph.nodes.call_model.endpoint import NO_KEY
 from mendgraph.nodes.execute_tools.secrets.known_secrets import is_findable_key
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode

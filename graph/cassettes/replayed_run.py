@@ -19,10 +19,10 @@ from mendgraph.graph.cassettes.run_course import Files, RunCourse, TurnSaid, rea
 from mendgraph.graph.cassettes.servers import MISSED, refusal
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_chat
-from mendgraph.graph.langchain.learned import LESSONS
+from mendgraph.graph.langchain.failures import LESSONS
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.run import Session
-from mendgraph.nodes.call_model.effects import Connect
+from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.exchange import WRAP_UP_SYSTEM
 from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.workspace import Change, FileContent, Workspace, WriteFile
@@ -104,7 +104,7 @@ class Endpointless(ABC):
         """Answer in place of the endpoint from here on; why that cannot be, where the settings lead to none."""
         LESSONS.forget()  # as a test does
         context = session.context
-        wanted = Connect(context.model, context.base_url, options=context.model_options())
+        wanted = ModelChoice(model=context.model, base_url=context.base_url, options=context.model_options())
         model = session._rooms._models._models.connect(wanted)  # noqa: SLF001 - there is no seam for a transport
         if isinstance(model, EndpointModel):
             transport = MockTransport(self._sent)

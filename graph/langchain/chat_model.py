@@ -22,14 +22,17 @@ from langchain_core.messages import AIMessage, AnyMessage, SystemMessage
 from langchain_openai.chat_models.base import BaseChatOpenAI
 
 from mendgraph.graph.langchain.failures import (
+    LIMIT,
+    STREAM,
+    TOOLS,
     CallFailedError,
+    Learned,
     Provider,
     ReplyTimeoutError,
     chain_of,
     describe_failure,
     read_refusal,
 )
-from mendgraph.graph.langchain.learned import LIMIT, STREAM, TOOLS, Learned
 from mendgraph.graph.langchain.openai_chat import KeepsExtras
 from mendgraph.graph.langchain.replies import HeardReply, ReplyAssembly, is_listened_to
 from mendgraph.nodes.call_model.model import Call, Model

@@ -28,14 +28,16 @@ from pydantic import SecretStr, ValidationError
 
 from mendgraph.graph.langchain.chat_model import ChatModel, plain_copy, with_settings
 from mendgraph.graph.langchain.failures import (
+    LESSONS,
+    NEW_LIMIT,
+    OLD_LIMIT,
     SETUP_ERRORS,
+    Learned,
     Provider,
     describe_failure,
     setup_fault,
 )
-from mendgraph.graph.langchain.learned import LESSONS, NEW_LIMIT, OLD_LIMIT, Learned
 from mendgraph.graph.langchain.openai_chat import EndpointChat, KeepsExtras, PlainCompletions, keeping_extras
-from mendgraph.nodes.call_model.effects import Connect
 from mendgraph.nodes.call_model.embedded.local_model import shared_local_server
 from mendgraph.nodes.call_model.endpoint import (
     LOOPBACK_HOSTS,
@@ -43,6 +45,7 @@ from mendgraph.nodes.call_model.endpoint import (
     USUAL_KEY,
     USUAL_URL,
     Endpoint,
+    ModelChoice,
     ModelOptions,
     choose_served_model,
     find_endpoint,
@@ -103,7 +106,7 @@ class ChatModels:
             made = self._made(endpoint, options)
         return made if isinstance(made, ChatModel) else None
 
-    def connect(self, wanted: Connect) -> ChatModel | ProviderFailure:
+    def connect(self, wanted: ModelChoice) -> ChatModel | ProviderFailure:
         """Find the endpoint, start the embedded model where it is that, and return a chat model that answers calls."""
         if self._given is not None:
             return _set_up(self._given, wanted.options)

@@ -4,12 +4,17 @@ The packages of the providers raise exceptions of their own; what they have in c
 the headers of the answer.
 
 Keys never appear in these messages: only the name of the variable that holds one.
+
+What a refusal teaches is remembered for the process. Nobody says beforehand what every endpoint refuses: a temperature,
+stop words, the name of the token limit, native tools, streaming. A refusal that names what was sent costs nothing, so
+the call is made again at once without it.
 """
 
 import re
 import ssl
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from threading import Lock
 from typing import Any, Final, NamedTuple
 
 import httpx2
@@ -158,16 +163,20 @@ def describe_failure(error: Exception, provider: Provider, now: float, *, begun:
     """Turn an exception of one call into a typed failure; `begun` says that a part of the reply had come."""
     if isinstance(error, CallFailedError):
         return error.failure
-    refusal = read_refusal(error, now)
-    kind = _kind(error, refusal, provider)
-    if begun and kind in _BROKEN_OFF:
-        kind = ProviderErrorKind.INCOMPLETE_STREAM
-    detail = _detail(error, refusal, kind, provider)
+    refusal, unsent = read_refusal(error, now), _unsent(error, provider)
+    if unsent is not None:
+        kind, detail = unsent
+    else:
+        kind = _kind(error, refusal, provider)
+        if begun and kind in _BROKEN_OFF:
+            kind = ProviderErrorKind.INCOMPLETE_STREAM
+        detail = _detail(error, refusal, kind, provider)
     if provider.proxied and kind is ProviderErrorKind.CONNECTION:
         detail += "; the way there leads through a proxy of the environment"
     detail = _without_secrets(detail, provider.keys)[:_LONGEST_DETAIL]
     template = _BAD_CERTIFICATE if is_bad_certificate(error) else _MESSAGES[kind]
-    if kind is ProviderErrorKind.BAD_REQUEST and _is_of_the_package(error, refusal):
+    answered = refusal.status is not None or refusal.codes or isinstance(error, langchain.ModelInvalidRequestError)
+    if kind is ProviderErrorKind.BAD_REQUEST and not answered and unsent is None:  # the package's own code failed
         template = _MESSAGES[ProviderErrorKind.SERVER_ERROR]
     where = _CREDENTIALS.sub("//", provider.name)
     variable = provider.key_variable or "its API key"
@@ -239,10 +248,6 @@ _BAD_DOCUMENT: Final = (ValueError, TypeError, AttributeError, LookupError, Recu
 def _kind(error: Exception, refusal: Refusal, provider: Provider) -> ProviderErrorKind:
     if is_bad_certificate(error):
         return ProviderErrorKind.MODEL_UNAVAILABLE
-    if any(not key.isprintable() or not key.isascii() for key in provider.keys):
-        return ProviderErrorKind.AUTHENTICATION
-    if _is_unsendable(error):
-        return ProviderErrorKind.BAD_REQUEST if _has_key(provider) else ProviderErrorKind.AUTHENTICATION
     for code, kind in _CODES.items():
         if code in refusal.codes:
             return kind
@@ -289,19 +294,9 @@ def _is_overflow(message: str) -> bool:
     return bool(_OVERFLOW.search(said)) and not _NO_OVERFLOW.search(said)
 
 
-def _is_of_the_package(error: Exception, refusal: Refusal) -> bool:
-    """Whether the chat model's own code failed: nobody has answered, and LangChain does not call it a refusal."""
-    answered = refusal.status is not None or refusal.codes or isinstance(error, langchain.ModelInvalidRequestError)
-    return not answered and not _is_unsendable(error)
-
-
 def _detail(error: Exception, refusal: Refusal, kind: ProviderErrorKind, provider: Provider) -> str:
     if refusal.status is None and (cause := cause_in_words(error)):
         return cause
-    if any(not key.isprintable() or not key.isascii() for key in provider.keys):
-        return "the key holds a character that no header may have, such as a line break"
-    if _is_unsendable(error):  # whose text quotes what could not be sent
-        return f"a header cannot be sent: look at {_HEADER_VARIABLES}" if _has_key(provider) else "no key is set"
     first = refusal.message.splitlines()[0] if refusal.message else type(error).__name__
     if isinstance(error, ReplyTimeoutError) or refusal.status is not None or refusal.codes:
         return first
@@ -311,15 +306,17 @@ def _detail(error: Exception, refusal: Refusal, kind: ProviderErrorKind, provide
     return first if known else f"{type(error).__name__}: {first}"
 
 
-_HEADER_VARIABLES: Final = "OPENAI_CUSTOM_HEADERS, OPENAI_ORG_ID and OPENAI_PROJECT_ID"
-
-
-def _is_unsendable(error: BaseException) -> bool:
-    return any(type(each).__name__ == "LocalProtocolError" for each in chain_of(error))
-
-
-def _has_key(provider: Provider) -> bool:
-    return provider.endpoint or any(key.strip() for key in provider.keys)
+def _unsent(error: BaseException, provider: Provider) -> tuple[ProviderErrorKind, str] | None:
+    """What is said of a header that could not be sent, of which the error's own text is a quotation."""
+    if any(not key.isprintable() or not key.isascii() for key in provider.keys):
+        detail = "the key holds a character that no header may have, such as a line break"
+        return ProviderErrorKind.AUTHENTICATION, detail
+    if all(type(each).__name__ != "LocalProtocolError" for each in chain_of(error)):
+        return None
+    if provider.endpoint or any(key.strip() for key in provider.keys):
+        variables = "OPENAI_CUSTOM_HEADERS, OPENAI_ORG_ID and OPENAI_PROJECT_ID"
+        return ProviderErrorKind.BAD_REQUEST, f"a header cannot be sent: look at {variables}"
+    return ProviderErrorKind.AUTHENTICATION, "no key is set"
 
 
 def _without_secrets(text: str, keys: Collection[str]) -> str:
@@ -376,3 +373,136 @@ def chain_of(error: BaseException) -> Iterator[BaseException]:
         yield each
         waiting += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
         waiting += [came for came in (each.__cause__ or each.__context__,) if came]
+
+
+# --- What a model at an endpoint does not take
+
+TOOLS, STREAM, LIMIT = "tools", "stream", "max_tokens"
+"""Names of what a request carries that is more than a parameter: see `Learned`."""
+
+OLD_LIMIT, NEW_LIMIT = "max_tokens", "max_completion_tokens"
+"""What OpenAI-compatible endpoints call the most tokens of a reply; each takes at least one of the two."""
+
+LIMIT_NAMES: Final = (OLD_LIMIT, NEW_LIMIT, "max_output_tokens", "maxOutputTokens")
+"""What any provider's refusal may call it."""
+
+LEAST_LIMIT: Final = 16
+MOST_ENTRIES: Final = 1_000
+"""Models at endpoints that a process remembers."""
+
+_NO_TOOLS: Final = re.compile(
+    r"does(?: not|n't) support (?:native )?(?:tools?|function)|support tool use|tools? (?:use |calling )?(?:is|are) not"
+    r" (?:supported|available)|--enable-auto-tool-choice|tools param requires"
+    r"|function calling is not (?:enabled|supported)",
+    re.IGNORECASE,
+)
+_NO_STREAM: Final = re.compile(
+    r"must be verified to stream|does(?: not|n't) support stream|stream(?:ing)? is not (?:supported|available)",
+    re.IGNORECASE,
+)
+_REFUSED: Final = re.compile(
+    r"unsupported|not supported|not support|unknown|unrecognized|unexpected|extra (?:inputs|fields)|not permitted"
+    r"|deprecated|not allowed|invalid parameter|use '?max_",
+    re.IGNORECASE,
+)
+"""Words that say of a limit's name, and not of its value, that it is refused."""
+
+_NUMBER: Final = re.compile(r"\d[\d,_]{0,11}")
+
+
+class Learned:
+    """What one model at one endpoint has shown. Safe in threads: what was learned is never taken back."""
+
+    def __init__(self, limit_name: str = NEW_LIMIT, *, tools: bool = True, streams: bool = True) -> None:
+        """Nothing is known yet: everything is tried. `limit_name` is what an OpenAI-compatible endpoint likely takes.
+
+        `tools` is False for a chat model without native tools, `streams` for one that cannot be streamed.
+        """
+        self.dropped: frozenset[str] = frozenset()
+        self.tools, self.streams = tools, streams
+        self.limit_name, self._limit_names = limit_name, {limit_name}
+        self.most_output: int | None = None
+
+    def limited(self, tokens: int) -> int:
+        """The most tokens of a reply that may be asked for, of those that are wanted."""
+        return tokens if self.most_output is None else min(tokens, self.most_output)
+
+    def learn(self, refusal: Refusal, sent: Collection[str], limit: int) -> str:
+        """What to leave out of the next request, "" where this refusal is about something else.
+
+        `sent` are the names of what the request carried that may be left out, `limit` the most tokens that it allowed.
+        """
+        if NOT_RECORDED in refusal.codes:
+            return ""
+        name = self._named(refusal, sent, limit)
+        if name == TOOLS:
+            self.tools = False
+        elif name == STREAM:
+            self.streams = False
+        elif name and name != LIMIT:
+            self.dropped |= {name}
+        return name
+
+    def _named(self, refusal: Refusal, sent: Collection[str], limit: int) -> str:
+        said = refusal.message
+        if TOOLS in sent and (refusal.parameter == TOOLS or _NO_TOOLS.search(said)) and refusal.status is not None:
+            return TOOLS
+        if not refusal.is_of_the_request:
+            return ""
+        if STREAM in sent and (refusal.parameter == STREAM or _NO_STREAM.search(said)):
+            return STREAM
+        parameter = refusal.parameter.partition(".")[0]
+        if named := next((name for name in sent if name == parameter != LIMIT), ""):
+            return named
+        if any(name == parameter or _mentions(said, name) for name in LIMIT_NAMES):
+            return self._of_the_limit(said, limit)
+        return next((name for name in sent if name not in {TOOLS, STREAM} and _mentions(said, name)), "")
+
+    def _of_the_limit(self, said: str, limit: int) -> str:
+        """Its name is refused, so the other one is tried; or its value, so the largest number below it is taken."""
+        if _REFUSED.search(said):
+            other = NEW_LIMIT if self.limit_name == OLD_LIMIT else OLD_LIMIT
+            if other in self._limit_names:
+                return ""
+            self._limit_names.add(other)
+            self.limit_name = other
+            return LIMIT
+        numbers = (int(re.sub(r"\D", "", found)) for found in _NUMBER.findall(said))
+        allowed = max((number for number in numbers if LEAST_LIMIT <= number < self.limited(limit)), default=None)
+        if allowed is None:
+            return ""
+        self.most_output = allowed
+        return LIMIT
+
+
+def _mentions(text: str, name: str) -> bool:
+    """Whether a text speaks of the parameter of this name; a common word counts where it is marked as a name."""
+    word = re.escape(name)
+    if "_" in name or name == "temperature":
+        return re.search(rf"(?<![\w.]){word}(?!\w)", text) is not None
+    return re.search(rf"['\"`]{word}['\"`]|:\s*{word}\b|^{word}:", text) is not None
+
+
+class Lessons:
+    """What a process has learned, by provider, endpoint and model."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self._known: dict[tuple[str, str, str], Learned] = {}
+        self._lock = Lock()
+
+    def of(self, provider: str, endpoint: str, model: str, make: Callable[[], Learned] = Learned) -> Learned:
+        """What is known of this model there; `make` is asked where that is nothing."""
+        with self._lock:
+            if len(self._known) >= MOST_ENTRIES:
+                self._known.clear()
+            return self._known.setdefault((provider, endpoint, model), make())
+
+    def forget(self) -> None:
+        """Begin anew."""
+        with self._lock:
+            self._known.clear()
+
+
+LESSONS: Final = Lessons()
+"""Those of this process."""

@@ -18,7 +18,7 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai.chat_models.base import BaseChatOpenAI, ChatOpenAI
 from openai._types import RequestOptions
 
-from mendgraph.graph.langchain.learned import NEW_LIMIT, OLD_LIMIT
+from mendgraph.graph.langchain.failures import NEW_LIMIT, OLD_LIMIT
 from mendgraph.nodes.call_model.prompts.estimates import countable
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.call_model.prompts.shown_messages import json_bytes

@@ -21,7 +21,6 @@ from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.telemetry.observing import OBSERVER, RunObserver
 from mendgraph.nodes.call_model.driver import NEVER, Hands, Stop
-from mendgraph.nodes.call_model.effects import Connect, Wait
 from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS
 from mendgraph.nodes.call_model.embedded.weights import embedded_weights
 from mendgraph.nodes.call_model.endpoint import (
@@ -34,7 +33,7 @@ from mendgraph.nodes.call_model.endpoint import (
 )
 from mendgraph.nodes.call_model.exchange import CallSettings
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending, charge_lost, unknown_price
-from mendgraph.nodes.call_model.model import GuardedModel, Model, Scrubber
+from mendgraph.nodes.call_model.model import GuardedModel, Model, Scrubber, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prices import FREE, Price, PriceList, find_price
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
@@ -239,7 +238,7 @@ class ModelRuntime:
         trouble = self._book.trouble()
         return trouble.message if trouble else ""
 
-    def _connect(self, wanted: Connect) -> Model | ProviderFailure:
+    def _connect(self, wanted: ModelChoice) -> Model | ProviderFailure:
         connected = self._models.connect(wanted)
         if isinstance(connected, ProviderFailure):
             return connected
@@ -247,10 +246,9 @@ class ModelRuntime:
         # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
         # It runs as it is written; `WrittenWords` keeps it out of what is stored.
         scrubber = Scrubber(redactor.unnamed, partial(RedactedStream, redactor))
-        choice = ModelChoice(model=wanted.model, base_url=wanted.base_url)
-        return GuardedModel(connected, self._breakers.of(choice.breaker_key), scrubber)
+        return GuardedModel(connected, self._breakers.of(wanted.breaker_key), scrubber)
 
-    def _connect_observed(self, observer: RunObserver, wanted: Connect) -> Model | ProviderFailure:
+    def _connect_observed(self, observer: RunObserver, wanted: ModelChoice) -> Model | ProviderFailure:
         model = self._connect(wanted)
         own = self._given is not None
         return model if isinstance(model, ProviderFailure) else observer.model(model, wanted, own=own)

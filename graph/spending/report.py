@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from mendgraph.graph.spending.database import reading
-from mendgraph.nodes.call_model.limits import account_problem
+from mendgraph.nodes.call_model.ledger import account_problem
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import Record, ToolError, ToolErrorCode
 

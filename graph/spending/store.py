@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple, cast
 
 from mendgraph.graph.spending.database import BEGINNING, TURN, Book, day_of, open_book
-from mendgraph.nodes.call_model.limits import Entry, RunLimits, Used, unknown_price
+from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used, unknown_price
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, countable
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.store.database import Database, StoreError

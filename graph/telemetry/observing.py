@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Final, Protocol
 
-from mendgraph.nodes.call_model.effects import Connect
+from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.model import Model
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.records import ToolCall
@@ -36,7 +36,7 @@ class RunObserver(Protocol):
     def tool_call(self, call: ToolCall) -> AbstractContextManager[Ended]:
         """Entered around a call, and given what it came to."""
 
-    def model(self, model: Model, wanted: Connect, *, own: bool) -> Model:
+    def model(self, model: Model, wanted: ModelChoice, *, own: bool) -> Model:
         """A model whose calls are heard of. `own`: it is the user's, at no endpoint."""
 
 

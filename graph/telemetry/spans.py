@@ -18,8 +18,7 @@ from opentelemetry import context, trace
 
 from mendgraph.graph.telemetry import conventions as names
 from mendgraph.graph.telemetry.exporting import meter, own_version, tracer
-from mendgraph.nodes.call_model.effects import Connect
-from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
+from mendgraph.nodes.call_model.endpoint import Endpoint, ModelChoice, find_endpoint
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.records import LoopVerdict, ModelReply, OutcomeKind, ProviderFailure, ToolCall, VerdictKind
@@ -165,7 +164,7 @@ class RunSpan(Span):
 
             yield ended
 
-    def model(self, model: Model, wanted: Connect, *, own: bool) -> Model:
+    def model(self, model: Model, wanted: ModelChoice, *, own: bool) -> Model:
         """The model, whose calls are spans `chat {model}`."""
         found = find_endpoint(wanted.model, wanted.base_url, os.environ, key_variable=wanted.key_variable)
         endpoint = None if own or isinstance(found, ProviderFailure) else found

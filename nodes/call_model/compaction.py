@@ -18,11 +18,9 @@ from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
 from mendgraph.nodes.call_model.prompts.shown_messages import as_map, size_of as bytes_of
 from mendgraph.nodes.call_model.window import (
     WHOLE,
-    Exchanges,
     SizeOf,
     StandIns,
     Window,
-    exchanges_of,
     first_shown,
     is_result,
     shown,
@@ -202,8 +200,13 @@ class _Compaction:
         return self.history[self.start :]
 
     @cached_property
-    def places(self) -> Exchanges:
-        return exchanges_of(self.tail)
+    def starts(self) -> list[int]:
+        """The places of all messages but results, which stay with their call."""
+        return [place for place, message in enumerate(self.tail) if not is_result(message)]
+
+    @cached_property
+    def replies(self) -> list[int]:
+        return [place for place in self.starts if isinstance(self.tail[place], AIMessage)]
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -216,7 +219,7 @@ class _Compaction:
 
     def best(self) -> Compacted | NeedsSummary | None:
         """The mildest step that reaches the aim, else the one that makes the view as small as it has to be."""
-        replies, head = self.places.replies, self._tokens(self.window.head if self.start else "")
+        replies, head = self.replies, self._tokens(self.window.head if self.start else "")
         for kept in range(min(KEPT_EXCHANGES, len(replies)), 0, -1):
             cleared = self._cleared(replies[-kept], head)
             sizes = self._sizes(cleared)
@@ -242,8 +245,9 @@ class _Compaction:
 
         0 where nothing is before it but that request.
         """
-        place = max(self.places.request, *self.places.replies[-1:], 0)
-        alone = not self.start and self.places.request == 0 and place == 1
+        request = max((place for place in self.starts if is_request(self.tail[place])), default=-1)
+        place = max(request, *self.replies[-1:], 0)
+        alone = not self.start and request == 0 and place == 1
         return place if self.tail and self.tail[place].id and not alone else 0
 
     def _smallest(self, cleared: dict[str, int]) -> Compacted | None:
@@ -289,7 +293,7 @@ class _Compaction:
         if needed > self.room.aim or not self.tail[latest].id:
             return 0
         cut, end = latest, latest
-        for place in reversed([each for each in self.places.starts if 0 < each < latest]):
+        for place in reversed([each for each in self.starts if 0 < each < latest]):
             needed, end = needed + sum(sizes[place:end]), place
             if needed > self.room.aim * CUT:
                 break
@@ -358,7 +362,7 @@ class _Compaction:
         return facts
 
     def _left_out(self, cut: int, summary: str | None) -> int:
-        given_up = sum(place < cut for place in self.places.replies) if summary is None else 0
+        given_up = sum(place < cut for place in self.replies) if summary is None else 0
         return self.window.left_out + given_up
 
     def _done(

@@ -10,12 +10,15 @@ from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
-from mendgraph.nodes.call_model.effects import (
+from mendgraph.nodes.call_model.endpoint import ModelChoice
+from mendgraph.nodes.call_model.ledger import RunLimits, SpendingBook
+from mendgraph.nodes.call_model.model import (
     Answer,
     Booked,
-    Connect,
+    Call,
     Effect,
     Lost,
+    Model,
     Reserve,
     Send,
     Sent,
@@ -25,8 +28,6 @@ from mendgraph.nodes.call_model.effects import (
     Update,
     Wait,
 )
-from mendgraph.nodes.call_model.limits import RunLimits, SpendingBook
-from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
 from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, StopCause
 
@@ -88,7 +89,7 @@ class Hands:
     not remembered. `limits` are the run's, of which the book checks those of the day and of the account.
     """
 
-    connect: Callable[[Connect], Model | ProviderFailure]
+    connect: Callable[[ModelChoice], Model | ProviderFailure]
     on_text: OnText = unnoticed
     on_wait: Callable[[Wait], None] = unnoticed
     on_tell: Callable[[str, JsonMap], None] = unnoticed
@@ -112,7 +113,7 @@ def perform(script: Script, hands: Hands) -> Update:
             _report(hands, effect)
         elif stop.reason:
             answer = Stopped(reason=stop.reason)
-        elif isinstance(effect, Connect):
+        elif isinstance(effect, ModelChoice):
             found = hands.connect(effect)
             model, answer = (None, found) if isinstance(found, ProviderFailure) else (found, None)
         elif isinstance(effect, Reserve):
@@ -140,7 +141,7 @@ async def aperform(script: Script, hands: Hands) -> Update:
             _report(hands, effect)
         elif stop.reason:
             answer = Stopped(reason=stop.reason)
-        elif isinstance(effect, Connect):
+        elif isinstance(effect, ModelChoice):
             found = await _unless(stop, asyncio.to_thread(hands.connect, effect))
             model, answer = (None, found) if isinstance(found, ProviderFailure) else (found, None)
             if found is None:

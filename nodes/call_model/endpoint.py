@@ -182,7 +182,7 @@ PLAIN: Final = ModelOptions()
 
 
 class ModelChoice(Record):
-    """One model that may answer: what `Connect` takes. `key_variable` is "" where the usual key is meant."""
+    """One model that may answer. `key_variable` names the variable with its endpoint's key, "" for the usual one."""
 
     model: str | None = None
     base_url: str | None = None

@@ -22,9 +22,14 @@ from langchain_core.messages import AIMessage, AnyMessage
 from typing_extensions import TypedDict
 
 from mendgraph.nodes.call_model.compaction import TRIGGER, Budget, Compacted, NeedsSummary, compact
-from mendgraph.nodes.call_model.effects import Answer, Effect, Tell, Update
-from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending, exhausted_limit
-from mendgraph.nodes.call_model.limits import WRAP_UP_OUTPUT_TOKENS, RunLimits
+from mendgraph.nodes.call_model.ledger import (
+    MIN_OUTPUT_TOKENS,
+    WRAP_UP_OUTPUT_TOKENS,
+    RunLimits,
+    Spending,
+    exhausted_limit,
+)
+from mendgraph.nodes.call_model.model import Answer, Effect, Tell, Update
 from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt

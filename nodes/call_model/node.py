@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from mendgraph.nodes.call_model.driver import Hands, aperform, perform
-from mendgraph.nodes.call_model.effects import Stopped, Update
 from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings, exchange
+from mendgraph.nodes.call_model.model import Stopped, Update
 from mendgraph.nodes.call_model.paid_call import stopped
 from mendgraph.nodes.records import ToolSpec
 

@@ -8,10 +8,23 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Final
 
-from mendgraph.nodes.call_model.effects import (
+from mendgraph.nodes.call_model.endpoint import ModelChoice
+from mendgraph.nodes.call_model.ledger import (
+    Entry,
+    Reservation,
+    RunLimits,
+    Spending,
+    Used,
+    charge,
+    charge_lost,
+    measured,
+    priced,
+    reserve,
+)
+from mendgraph.nodes.call_model.model import (
     Answer,
     Booked,
-    Connect,
+    Call,
     Effect,
     Lost,
     Reserve,
@@ -22,18 +35,6 @@ from mendgraph.nodes.call_model.effects import (
     Tell,
     Wait,
 )
-from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.ledger import (
-    Reservation,
-    Spending,
-    charge_lost,
-    measured,
-    reserve,
-    settle,
-    used_between,
-)
-from mendgraph.nodes.call_model.limits import Entry, RunLimits
-from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.call_model.prompts.estimates import countable, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
@@ -140,7 +141,7 @@ class _PaidCall:
                 return self._ended(leave)
             model = self.model
             if connected is not model:
-                found = yield Connect(model.model, model.base_url, model.key_variable, model.options)
+                found = yield model
                 if isinstance(found, Stopped):
                     return self._ended(stopped(found))
                 if isinstance(found, ProviderFailure):
@@ -200,45 +201,46 @@ class _PaidCall:
 
     def _settled(self, sent: Sent | Stopped, leave: Reservation, number: int) -> Generator[Effect, Answer, None]:
         """Charge a try to the counters and to the book, and report it."""
-        before, reply = self.spending, sent.result if isinstance(sent, Sent) else None
-        self.spending = self._charged(sent, leave)
+        reply = sent.result if isinstance(sent, Sent) and isinstance(sent.result, ModelReply) else None
+        used = self._used(sent, leave)
+        if reply is not None and reply.input_tokens > 0 and not reply.without_tools:
+            prompt = self.request.prompt
+            self.spending = measured(self.spending, prompt.size, len(prompt.messages), reply.input_tokens)
+        self.spending = charge(self.spending, used)
         if number:
-            self.spending = self.spending.model_copy(update={"booked": max(number, before.booked)})
-        used = used_between(before, self.spending)
+            self.spending = self.spending.model_copy(update={"booked": max(number, self.spending.booked)})
         yield Settle(number=number, used=used)
-        name = (reply.model if isinstance(reply, ModelReply) else "") or self.model.name
+        name = (reply.model if reply else "") or self.model.name
         report = {"purpose": self.request.purpose, "model": name, **used.model_dump(exclude={"calls"})}
         yield Tell(name="model.usage", payload=report)
-        if isinstance(reply, ModelReply) and reply.adapted:
+        if reply is not None and reply.adapted:
             yield Tell(name="model.adapted", payload={"model": name, "without": list(reply.adapted)})
 
-    def _charged(self, sent: Sent | Stopped, leave: Reservation) -> Spending:
-        """The counters after one try. Where no usage is reported, as of a dropped call, the estimate is charged."""
-        spending, price = self.spending, self.price
+    def _used(self, sent: Sent | Stopped, leave: Reservation) -> Used:
+        """What one try came to. Where no usage is reported, as of a dropped call, the estimate is charged."""
+        price = self.price
         if isinstance(sent, Stopped):
-            if not sent.sent:
-                return spending
-            return settle(spending, leave.input_tokens, _tokens(sent.received_characters), sent.seconds, price=price)
+            received = _tokens(sent.received_characters)
+            dropped = Used(calls=1, input_tokens=leave.input_tokens, output_tokens=received, seconds=sent.seconds)
+            return priced(dropped, price) if sent.sent else Used()
         result = sent.result
         if isinstance(result, ProviderFailure):
             charged = leave.input_tokens if result.kind in _PAID_FAILURES else 0
             received = _tokens(result.received_characters)
-            return settle(spending, charged, received, sent.seconds, int(result.sent), price=price)
+            tried = int(result.sent)
+            return priced(Used(calls=tried, input_tokens=charged, output_tokens=received, seconds=sent.seconds), price)
         characters = len(result.text) + len(result.refusal) + len(result.reasoning)
         characters += sum(len(call.arguments) for call in result.calls)
-        if result.input_tokens > 0 and not result.without_tools:
-            prompt = self.request.prompt
-            spending = measured(spending, prompt.size, len(prompt.messages), result.input_tokens)
-        return settle(
-            spending,
-            countable(result.input_tokens) or leave.input_tokens,
-            countable(result.output_tokens) or _tokens(characters),
-            sent.seconds,
+        counted = Used(
+            calls=1,
+            input_tokens=countable(result.input_tokens) or leave.input_tokens,
+            output_tokens=countable(result.output_tokens) or _tokens(characters),
             cached_tokens=result.cached_tokens,
             reasoning_tokens=result.reasoning_tokens,
             cache_write_tokens=result.cache_write_tokens,
-            price=price or self.budget.price_of(result.model),
+            seconds=sent.seconds,
         )
+        return priced(counted, price or self.budget.price_of(result.model))
 
     def _after_failure(self, failure: ProviderFailure) -> Generator[Effect, Answer, Paid | None]:
         """Wait for the next try of this model, go on to the next model, or end."""

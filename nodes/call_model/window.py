@@ -7,9 +7,9 @@ was before. Between two compactions the view only grows at its end, so that endp
 import json
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 
 from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
@@ -101,25 +101,6 @@ def _added(kind: str, text: str, made: StandIns) -> AnyMessage:
     name = f"{kind}-{sha256(text.encode('utf-8', 'replace')).hexdigest()[:16]}"
     message = HumanMessage(text, id=name)
     return made.setdefault(name, (message, message))[1]
-
-
-class Exchanges(NamedTuple):
-    """Where a history may be cut: `starts` are the places of all messages but results, which stay with their call.
-
-    `replies` are those of them that are the model's, `request` is the place of the last request, or -1.
-    """
-
-    starts: list[int]
-    replies: list[int]
-    request: int
-
-
-def exchanges_of(messages: Sequence[AnyMessage]) -> Exchanges:
-    """Find the places at which one exchange ends and the next begins."""
-    starts = [place for place, message in enumerate(messages) if not is_result(message)]
-    replies = [place for place in starts if isinstance(messages[place], AIMessage)]
-    request = max((place for place in starts if is_request(messages[place])), default=-1)
-    return Exchanges(starts, replies, request)
 
 
 LARGEST_KEPT_FIELD = 200

@@ -21,7 +21,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_machine
 from mendgraph.graph.spending.store import SpendingStore
-from mendgraph.nodes.call_model.limits import Used
+from mendgraph.nodes.call_model.ledger import Used
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.heal.healing import is_unfounded

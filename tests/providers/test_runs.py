@@ -11,7 +11,7 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.langchain.learned import LESSONS
+from mendgraph.graph.langchain.failures import LESSONS
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.compiled import Machine
 from mendgraph.graph.machine.state import serializer
@@ -164,9 +164,9 @@ def test_a_run_that_is_taken_up_after_each_step_sends_all_state_back(family: str
     with FAMILIES[family](SCRIPTS["native"]) as server:
         path: list[str] = []
         request = asked()
-        while True:  # each step in a machine and on a chat model of its own, as after a kill
+        while True:  # each call and each tool in a machine and on a chat model of its own, as after a kill
             graph = machine(server, saver)
-            options: Any = {"stream_mode": "updates", "interrupt_after": "*"}
+            options: Any = {"stream_mode": "updates", "interrupt_after": ["call_model", "execute_tools"]}
             path += [node for part in graph.stream(request, THREAD, context=settings, **options) for node in part]
             if not graph.get_state(THREAD).next:
                 break

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from mendgraph.graph.spending.report import account_spent
 from mendgraph.graph.spending.store import SpendingStore
-from mendgraph.nodes.call_model.limits import Entry, RunLimits, Used
+from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
 from mendgraph.nodes.records import StopCause, StopReason, ToolError
 from tests.graph.spending.reserving import CAP, TRIES
 from tests.graph.spending.spending_entries import Clock, entry, rows

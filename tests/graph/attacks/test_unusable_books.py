@@ -11,8 +11,7 @@ import pytest
 from mendgraph.graph.spending import database as spending_database
 from mendgraph.graph.spending.database import APPLICATION_ID, FILE_NAME
 from mendgraph.graph.spending.store import SpendingStore
-from mendgraph.nodes.call_model.ledger import RunLimits
-from mendgraph.nodes.call_model.limits import Used
+from mendgraph.nodes.call_model.ledger import RunLimits, Used
 from mendgraph.nodes.records import StopCause, StopReason
 from tests.graph.spending.spending_entries import NO_LIMIT, Clock, entry, reserved, rows, settled, used
 

@@ -10,8 +10,7 @@ from langchain_core.language_models import BaseChatModel
 
 from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_chat, endpoint_model
-from mendgraph.graph.langchain.failures import Provider
-from mendgraph.graph.langchain.learned import Learned
+from mendgraph.graph.langchain.failures import Learned, Provider
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelOptions
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt

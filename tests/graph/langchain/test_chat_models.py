@@ -18,10 +18,8 @@ from pydantic import SecretStr
 from mendgraph.graph.langchain import chat_models
 from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.chat_models import ChatModels, EndpointModel, endpoint_chat, given_model
-from mendgraph.graph.langchain.failures import Provider
-from mendgraph.graph.langchain.learned import Learned
-from mendgraph.nodes.call_model.effects import Connect
-from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelOptions
+from mendgraph.graph.langchain.failures import Learned, Provider
+from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelChoice, ModelOptions
 from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
@@ -38,13 +36,13 @@ def environment(**variables: str) -> Callable[[], Mapping[str, str]]:
 
 
 def connected(models: ChatModels, model: str | None, base_url: str | None = None, **more: Any) -> ChatModel:
-    found = models.connect(Connect(model, base_url, **more))
+    found = models.connect(ModelChoice(model=model, base_url=base_url, **more))
     assert isinstance(found, ChatModel), found
     return found
 
 
 def refused(models: ChatModels, model: str | None, **more: Any) -> str:
-    found = models.connect(Connect(model, None, **more))
+    found = models.connect(ModelChoice(model=model, base_url=None, **more))
     assert isinstance(found, ProviderFailure)
     assert (found.kind, found.sent) == (ProviderErrorKind.MODEL_UNAVAILABLE, False)
     return found.message
@@ -168,7 +166,7 @@ def test_what_a_profile_says_of_a_name_is_known_before_the_first_call() -> None:
     model = models.known("o3-mini", None, PLAIN)
     assert model is not None
     assert model.takes("image") is False
-    assert models.connect(Connect("o3-mini", None)) is model
+    assert models.connect(ModelChoice(model="o3-mini", base_url=None)) is model
     assert models.known("local", None, PLAIN) is None
 
 
@@ -304,7 +302,7 @@ def test_an_endpoint_that_cannot_name_its_model(
 
     made = chat_models.endpoint_chat
     monkeypatch.setattr(chat_models, "endpoint_chat", chat)
-    found = ChatModels(environment()).connect(Connect(None, "http://llm.test/v1"))
+    found = ChatModels(environment()).connect(ModelChoice(model=None, base_url="http://llm.test/v1"))
     assert isinstance(found, ProviderFailure)
     assert message in found.message
 
@@ -317,7 +315,7 @@ def test_the_embedded_model_is_started_or_says_why_not(monkeypatch: pytest.Monke
     models = ChatModels(environment())
     with ScriptedServer([Status(500)]) as server:
         monkeypatch.setattr(chat_models, "shared_local_server", lambda: absent)
-        assert models.connect(Connect("local", None)) == absent
+        assert models.connect(ModelChoice(model="local", base_url=None)) == absent
         local = SimpleNamespace(model="m", base_url=server.base_url)
         monkeypatch.setattr(chat_models, "shared_local_server", lambda: local)
         result, _ = ask(connected(models, None))

@@ -4,7 +4,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from mendgraph.graph.langchain.learned import Learned
+from mendgraph.graph.langchain.failures import Learned
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, RawCall

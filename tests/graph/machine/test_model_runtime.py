@@ -13,11 +13,9 @@ from mendgraph.graph.machine.state import CallModelSlice
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.database import FILE_NAME
 from mendgraph.nodes.call_model.budget import APIUsageStats
-from mendgraph.nodes.call_model.effects import Connect
 from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.ledger import RunLimits, Spending
-from mendgraph.nodes.call_model.limits import Entry
+from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Spending
 from mendgraph.nodes.call_model.model import GuardedModel
 from mendgraph.nodes.call_model.prices import FREE, PRICES_VARIABLE, Price
 from mendgraph.nodes.records import OutcomeKind, Profile
@@ -41,7 +39,7 @@ def calling(model: Any = None) -> Iterator[ModelRuntime]:
 
 
 def guarded(bound: ModelRuntime, model: str, base_url: str) -> GuardedModel:
-    connected = bound._connect(Connect(model=model, base_url=base_url))
+    connected = bound._connect(ModelChoice(model=model, base_url=base_url))
     assert isinstance(connected, GuardedModel)
     return connected
 

@@ -9,7 +9,7 @@ import signal
 import sys
 
 from mendgraph.graph.spending.store import SpendingStore
-from mendgraph.nodes.call_model.limits import RunLimits, Used
+from mendgraph.nodes.call_model.ledger import RunLimits, Used
 from mendgraph.nodes.records import StopCause, StopReason
 from tests.graph.spending.spending_entries import Clock, entry
 

@@ -9,7 +9,7 @@ from opentelemetry.trace import StatusCode
 
 from mendgraph.graph.telemetry.observing import OBSERVER, at_work, observed_call
 from mendgraph.graph.telemetry.spans import RunSpan, Span, observer
-from mendgraph.nodes.call_model.effects import Connect
+from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.execute_tools.registry import ToolOutput
@@ -178,7 +178,7 @@ class Mine(Model):
         return self.result
 
 
-def answered(model: Mine, wanted: Connect, *, own: bool = False) -> Any:
+def answered(model: Mine, wanted: ModelChoice, *, own: bool = False) -> Any:
     """What comes of one call."""
     run = begun()
     connected = run.model(model, wanted, own=own)
@@ -191,21 +191,21 @@ def answered(model: Mine, wanted: Connect, *, own: bool = False) -> Any:
 
 
 def test_a_failed_try_has_its_kind_and_no_words(told: Told) -> None:
-    assert answered(Mine(FAILURE), Connect("m", "http://h.example/v1")) is FAILURE
+    assert answered(Mine(FAILURE), ModelChoice(model="m", base_url="http://h.example/v1")) is FAILURE
     chat = told.named("chat m")
     assert (chat.status.status_code, (chat.attributes or {})["error.type"]) == (StatusCode.ERROR, "timeout")
     assert "secret words" not in told.text()
 
 
 def test_a_model_without_a_name_is_named_after_its_reply(told: Told) -> None:
-    answered(Mine(ModelReply(model="mine-7b")), Connect(None, None), own=True)
+    answered(Mine(ModelReply(model="mine-7b")), ModelChoice(model=None, base_url=None), own=True)
     assert (told.named("chat mine-7b").attributes or {})["gen_ai.provider.name"] == "custom"
 
 
 def test_what_is_part_of_input_and_output_is_told_where_there_is_any(told: Told) -> None:
     parts = {"cached_tokens": 5, "cache_write_tokens": 3, "reasoning_tokens": 2}
     for more in (parts, {}):
-        answered(Mine(ModelReply(input_tokens=9, output_tokens=4, **more)), Connect("m", None), own=True)
+        answered(Mine(ModelReply(input_tokens=9, output_tokens=4, **more)), ModelChoice(model="m"), own=True)
     names = ("cache_read.input_tokens", "cache_creation.input_tokens", "reasoning.output_tokens")
     chats = [span.attributes or {} for span in told.spans if span.name == "chat m"]
     found = [[chat.get(f"gen_ai.usage.{name}") for name in names] for chat in chats]
@@ -213,10 +213,10 @@ def test_what_is_part_of_input_and_output_is_told_where_there_is_any(told: Told)
 
 
 def test_a_model_that_names_itself_nowhere_stays_without_a_name(told: Told) -> None:
-    answered(Mine(ModelReply()), Connect(None, None), own=True)
+    answered(Mine(ModelReply()), ModelChoice(model=None, base_url=None), own=True)
     assert told.names()[1] == "chat"
 
 
 def test_what_is_no_reply_is_an_error(told: Told) -> None:
-    assert answered(Mine("nonsense"), Connect("m", None), own=True) == "nonsense"
+    assert answered(Mine("nonsense"), ModelChoice(model="m"), own=True) == "nonsense"
     assert (told.named("chat m").attributes or {})["error.type"] == "invalid_reply"

@@ -33,7 +33,7 @@ from mendgraph.graph.terminal.output_lines import (
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.graph.terminal.turns import run_once
 from mendgraph.nodes.call_model.budget import APILimits
-from mendgraph.nodes.call_model.ledger import Spending, begin_turn, settle, usage_report
+from mendgraph.nodes.call_model.ledger import Spending, Used, begin_turn, charge, priced, usage_report
 from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.language.display import usd
 from mendgraph.nodes.records import (
@@ -223,8 +223,10 @@ def test_where_no_model_was_called_nothing_is_told() -> None:
 
 def second_turn() -> dict[str, Any]:
     """The report of a session whose first turn had 40,000 tokens, and whose second had 1,000."""
-    first = settle(Spending(), 40_000, 100, 3.0, cached_tokens=30_000, reasoning_tokens=90, price=PRICE)
-    second = settle(begin_turn(first), 1_000, 10, 0.5, cached_tokens=600, reasoning_tokens=6, price=PRICE)
+    one = Used(calls=1, input_tokens=40_000, output_tokens=100, cached_tokens=30_000, reasoning_tokens=90, seconds=3.0)
+    two = Used(calls=1, input_tokens=1_000, output_tokens=10, cached_tokens=600, reasoning_tokens=6, seconds=0.5)
+    first = charge(Spending(), priced(one, PRICE))
+    second = charge(begin_turn(first), priced(two, PRICE))
     return usage_report(second)
 
 

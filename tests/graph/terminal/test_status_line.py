@@ -30,7 +30,7 @@ from mendgraph.graph.terminal import status_line
 from mendgraph.graph.terminal.answers import Screen
 from mendgraph.graph.terminal.status_line import StatusLine, amount, is_live
 from mendgraph.nodes.call_model.budget import APILimits
-from mendgraph.nodes.call_model.limits import RunLimits
+from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason, ToolCall
 from tests.graph.terminal.played_terminal import TerminalFile
 

@@ -33,7 +33,7 @@ from mendgraph.graph.terminal.turns import (
     resume_once,
     run_once,
 )
-from mendgraph.nodes.call_model.limits import RunLimits
+from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure

@@ -14,8 +14,7 @@ from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.answers import Line
 from mendgraph.graph.terminal.setup_commands import account_lines, account_objects, day_lines, day_objects
-from mendgraph.nodes.call_model.ledger import RunLimits
-from mendgraph.nodes.call_model.limits import Entry, Used
+from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
 
 TODAY = date(2026, 2, 28)
 

@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from mendgraph.nodes.call_model.effects import (
+from mendgraph.nodes.call_model.endpoint import ModelChoice
+from mendgraph.nodes.call_model.ledger import Entry, Spending, Used
+from mendgraph.nodes.call_model.model import (
     Answer,
     Booked,
-    Connect,
+    Call,
     Effect,
     Lost,
     Reserve,
@@ -17,10 +19,6 @@ from mendgraph.nodes.call_model.effects import (
     Tell,
     Wait,
 )
-from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.ledger import Spending
-from mendgraph.nodes.call_model.limits import Entry, Used
-from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
 from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens
@@ -94,7 +92,7 @@ class Endpoint:
         if len(self.effects) == self.stop_at + 1:
             return self.stop
         answer: Answer = None
-        if isinstance(effect, Connect):
+        if isinstance(effect, ModelChoice):
             answer = self.unreachable.get(effect.model)
         elif isinstance(effect, Reserve) and self.lost is not None and effect.after < self.lost.number:
             answer = self.lost
@@ -107,8 +105,8 @@ class Endpoint:
 
     @property
     def course(self) -> str:
-        """The kinds of the effects, one letter each: Connect, Reserve, Send, E(nter), Tell, Wait."""
-        letters = {Connect: "c", Reserve: "r", Send: "s", Settle: "e", Tell: "t", Wait: "w"}
+        """The kinds of the effects, one letter each: C(onnect to a model), Reserve, Send, E(nter), Tell, Wait."""
+        letters = {ModelChoice: "c", Reserve: "r", Send: "s", Settle: "e", Tell: "t", Wait: "w"}
         return "".join(letters[type(effect)] for effect in self.effects)
 
     def of(self, kind: type[Any]) -> list[Any]:

@@ -196,7 +196,7 @@ def has_readable_results(view: Sequence[AnyMessage]) -> bool:
 
 
 @given(histories(), st.sampled_from([GOOD, GARBAGE]), st.integers(2_000, 24_000), st.booleans())
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_whatever_the_history_the_view_is_whole_and_fits(
     history: list[AnyMessage], reply: str, size: int, forced: bool
 ) -> None:

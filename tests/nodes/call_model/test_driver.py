@@ -10,14 +10,14 @@ from hypothesis import given, settings, strategies as st
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.nodes.call_model import driver
 from mendgraph.nodes.call_model.driver import Hands, OnText, Script, aperform, perform
-from mendgraph.nodes.call_model.effects import Answer, Connect, Effect, Send, Sent, Stopped, Update, Wait
-from mendgraph.nodes.call_model.model import Call, Model
+from mendgraph.nodes.call_model.endpoint import ModelChoice
+from mendgraph.nodes.call_model.model import Answer, Call, Effect, Model, Send, Sent, Stopped, Update, Wait
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 
 NOWHERE = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="no such model")
 BUSY = ProviderFailure(kind=ProviderErrorKind.RATE_LIMITED, message="busy")
-CONNECT = Connect(model="m", base_url=None)
+CONNECT = ModelChoice(model="m", base_url=None)
 
 
 def sending(seed: int) -> Send:
@@ -25,7 +25,7 @@ def sending(seed: int) -> Send:
 
 
 EFFECTS = st.lists(
-    st.sampled_from([CONNECT, Connect(model="nowhere", base_url=None), Wait(seconds=0.0)])
+    st.sampled_from([CONNECT, ModelChoice(model="nowhere", base_url=None), Wait(seconds=0.0)])
     | st.integers(0, 3).map(sending),
     max_size=6,
 )
@@ -40,7 +40,7 @@ class Echo(Model):
         return BUSY if (call.seed or 0) % 2 else ModelReply(text=str(call.seed))
 
 
-def connect(wanted: Connect) -> Echo | ProviderFailure:
+def connect(wanted: ModelChoice) -> Echo | ProviderFailure:
     assert wanted.base_url is None
     return NOWHERE if wanted.model == "nowhere" else Echo()
 
@@ -83,7 +83,7 @@ BOTH = pytest.mark.parametrize("how", [in_this_thread, in_a_loop])
             [None, Sent(result=BUSY, seconds=0.0), None, Sent(result=ModelReply(text="4"), seconds=0.0)],
             ["1", "4"],
         ),
-        ([Connect(model="nowhere", base_url=None)], [NOWHERE], []),
+        ([ModelChoice(model="nowhere", base_url=None)], [NOWHERE], []),
         ([sending(2)], [None], []),
     ],
     ids=["nothing", "a reply", "a retry", "no endpoint", "unconnected"],

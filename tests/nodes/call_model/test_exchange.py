@@ -6,7 +6,6 @@ from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
-from mendgraph.nodes.call_model.effects import Answer, Booked, Connect, Effect, Reserve, Send, Sent, Stopped, Wait
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.exchange import (
     LONGEST_ACCOUNT,
@@ -19,7 +18,7 @@ from mendgraph.nodes.call_model.exchange import (
     wrap_up_messages,
 )
 from mendgraph.nodes.call_model.ledger import WRAP_UP_INPUT_TOKENS, Mending, RunLimits, Spending
-from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.model import Answer, Booked, Call, Effect, Reserve, Send, Sent, Stopped, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input, estimate_tokens
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
@@ -51,7 +50,7 @@ TASK = HumanMessage("Fix calc.py")
 PROMPT = build_prompt(Profile(), [], [TASK], (), 0.0)
 ESTIMATE = estimate_tokens(PROMPT.size, len(PROMPT.messages))
 REPLY = ModelReply(text="Hello", input_tokens=70, output_tokens=3)
-CONNECT = Connect(model=None, base_url=None)
+CONNECT = ModelChoice(model=None, base_url=None)
 GAUGE = Gauge(size=PROMPT.size, messages=len(PROMPT.messages), tokens=70)
 
 Result = ModelReply | ProviderFailure
@@ -87,9 +86,9 @@ def play(
         except StopIteration as end:
             return effects, end.value
         answer = None
-        if isinstance(effect, Connect | Send | Wait):
+        if isinstance(effect, ModelChoice | Send | Wait):
             effects.append(effect)
-        if isinstance(effect, Connect):
+        if isinstance(effect, ModelChoice):
             answer = unreachable
         elif isinstance(effect, Send):
             answer = Sent(result=next(answers), seconds=2.0)
@@ -124,7 +123,7 @@ def gave_up(kind: ProviderErrorKind, tries: str = "") -> StopCause:
 def test_a_reply_is_paid_and_counts_a_step() -> None:
     settings = settings_of(seed=7, timeout_s=60.0, model="m", base_url="http://h")
     effects, update = play([REPLY], settings, state(step=4))
-    assert effects == [Connect(model="m", base_url="http://h"), sending(timeout_s=60.0, seed=7)]
+    assert effects == [ModelChoice(model="m", base_url="http://h"), sending(timeout_s=60.0, seed=7)]
     assert update == {"reply": REPLY, "spending": used_up(1, 70, 3, 2.0, GAUGE), "step": 5}
 
 
@@ -181,7 +180,7 @@ class Ends:
             except StopIteration as end:
                 return dict(end.value)
             answer = None
-            if not isinstance(effect, Connect | Send | Wait):
+            if not isinstance(effect, ModelChoice | Send | Wait):
                 continue
             self.effects.append(effect)
             answer = Sent(result=next(self.results), seconds=2.0) if isinstance(effect, Send) else None

@@ -8,9 +8,9 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.nodes.call_model import exchange as script_of
 from mendgraph.nodes.call_model.compaction import MOST_USELESS, SUMMARY_SYSTEM, TRIGGER
-from mendgraph.nodes.call_model.effects import Answer, Booked, Effect, Reserve, Send, Sent, Settle, Stopped, Tell
 from mendgraph.nodes.call_model.exchange import MOST_ROUNDS, OUTPUT_SHARE, Fitted, Talk, fit, overflow_window
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
+from mendgraph.nodes.call_model.model import Answer, Booked, Effect, Reserve, Send, Sent, Settle, Stopped, Tell
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import build_prompt
@@ -310,7 +310,7 @@ def test_after_a_refusal_the_block_form_shows_half(overflow: str, tokens: int | 
 # --- Whatever the history
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     messages=histories(),
     window_tokens=st.none() | st.integers(1_024, 9_000),

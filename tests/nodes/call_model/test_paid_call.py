@@ -1,11 +1,9 @@
 import pytest
 
 from mendgraph.nodes.call_model.budget import APILimits
-from mendgraph.nodes.call_model.effects import Connect, Lost, Reserve, Send, Settle, Stopped, Tell, Wait
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.ledger import RunLimits, Spending
-from mendgraph.nodes.call_model.limits import Used
-from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.ledger import RunLimits, Spending, Used
+from mendgraph.nodes.call_model.model import Call, Lost, Reserve, Send, Settle, Stopped, Tell, Wait
 from mendgraph.nodes.call_model.paid_call import Paid, Request, stopped
 from mendgraph.nodes.call_model.prices import FREE, Price, cost_of, most_cost
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
@@ -50,7 +48,7 @@ def test_a_reply_is_reserved_sent_and_settled() -> None:
         spent(1, 70, 3, seconds=2.0, unpriced_calls=1, gauge=GAUGE, booked=11), reply=REPLY, room=2_048
     )
     assert endpoint.effects == [
-        Connect(model="ours", base_url=None),
+        ModelChoice(model="ours", base_url=None),
         Reserve(entry=entry()),
         sending(),
         Settle(number=11, used=what),
@@ -63,7 +61,7 @@ def test_a_retry_is_reserved_and_settled_for_itself() -> None:
     what = used(70, 3)
     assert paid(endpoint, budget()).spending == spent(2, 70, 3, seconds=4.375, unpriced_calls=1, gauge=GAUGE, booked=12)
     assert endpoint.effects == [
-        Connect(model="ours", base_url=None),
+        ModelChoice(model="ours", base_url=None),
         Reserve(entry=entry()),
         sending(),
         Settle(number=11, used=FREE_TRY),
@@ -81,7 +79,7 @@ def test_a_request_says_what_it_is_for_and_how_it_is_sent() -> None:
     chosen = ModelChoice(model="m", base_url="http://h/v1", key_variable="KEY")
     given = Request(PROMPT, seed=7, purpose="summary", most_output=90)
     endpoint.play(given, Spending(), budget(chosen, timeout_s=40.0, idle_timeout_s=9.0))
-    assert endpoint.of(Connect) == [Connect(model="m", base_url="http://h/v1", key_variable="KEY")]
+    assert endpoint.of(ModelChoice) == [ModelChoice(model="m", base_url="http://h/v1", key_variable="KEY")]
     assert endpoint.of(Reserve)[0].entry == entry("m", most=90).model_copy(update={"purpose": "summary"})
     call = Call(prompt=PROMPT, max_output_tokens=90, timeout_s=40.0, idle_timeout_s=9.0, seed=7, quiet=True)
     assert endpoint.of(Send) == [Send(call=call)]
@@ -96,7 +94,7 @@ def test_fallbacks_are_asked_in_order_once_the_tries_are_used_up() -> None:
     result = paid(endpoint, budget(OURS, OTHER, THIRD, retries=1))
     assert endpoint.course == "crsetwrset" + "t" + "crsetwrset" + "t" + "crset"
     assert endpoint.of(Tell)[2::3] == [fallen_back(DOWN, "ours", "other"), fallen_back(BUSY, "other", "third")]
-    assert [each.model for each in endpoint.of(Connect)] == ["ours", "other", "third"]
+    assert [each.model for each in endpoint.of(ModelChoice)] == ["ours", "other", "third"]
     assert [each.entry.model for each in endpoint.of(Reserve)] == ["ours", "ours", "other", "other", "third"]
     assert (result.reply, result.spending.usage.total_calls, result.spending.booked) == (REPLY, 5, 15)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mendgraph.graph.langchain.chat_models import ChatModels
-from mendgraph.nodes.call_model.effects import Connect
+from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import Say, ScriptedServer
 from tests.graph.langchain.asked_models import ask, at
@@ -17,7 +17,7 @@ def test_what_the_environment_says_may_be_of_no_use(variable: str, value: str, m
     for name in ("all_proxy", "https_proxy", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, value)
-    found = ChatModels(dict).connect(Connect("m", "https://llm.test/v1"))
+    found = ChatModels(dict).connect(ModelChoice(model="m", base_url="https://llm.test/v1"))
     assert isinstance(found, ProviderFailure)
     assert found.kind is ProviderErrorKind.MODEL_UNAVAILABLE
     assert f"look at {variable}" in found.message

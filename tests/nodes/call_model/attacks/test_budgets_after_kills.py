@@ -10,8 +10,18 @@ from hypothesis import given, settings, strategies as st
 
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model.budget import APILimits
-from mendgraph.nodes.call_model.ledger import Reservation, RunLimits, Spending, charge_lost, measured, reserve, settle
-from mendgraph.nodes.call_model.limits import Entry, Used
+from mendgraph.nodes.call_model.ledger import (
+    Entry,
+    Reservation,
+    RunLimits,
+    Spending,
+    Used,
+    charge,
+    charge_lost,
+    measured,
+    priced,
+    reserve,
+)
 from mendgraph.nodes.call_model.prices import Price, cache_parts, cost_of
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input
 from mendgraph.nodes.records import StopCause, StopReason
@@ -107,7 +117,8 @@ class Thread:
             return
         told = int(leave.input_tokens * shares[0])
         output, cached = int(leave.max_output_tokens * shares[1]), int(told * shares[2])
-        self.spending = settle(before, told, output, 1.0, cached_tokens=cached, price=PRICE)
+        counted = Used(calls=1, input_tokens=told, output_tokens=output, cached_tokens=cached, seconds=1.0)
+        self.spending = charge(before, priced(counted, PRICE))
         self.spending = measured(self.spending, size, 3, told).model_copy(update={"booked": number})
         now, then = self.spending, before
         used = Used(
@@ -170,7 +181,7 @@ def books(count: int) -> Iterator[list[SpendingStore]]:
                 book.close()
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(LIMITS, MOVES)
 def test_no_course_of_calls_and_kills_passes_a_limit(limits: RunLimits, moves: list[Any]) -> None:
     with books(2) as (first, second):

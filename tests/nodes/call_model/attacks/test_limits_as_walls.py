@@ -12,9 +12,11 @@ from mendgraph.nodes.call_model.ledger import (
     Reservation,
     RunLimits,
     Spending,
+    Used,
     begin_turn,
+    charge,
+    priced,
     reserve,
-    settle,
 )
 from mendgraph.nodes.call_model.prices import FREE, Price
 from mendgraph.nodes.records import StopCause
@@ -25,7 +27,7 @@ OTHER = st.sampled_from(["turn", "step"]).map(lambda kind: (kind, 0, (0, 0.0, 0.
 MOVES = st.lists(st.one_of(CALL, CALL, CALL, OTHER), max_size=25)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(LIMITS, PRICES, MOVES)
 def test_a_call_is_granted_only_where_it_fits_into_every_limit(
     limits: RunLimits, price: Price | None, moves: list[Any]
@@ -44,7 +46,8 @@ def test_a_call_is_granted_only_where_it_fits_into_every_limit(
             continue
         assert_fits(spending, limits, estimated, price, leave)
         output = int(leave.max_output_tokens * share_out)
-        used = settle(spending, min(used_in, estimated), output, seconds, price=price)
+        counted = Used(calls=1, input_tokens=min(used_in, estimated), output_tokens=output, seconds=seconds)
+        used = charge(spending, priced(counted, price))
         assert_no_token_limit_is_passed(used, limits)
         spending = used
 
@@ -55,7 +58,8 @@ def assert_fits(spending: Spending, limits: RunLimits, estimated: int, price: Pr
     assert usage.calls_in_current_turn < limits.api.max_calls_per_turn
     assert granted >= MIN_OUTPUT_TOKENS
     assert limits.max_output_tokens_per_call is None or granted <= limits.max_output_tokens_per_call
-    after = settle(spending, estimated, granted, 0.0, cached_tokens=estimated, price=price)
+    counted = Used(calls=1, input_tokens=estimated, output_tokens=granted, cached_tokens=estimated)
+    after = charge(spending, priced(counted, price))
     assert leave.input_tokens == estimated
     assert_no_token_limit_is_passed(after, limits)
     if limits.max_steps is not None and not limits.max_steps_soft:
@@ -93,7 +97,7 @@ ROOMY = RunLimits(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(0, 12_000), st.floats(0, 1)), max_size=30), st.booleans())
 def test_whatever_ordinary_calls_used_the_last_one_still_fits(calls: list[Any], paid: bool) -> None:
     price = Price(input=10.0, output=100.0) if paid else FREE
@@ -101,7 +105,8 @@ def test_whatever_ordinary_calls_used_the_last_one_still_fits(calls: list[Any], 
     for estimated, share in calls:
         granted = reserve(spending.model_copy(update={"steps": 0}), ROOMY, estimated, price)
         if isinstance(granted, Reservation):
-            spending = settle(spending, estimated, int(granted.max_output_tokens * share), 0.0, price=price)
+            counted = Used(calls=1, input_tokens=estimated, output_tokens=int(granted.max_output_tokens * share))
+            spending = charge(spending, priced(counted, price))
     last = reserve(spending, ROOMY, WRAP_UP_INPUT_TOKENS, price, most_output=WRAP_UP_OUTPUT_TOKENS, wrapping_up=True)
     assert isinstance(last, Reservation)
     assert last.max_output_tokens >= WRAP_UP_OUTPUT_TOKENS - 1  # what floats lose

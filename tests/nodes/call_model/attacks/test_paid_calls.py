@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.call_model.effects import (
+from mendgraph.nodes.call_model.ledger import RunLimits
+from mendgraph.nodes.call_model.model import (
     Reserve,
     Send,
     Settle,
@@ -11,7 +12,6 @@ from mendgraph.nodes.call_model.effects import (
     Tell,
     Wait,
 )
-from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.call_model.retry import MOST_WAITED_S
 from mendgraph.nodes.records import (
     ModelReply,

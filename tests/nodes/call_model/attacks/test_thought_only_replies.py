@@ -3,9 +3,9 @@
 import pytest
 
 from mendgraph.nodes.call_model.budget import APILimits
-from mendgraph.nodes.call_model.effects import Effect, Send
 from mendgraph.nodes.call_model.exchange import CallSettings
 from mendgraph.nodes.call_model.ledger import RunLimits
+from mendgraph.nodes.call_model.model import Effect, Send
 from mendgraph.nodes.records import FinishReason, ModelReply, Profile, Protocol, RawCall, StopReason
 from tests.nodes.call_model.test_exchange import REPLY, Result, play, settings_of, state
 
