@@ -12,14 +12,11 @@ from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.guard.grants import Grant
 from mendgraph.nodes.guard.policy import denied
-from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
-    ChangeKind,
     ExtractionError,
     ExtractionErrorType,
-    FileChange,
     LoopRecord,
     LoopVerdict,
     ModelReply,
@@ -84,11 +81,6 @@ def test_what_a_step_is_called(shown: Step, working: bool, title: str, state: st
     assert (view.title, view.state) == (title, state)
 
 
-def test_several_calls_of_one_tool_are_counted() -> None:
-    guard = visit("guard", "loop_check", before={"items": [CALL, CALL]})
-    assert seen(step(called(), guard)).title == "edit_file ×2"  # noqa: RUF001 - as it is shown
-
-
 @pytest.mark.parametrize(
     ("was", "now", "words"),
     [
@@ -120,16 +112,6 @@ def test_what_the_machine_and_the_person_did_is_noted() -> None:
         "A person allowed for the rest of the run: run_command pytest.",
         "The run ended here: Late.",
     ]
-
-
-def test_a_reply_that_was_mended() -> None:
-    wrong = ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 2, "x", "a comma is missing")
-    attempt = HealingAttempt(0, "I say", [wrong], "Please mend it.")
-    before = {"errors": [wrong], "reply": REPLY}
-    healed = seen(step(called(), visit("heal", "call_model", before=before, after={"healing_attempts": [attempt]})))
-    assert healed.healing.errors == ["INVALID_JSON_SYNTAX in line 2: a comma is missing"]
-    assert (healed.healing.reply.text, healed.healing.prompt.text) == ("I say", "Please mend it.")
-    assert not healed.healing.rescued
 
 
 def test_a_reply_that_was_read_as_it_is() -> None:
@@ -168,31 +150,6 @@ WAS = {"index": 0, "rule": "ask_before_write", "path": "a.py", "arguments": {"pa
 
 def seen_call(**more: Any) -> Any:
     return attributes(call_view(judged(**more), TEXTS))
-
-
-def test_a_call_that_went_well() -> None:
-    view = seen_call()
-    assert (view.tool, view.target, view.state, view.verdict, view.rule) == ("edit_file", "a.py", "ok", "allowed", "")
-    assert (view.result, view.duration) == ("edited", "4 ms")
-    assert view.arguments == [Field("path", Shown("a.py"), block=False)]
-    assert (view.diffs, view.preview, view.person, view.why) == ([], [], "", "")
-
-
-def test_a_call_that_failed() -> None:
-    view = seen_call(result=FAILED)
-    assert (view.state, view.result, view.duration) == ("failed", "conflict: Changed.", "less than 1 ms, 3 attempts")
-
-
-def test_a_call_that_was_denied() -> None:
-    view = seen_call(verdict=NO, result=REFUSED)
-    assert (view.state, view.verdict, view.rule) == ("denied", "denied", "workspace_boundary")
-    assert (view.why, view.suggestions, view.duration) == ("It is outside.", ["a.py"], "")
-
-
-def test_what_a_call_changed_is_shown_as_a_diff() -> None:
-    change = FileChange(path="a.py", kind=ChangeKind.EDITED, sha256_before="1", sha256_after="2", diff="-a\n+b\n")
-    (diff,) = seen_call(result=DONE.model_copy(update={"changes": (change,)})).diffs
-    assert (diff.path, diff.kind, [line.kind for line in diff.lines]) == ("a.py", "edited", ["removed", "added"])
 
 
 def test_a_malformed_call_says_what_is_wrong_with_it() -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from mendgraph.graph.fleet.batch.batch_result import Tally
 from mendgraph.graph.fleet.batch.orders import TaskResult, TaskUsage
 from mendgraph.graph.terminal.answers import clock
-from mendgraph.graph.terminal.batch_progress import BatchProgress, State, result_line, status
+from mendgraph.graph.terminal.batch_progress import BatchProgress, State, status
 from mendgraph.nodes.records import OutcomeKind
 
 USAGE = TaskUsage(calls=2)
@@ -71,14 +71,3 @@ def test_at_a_terminal_there_is_a_bar_and_what_went_wrong(width: int) -> None:
     assert "FINISHED a" not in said
     assert "[31m" not in said.replace("\\x1b[31m", "")
     assert "━" in said
-
-
-def test_a_file_gets_the_lines_while_the_terminal_has_the_bar() -> None:
-    out, err = StringIO(), StringIO()
-    shown(Console(file=out), Console(file=err, force_terminal=True, width=80))
-    assert out.getvalue() == LINES
-
-
-def test_a_result_has_one_line() -> None:
-    long = GOOD.model_copy(update={"kind": OutcomeKind.BUDGET_STOP, "message": "x" * 500})
-    assert len(result_line(long)) == 200

@@ -112,26 +112,12 @@ def test_a_cloned_repository_asks_for_nothing_without_trust(root: Path, run: Run
     assert run("Mend it.")[0] == 2
 
 
-def test_trust_tells_programs_what_was_trusted(root: Path, run: Run) -> None:
-    (root / SETTINGS_FILE).write_text("max_steps = 1\n")
-    told = json.loads(run("config", "trust", "--json")[1])
-    assert (told["trusted"], len(told["sha256"])) == (True, 64)
-    assert json.loads(run("config", "trust", "--forget", "--json")[1]) == {"trusted": False, "sha256": ""}
-
-
 def test_what_is_wrong_or_not_there_is_not_trusted(root: Path, run: Run) -> None:
     code, _, err = run("config", "trust")
     assert (code, err) == (2, "mendgraph: There is no .mendgraph.toml in this folder to trust.\n")
     (root / SETTINGS_FILE).write_text("x")
     assert run("config", "trust")[0] == 2
     assert run("config", "trust", "--forget")[0] == 0
-
-
-def test_a_mark_that_cannot_be_written_is_told(root: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    (root / SETTINGS_FILE).write_text("max_steps = 1\n")
-    monkeypatch.setenv("MENDGRAPH_DATA_DIR", "/dev/null/x")
-    code, out, err = run("config", "trust")
-    assert (code in {2, 4}, out, "/dev/null/x" in err) == (True, "", True)
 
 
 def test_every_setting_is_shown_with_where_it_comes_from(root: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,13 +155,6 @@ def test_files_are_checked_and_nothing_else(root: Path, run: Run, tmp_path: Path
     assert run("config", "check", str(tmp_path / "none.toml"))[0] == 2
     os.mkfifo(tmp_path / "pipe.toml")
     assert run("config", "check", str(tmp_path / "pipe.toml"))[0] == 2
-
-
-@pytest.mark.usefixtures("root")
-def test_without_any_file_there_is_one_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CONFIG_VARIABLE, "")
-    assert run("config", "check")[:2] == (0, "There is no file of settings.\n")
-    assert run("config")[1].splitlines()[-1] == "Files that were read: none is there."
 
 
 def test_what_a_file_says_cannot_steer_the_screen(root: Path, run: Run) -> None:

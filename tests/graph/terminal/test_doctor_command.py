@@ -59,14 +59,6 @@ def test_the_exit_code_says_whether_there_is_a_problem(
     assert cli.main(["doctor"]) == 1
 
 
-def test_programs_get_one_object(found: list[Finding], capsys: pytest.CaptureFixture[str]) -> None:
-    found.append(BAD)
-    assert cli.main(["--json", "doctor"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["ok"] is False
-    assert told["checks"][0] == {"name": "model", "status": "ok", "found": "there", "remedy": ""}
-
-
 def test_options_of_a_run_are_honoured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[object] = []
 
@@ -92,12 +84,6 @@ def test_a_report_is_written_once(found: list[Finding], tmp_path: Path, capsys: 
     assert "--force" in capsys.readouterr().err
     assert cli.main(["--json", "doctor", "--bundle", "other.zip"]) == 0
     assert json.loads(capsys.readouterr().out)["path"] == str(tmp_path / "other.zip")
-
-
-def test_a_run_that_is_not_there_is_a_wrong_word(found: list[Finding], tmp_path: Path) -> None:
-    assert found
-    assert cli.main(["doctor", "--bundle", "--run", "../no"]) == 2
-    assert not [*tmp_path.glob("*.zip")]
 
 
 @pytest.mark.parametrize(

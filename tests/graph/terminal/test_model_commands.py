@@ -131,12 +131,6 @@ def test_serve_needs_the_model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert called(capsys, "serve") == (4, "", "mendgraph: no weights: run the pull\n")
 
 
-def test_a_port_that_is_none_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = called(capsys, "serve", "--port", "70000")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "'--port'" in err
-
-
 REPORTS = [
     PullProgress(PullPhase.WAITING, 0, 0),
     PullProgress(PullPhase.FETCHING, 500_000_000, 1_000_000_000),
@@ -157,19 +151,8 @@ def test_without_a_terminal_each_phase_is_a_line() -> None:
     assert shown(terminal=False, reports=REPORTS) == "waiting for another pull\nfetching\nverifying\n"
 
 
-def test_a_terminal_that_cannot_draw_gets_lines_too() -> None:
-    file = io.StringIO()
-    with shown_pull(Console(file=file, force_terminal=True, _environ={"TERM": "dumb"})) as bar:
-        bar(REPORTS[1])
-    assert file.getvalue() == "fetching\n"
-
-
 def test_a_terminal_shows_one_bar_with_the_bytes_of_the_phase() -> None:
     drawn = shown(terminal=True, reports=REPORTS)
     last = drawn.rpartition("verifying")[2]
     assert "1.0/1.0 GB" in last
     assert "fetching" not in last
-
-
-def test_nothing_is_drawn_before_the_first_report() -> None:
-    assert shown(terminal=True, reports=[]) == ""

@@ -91,27 +91,6 @@ def raising(*numbers: signal.Signals) -> Callable[[], Awaitable[None]]:
     return act
 
 
-@pytest.mark.parametrize(("number", "by"), [(SIGINT, "Ctrl-C"), (SIGTERM, "SIGTERM")])
-def test_the_first_signal_asks_and_the_turn_goes_on(scene: Scene, number: signal.Signals, by: str) -> None:
-    scene.turn(raising(number))
-    assert (scene.asked, scene.told) == ([f"by {by}"], ["stopping"])
-    assert (scene.signals.stopping, scene.signals.last) == (True, by)
-    assert scene.signals.terminated is (number == SIGTERM)
-
-
-def test_a_turn_that_nobody_stops_is_left_alone(scene: Scene) -> None:
-    scene.turn(raising())
-    assert (scene.asked, scene.told) == ([], [])
-    assert (scene.signals.stopping, scene.signals.last, scene.signals.terminated) == (False, "Ctrl-C", False)
-
-
-@pytest.mark.parametrize("numbers", [(SIGINT, SIGINT), (SIGINT, SIGTERM), (SIGTERM, SIGINT), (SIGTERM, SIGTERM)])
-def test_the_second_signal_cancels_the_turn(scene: Scene, numbers: tuple[signal.Signals, ...]) -> None:
-    with pytest.raises(asyncio.CancelledError):
-        scene.turn(raising(*numbers))
-    assert (len(scene.asked), scene.signals.terminated) == (1, SIGTERM in numbers)
-
-
 def test_the_second_signal_wakes_a_loop_in_which_nothing_happens(scene: Scene) -> None:
     async def wait() -> None:
         asyncio.get_running_loop().call_soon(signal.raise_signal, SIGINT)
@@ -136,33 +115,6 @@ def test_the_third_signal_ends_even_what_does_not_let_itself_be_cancelled(
     with pytest.raises(kind) as caught:
         scene.turn(stay)
     assert caught.type is kind
-
-
-def test_each_turn_has_a_first_signal_of_its_own(scene: Scene) -> None:
-    scene.turn(raising(SIGTERM))
-    scene.turn(raising(SIGINT))
-    assert scene.asked == ["by SIGTERM", "by Ctrl-C"]
-    assert scene.signals.terminated
-
-
-def test_a_turn_in_several_parts_is_one_turn(scene: Scene) -> None:
-    async def two_parts() -> None:
-        for number in (SIGINT, SIGTERM):
-            with scene.signals.draining():
-                signal.raise_signal(number)
-
-    with pytest.raises(asyncio.CancelledError), asyncio.Runner() as runner:
-        runner.run(two_parts())
-    assert scene.asked == ["by Ctrl-C"]
-
-
-@pytest.mark.parametrize(("number", "kind"), [(SIGINT, KeyboardInterrupt), (SIGTERM, Terminated)])
-def test_where_no_turn_is_at_work_a_signal_raises(
-    scene: Scene, number: signal.Signals, kind: type[BaseException]
-) -> None:
-    with pytest.raises(KeyboardInterrupt) as caught:
-        signal.raise_signal(number)
-    assert (caught.type, scene.signals.terminated, scene.asked) == (kind, number == SIGTERM, [])
 
 
 @pytest.mark.parametrize("number", [SIGINT, SIGTERM])
@@ -195,7 +147,6 @@ def test_in_another_thread_there_are_no_signals() -> None:
     assert found == [before]
 
 
-COMMENT = 'tool: edit_file({"path": "calc.py", "old_str": "a + b", "new_str": "a + b  # sum"})'
 DOWN = ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message="The endpoint refuses the key.")
 
 
@@ -236,13 +187,6 @@ def test_a_task_is_worked_on_before_the_eyes_of_its_owner(tmp_path: Path) -> Non
     ]
     assert usage.startswith("usage: 3/10 calls, ")
     assert terminal.err == ""
-
-
-def test_many_changes_of_a_file_are_one_diff(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, [FIX, COMMENT, 'tool: final_answer({"answer": "Done so."})'])
-    assert run_once(terminal.setup, "Fix add") is ExitCode.FINISHED
-    assert "mendgraph: Done so.\n" in terminal.out
-    assert "-    return a - b\n+    return a + b  # sum\nFINISHED" in terminal.out
 
 
 @pytest.mark.parametrize(
@@ -323,15 +267,6 @@ def test_a_signal_drops_the_model_call_and_ends_the_task_with_an_outcome(
     assert terminal.err == STOPPING.replace("Ctrl-C", by)
 
 
-@SIGNALS
-def test_with_json_a_drained_run_is_an_outcome_too(tmp_path: Path, model: type[Interrupted], by: str) -> None:
-    terminal = Terminal(tmp_path, [READ, "I go on"], model=model, as_json=True)
-    assert run_once(terminal.setup, "Fix add") is ExitCode.BUDGET_STOP
-    outcome = json.loads(terminal.out)["outcome"]
-    assert (outcome["kind"], outcome["reason"]) == ("BUDGET_STOP", "cancelled")
-    assert outcome["message"] == f"The run was stopped by {by}."
-
-
 @pytest.mark.parametrize(
     ("model", "code", "by"),
     [
@@ -391,12 +326,6 @@ def test_a_call_that_nobody_waits_for_any_more_tidies_up_before_the_end() -> Non
     tool.start()
     _let_tools_tidy_up()
     assert (ended, tool.is_alive()) == ([True], False)
-
-
-def test_the_signals_are_afterwards_what_they_were(tmp_path: Path) -> None:
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    run_once(Terminal(tmp_path, [READ, "I wait"], model=TerminatedTwice).setup, "Fix add")
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from mendgraph.graph import cli
-from mendgraph.graph.spending.database import FILE_NAME, KEPT_DAYS
 from mendgraph.graph.spending.report import AccountSpent, ModelDay
 from mendgraph.graph.spending.store import SpendingStore
-from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.answers import Line
 from mendgraph.graph.terminal.setup_commands import account_lines, account_objects, day_lines, day_objects
 from mendgraph.nodes.call_model.ledger import RunLimits
@@ -87,11 +85,6 @@ def test_an_account_has_a_line_with_all_that_it_has_used() -> None:
     ]
 
 
-def test_without_accounts_there_is_one_sentence() -> None:
-    assert account_lines([], TODAY) == [Line("No model was called yet.")]
-    assert account_lines([], TODAY, "a") == [Line("No model was called yet for the account 'a'.")]
-
-
 def test_programs_get_the_accounts() -> None:
     assert account_objects([spent("a", 1, unpriced=2)]) == [
         {
@@ -105,10 +98,6 @@ def test_programs_get_the_accounts() -> None:
             "last_day": "2026-02-27",
         }
     ]
-
-
-def test_a_name_is_one_line() -> None:
-    assert day_lines([day("a\nb")], 7, TODAY)[1].text.startswith("today  a b  ")
 
 
 def test_programs_get_the_days_with_their_models() -> None:
@@ -190,20 +179,3 @@ def test_what_cannot_be_shown_is_one_line(words: list[str], problem: str, capsys
     said = capsys.readouterr().err
     assert problem in said
     assert said.count("\n") == 1
-
-
-@pytest.mark.parametrize("words", [[], ["--accounts"]])
-def test_a_book_that_cannot_be_read_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
-    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path))
-    (tmp_path / FILE_NAME).parent.mkdir(mode=0o700)
-    (tmp_path / FILE_NAME).write_bytes(b"no database at all, only words " * 100)
-    assert cli.main(["usage", *words]) == 4
-    shown = capsys.readouterr()
-    assert (shown.out, shown.err.count("\n")) == ("", 1)
-    assert shown.err.startswith("mendgraph: The spending book cannot be read. ")
-
-
-def test_as_many_days_can_be_asked_for_as_are_kept() -> None:
-    assert opt.KEPT_DAYS == KEPT_DAYS
