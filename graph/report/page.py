@@ -15,18 +15,15 @@ from mendgraph.graph.machine.routes import TRANSITIONS
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import Course, History, Turn, course_of, read_history
 from mendgraph.graph.report.picture import draw
-from mendgraph.graph.report.step_view import Scale, step_view
-from mendgraph.graph.report.texts import (
+from mendgraph.graph.report.step_view import (
     LEVELS,
-    Bar,
-    DayUse,
+    Scale,
     Shown,
     Texts,
+    cost_words,
     seconds_words,
-    session_bars,
-    shared_bars,
+    step_view,
     time_words,
-    turn_bars,
     visible,
 )
 from mendgraph.graph.runs.kept_run import command_line, short_id
@@ -62,6 +59,32 @@ _DURABILITIES: Final = {
     "async": "each step while the next one ran",
     "exit": "each turn when it had ended",
 }
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One budget: what it counts, what was used of which limit, both in words; `share` is None without a limit."""
+
+    name: str
+    used: str
+    limit: str
+    share: float | None
+
+    @property
+    def state(self) -> str:
+        """How near the limit is: ok, near (80 %) or full."""
+        if self.share is None or self.share < 0.8:
+            return "ok"
+        return "near" if self.share < 1 else "full"
+
+
+class DayUse(NamedTuple):
+    """What all runs of all folders used on one UTC day; `unpriced` calls had no known price."""
+
+    day: str
+    tokens: int
+    cost_usd: float
+    unpriced: int
 
 
 class Report(NamedTuple):
@@ -359,3 +382,47 @@ def _gaps(stored: Stored, course: Course) -> Iterator[str]:
         yield "The spending book cannot be read, so the day's budgets are not shown."
     if run.standing is RunState.ASKS:
         yield "How the person decides is not known yet."
+
+
+# --- Budgets
+
+
+def session_bars(spending: Spending, context: AgentContext) -> list[Bar]:
+    """What the thread has used in all its turns."""
+    usage = spending.usage
+    return [
+        _count("Model calls", usage.total_calls, context.max_calls_per_session),
+        _count("Input tokens", usage.total_input_tokens, context.max_input_tokens_per_session),
+        _count("Output tokens", usage.total_output_tokens, context.max_output_tokens_per_session),
+        _cost("Cost", spending.cost_usd, context.max_cost_usd, spending.unpriced_calls),
+    ]
+
+
+def turn_bars(spending: Spending, context: AgentContext) -> list[Bar]:
+    """What the last turn has used."""
+    now, start = spending.usage, spending.at_turn_start
+    inputs = now.total_input_tokens - start.total_input_tokens
+    outputs = now.total_output_tokens - start.total_output_tokens
+    most, used = context.max_seconds, spending.seconds
+    limit, share = ("", None) if most is None else (seconds_words(most), used / most)
+    return [
+        _count("Model calls", now.calls_in_current_turn, context.max_calls_per_turn),
+        _count("Input tokens", inputs, context.max_input_tokens_per_turn),
+        _count("Output tokens", outputs, context.max_output_tokens_per_turn),
+        _count("Rounds of tools", spending.steps, context.max_steps),
+        Bar("Time in model and tools", seconds_words(used), limit, share),
+    ]
+
+
+def shared_bars(used: DayUse | AccountSpent, max_tokens: int | None, max_cost_usd: float | None) -> list[Bar]:
+    """What was used together with other runs: on a day, or of an account."""
+    return [_count("Tokens", used.tokens, max_tokens), _cost("Cost", used.cost_usd, max_cost_usd, used.unpriced)]
+
+
+def _count(name: str, used: int, limit: int | None) -> Bar:
+    return Bar(name, f"{used:,}", "" if limit is None else f"{limit:,}", None if limit is None else used / limit)
+
+
+def _cost(name: str, used: float, limit: float | None, unpriced: int) -> Bar:
+    words = cost_words(used, unpriced)
+    return Bar(name, words, "" if limit is None else f"{limit:g} USD", None if limit is None else used / limit)

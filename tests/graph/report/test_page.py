@@ -13,8 +13,8 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.run_records import UNDONE
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import START, History
-from mendgraph.graph.report.page import Stored, page_view, report_html
-from mendgraph.graph.report.texts import Bounds, DayUse, Texts
+from mendgraph.graph.report.page import DayUse, Stored, page_view, report_html
+from mendgraph.graph.report.step_view import Bounds, Texts
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import ListedRun, RunState
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor

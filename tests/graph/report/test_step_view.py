@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.report.history import Step
-from mendgraph.graph.report.step_view import Scale, call_view, step_view
-from mendgraph.graph.report.texts import Field, Shown
+from mendgraph.graph.report.step_view import Field, Scale, Shown, call_view, step_view
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.call_model.window import Window

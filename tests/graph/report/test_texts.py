@@ -3,8 +3,8 @@
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.report.texts import (
-    Bar,
+from mendgraph.graph.report.page import Bar, shared_bars, turn_bars
+from mendgraph.graph.report.step_view import (
     Bounds,
     DiffLine,
     Field,
@@ -12,8 +12,6 @@ from mendgraph.graph.report.texts import (
     Texts,
     cost_words,
     seconds_words,
-    shared_bars,
-    turn_bars,
 )
 from mendgraph.graph.spending.report import AccountSpent
 from mendgraph.nodes.call_model.budget import APIUsageStats

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from mendgraph.graph.telemetry.conventions import (
+from mendgraph.graph.telemetry.spans import (
     CAPTURE_VARIABLE,
     answered,
     asked,
