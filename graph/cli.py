@@ -187,8 +187,8 @@ def serve(
     chosen = opt.options_without_a_task(context)
     if new_token:
         return _print_token()
+    from mendgraph.graph.fleet.serving.admission import CannotServeError
     from mendgraph.graph.fleet.serving.engine import CONFIGURATION, run_server
-    from mendgraph.graph.fleet.serving.opening import CannotServeError
     from mendgraph.nodes.records import ToolError, ToolErrorCode
 
     if configuration:

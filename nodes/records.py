@@ -385,15 +385,20 @@ class OutcomeKind(StrEnum):
 
 
 class StopReason(StrEnum):
-    """Why a run ended; closed. Each says how to go on, and whether it is a limit: then the run ends in BUDGET_STOP."""
+    """Why a run ended; closed. Each says how to go on, and whether it is a limit: then the run ends in BUDGET_STOP.
+
+    `from_outside`: the model has no part in it. Time, a person, the endpoint, the machine or other runs made this end.
+    """
 
     how_to_go_on: str
     is_limit: bool
+    from_outside: bool
 
-    def __new__(cls, value: str, how_to_go_on: str = "", is_limit: bool = False) -> Self:
+    def __new__(cls, value: str, how_to_go_on: str = "", is_limit: bool = False, from_outside: bool = False) -> Self:
         """A member whose value is `value` alone."""
         member = str.__new__(cls, value)
         member._value_, member.how_to_go_on, member.is_limit = value, how_to_go_on, is_limit
+        member.from_outside = from_outside
         return member
 
     MAX_CALLS_PER_SESSION = (
@@ -409,39 +414,55 @@ class StopReason(StrEnum):
     MAX_INPUT_TOKENS = "max_input_tokens", "Raise the limit on input tokens, or start a new thread.", True
     MAX_OUTPUT_TOKENS = "max_output_tokens", "Raise the limit on output tokens, or start a new thread.", True
     MAX_STEPS = "max_steps", "Send another message to go on with a new turn, or raise max_steps.", True
-    WALL_CLOCK = "wall_clock", "Send another message to go on with a new turn, or raise max_seconds.", True
+    WALL_CLOCK = "wall_clock", "Send another message to go on with a new turn, or raise max_seconds.", True, True
     MAX_COST = "max_cost", "Raise max_cost_usd, as `chat --run RUN` allows, or start a new thread.", True
     ANSWERED = "answered", "Send another message to go on."
     HEALING_EXHAUSTED = "healing_exhausted", "Try again, another --protocol, or a larger model."
     SCHEMA_REPAIR_EXHAUSTED = "schema_repair_exhausted", "Try again, loosen the schema, or take a larger model."
     LOOP_PERSISTED = "loop_persisted", "Say in other words what is wanted, or take a larger model."
-    PROVIDER_FAILED = "provider_failed", "Mend what the message names, then go on with `mendgraph resume`."
+    PROVIDER_FAILED = "provider_failed", "Mend what the message names, then go on with `mendgraph resume`.", False, True
     CONTEXT_OVERFLOW = (
         "context_overflow",
         "Start a new thread with a smaller task, or take a model with a larger window.",
+        False,
+        True,
     )
     EMPTY_REPLY = "empty_reply", "Try again, or take another model."
     REFUSED = "refused", "Word the task differently, or take another model."
-    CANCELLED = "cancelled", "Go on from there with `mendgraph resume`, or send another message.", True
-    INVALID_REQUEST = "invalid_request", "Mend what the message names, then send the task again."
+    CANCELLED = "cancelled", "Go on from there with `mendgraph resume`, or send another message.", True, True
+    INVALID_REQUEST = "invalid_request", "Mend what the message names, then send the task again.", False, True
     WORKSPACE_FAILED = (
         "workspace_failed",
         "Make room or mend the disk that the message names, then send the task again.",
+        False,
+        True,
     )
-    WORKSPACE_CHANGED = "workspace_changed", "Look at the files that the message names, then send the next request."
-    WORKSPACE_BUSY = "workspace_busy", "Wait until the other run has ended, or stop it, then try again."
+    WORKSPACE_CHANGED = (
+        "workspace_changed",
+        "Look at the files that the message names, then send the next request.",
+        False,
+        True,
+    )
+    WORKSPACE_BUSY = "workspace_busy", "Wait until the other run has ended, or stop it, then try again.", False, True
     CHECKS_FAILED = "checks_failed", "Look at what fails, then say more of what is wanted, or take a larger model."
     EDITS_FAILED = "edits_failed", "Say in other words what is wanted, name the file, or take a larger model."
     NOTHING_CHANGED = "nothing_changed", "Say in other words what is to be changed and where, or take a larger model."
-    STORE_FAILED = "store_failed", "Mend what the message names; resume the run where `mendgraph runs` lists it."
+    STORE_FAILED = (
+        "store_failed",
+        "Mend what the message names; resume the run where `mendgraph runs` lists it.",
+        False,
+        True,
+    )
     DAY_LIMIT = (
         "day_limit",
         "Go on tomorrow (UTC) with `mendgraph resume`, or raise it, as `chat --run RUN` allows.",
+        True,
         True,
     )
     ACCOUNT_LIMIT = (
         "account_limit",
         "Raise the account's limit, as `chat --run RUN` allows, or name another account.",
+        True,
         True,
     )
 

@@ -24,7 +24,7 @@ from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.call_model.effects import Connect
 from mendgraph.nodes.call_model.exchange import WRAP_UP_SYSTEM
-from mendgraph.nodes.execute_tools.files.change_plan import MOST_CHANGES
+from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.workspace import Change, FileContent, Workspace, WriteFile
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mendgraph.graph.configuration.settings_file import Problem
     from mendgraph.graph.fleet.batch.batch import Batch, Terms
     from mendgraph.graph.fleet.batch.batch_result import BatchResult
-    from mendgraph.graph.fleet.batch.preparing import Ready
+    from mendgraph.graph.fleet.batch.run_batch import Ready
     from mendgraph.graph.terminal.batch_progress import BatchProgress
 
 _CODES: Final = {"Ctrl-C": ExitCode.INTERRUPTED, "SIGTERM": ExitCode.TERMINATED}
@@ -76,7 +76,7 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
     if address is not None and on is None:
         context.fail("--address is that of a cluster: give --on ray as well")
     try:
-        from mendgraph.graph.fleet.batch.preparing import Crew, prepare, terms_problem
+        from mendgraph.graph.fleet.batch.run_batch import Crew, prepare, terms_problem
 
         crew, terms = Crew(workers, processes, on, address), _terms(chosen, max_cost, max_tokens)
         if isinstance(terms, tuple):
@@ -101,7 +101,7 @@ def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) 
     from mendgraph.graph.configuration.context import AgentContext
     from mendgraph.graph.configuration.loading import load_configuration
     from mendgraph.graph.fleet.batch.batch import Terms
-    from mendgraph.graph.fleet.batch.settings import trusted_settings
+    from mendgraph.graph.fleet.batch.work import trusted_settings
 
     found = load_configuration(str(chosen.root), workspace_file=False)
     if isinstance(found, tuple):

@@ -22,7 +22,7 @@ from mendgraph.graph.terminal.turns import Setup, Turns
 from mendgraph.nodes.call_model.embedded.weights import WeightsState, embedded_weights, weights_status
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint, split_provider
 from mendgraph.nodes.execute_tools.journal.restoring import Restored
-from mendgraph.nodes.execute_tools.store.request_history import RequestHistory
+from mendgraph.nodes.execute_tools.store.user_files import RequestHistory
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode

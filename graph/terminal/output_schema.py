@@ -303,6 +303,9 @@ _ANSWERS: Final[tuple[Any, ...]] = (
 _LISTED: Final[tuple[Any, ...]] = (RunObject, DayObject, AccountSpent, LintFinding)
 """Answers that are an array of these: `runs`, `usage`, `usage --accounts` and `cassette lint`."""
 
+_WHOLE: Final[tuple[type, ...]] = (AccountSpent, Finding, LintFinding, ModelDay, Problem, RunDiff)
+"""Records that are written with all their fields, those with a default as well."""
+
 EVENTS: Final[tuple[type, ...]] = tuple(kind for kind in get_args(Event) if kind is not Ended)
 
 
@@ -381,4 +384,7 @@ def _schemas(*kinds: Any) -> tuple[list[JsonMap], JsonMap]:
                 "properties": properties,
                 "required": [*properties],
             }
+    for name in (kind.__name__ for kind in _WHOLE):
+        if (found := definitions.get(name)) is not None:
+            found["required"] = [*found["properties"]]
     return [dict(schemas[number, "serialization"]) for number in range(len(kinds))], definitions

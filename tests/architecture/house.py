@@ -10,12 +10,10 @@ PACKAGES = ("graph", "nodes")
 EFFECT_FILES = frozenset(
     {
         "graph/agent.py",
-        "graph/fleet/batch/node_model.py",
         "graph/fleet/batch/ray_cluster.py",
         "graph/fleet/batch/batch_folder.py",
-        "graph/fleet/batch/processes.py",
-        "graph/fleet/batch/task_file.py",
-        "graph/fleet/batch/worker.py",
+        "graph/fleet/batch/local.py",
+        "graph/fleet/batch/tasks.py",
         "graph/cassettes/cassette_file.py",
         "graph/cli.py",
         "graph/runs/session.py",
@@ -30,7 +28,6 @@ EFFECT_FILES = frozenset(
         "graph/langchain/chat_models.py",
         "graph/fleet/serving/engine.py",
         "graph/fleet/serving/engine_tables.py",
-        "graph/fleet/serving/lost_runs.py",
         "graph/telemetry/exporting.py",
         "nodes/call_model/driver.py",
         "nodes/execute_tools/environment.py",

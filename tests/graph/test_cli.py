@@ -15,7 +15,7 @@ import pytest
 
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.serving.opening import open_desk
+from mendgraph.graph.fleet.serving.admission import open_desk
 from mendgraph.graph.fleet.serving.tenants import token_hash
 from mendgraph.graph.terminal.output_schema import line_schema, object_schema
 from mendgraph.nodes.records import JsonMap

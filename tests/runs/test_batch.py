@@ -13,10 +13,9 @@ import pytest
 
 from mendgraph.graph.fleet.batch.batch import Batch, Terms
 from mendgraph.graph.fleet.batch.batch_result import BatchEnd
+from mendgraph.graph.fleet.batch.local import ProcessExecutor
 from mendgraph.graph.fleet.batch.orders import TaskResult
-from mendgraph.graph.fleet.batch.preparing import Crew, Ready, prepare
-from mendgraph.graph.fleet.batch.processes import ProcessExecutor
-from mendgraph.graph.fleet.batch.run_batch import run_batch
+from mendgraph.graph.fleet.batch.run_batch import Crew, Ready, prepare, run_batch
 from mendgraph.graph.fleet.batch.tasks import BatchTask
 from mendgraph.graph.runs.runs import list_runs, undo_run
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
@@ -142,7 +141,7 @@ def test_a_batch_that_is_stopped_goes_on(
             return Stall(1, Say("I think"), seconds=3)
         return batch_play.answer(request)
 
-    monkeypatch.setattr("mendgraph.graph.fleet.batch.preparing.PATIENCE_S", 0.5)
+    monkeypatch.setattr("mendgraph.graph.fleet.batch.run_batch.PATIENCE_S", 0.5)
     with ScriptedServer(then=answer) as model:
         terms = Terms(batch_play.context(model.base_url))
         ready = prepare(some(project, 3), terms, Crew(3, processes), out=str(out))

@@ -53,8 +53,9 @@ PROGRAM = """
 import json, os, signal, sys, time
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from mendgraph.graph.fleet.batch.node_model import use_node_model
+from mendgraph.graph.fleet.batch.ray_node import node_server
 from mendgraph.nodes.call_model.embedded.local_model import ServerSlot, shared_local_server, start_local_server
+from mendgraph.nodes.call_model.embedded.local_model import take_local_server_from
 
 program, address = sys.argv[1:]
 ray.init(address=address, log_to_driver=False)
@@ -66,7 +67,7 @@ def start():
     return slot[0].get()
 
 def one(number, kill):
-    use_node_model(start)
+    take_local_server_from(lambda: node_server(start))
     server = shared_local_server()
     assert server.alive
     server.stop()

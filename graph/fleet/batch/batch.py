@@ -3,30 +3,26 @@
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch.batch_folder import WORK, BatchFolder, copies_in, forget_run
 from mendgraph.graph.fleet.batch.batch_result import BatchEnd, BatchResult, Tally, way_to_go_on
-from mendgraph.graph.fleet.batch.copies import find_copy, pin_revision, remove_copy
-from mendgraph.graph.fleet.batch.orders import Executor, TaskResult, Worked, WorkOrder
-from mendgraph.graph.fleet.batch.task_file import Source
-from mendgraph.graph.fleet.batch.tasks import BatchTask, doubled
+from mendgraph.graph.fleet.batch.local import Executor
+from mendgraph.graph.fleet.batch.orders import LEFT_OPEN, TaskResult, Worked, WorkOrder
+from mendgraph.graph.fleet.batch.tasks import BatchTask, Source, doubled
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.graph.spending.report import account_spent
+from mendgraph.nodes.execute_tools.copies.workspace_copies import delete_copy, open_copy, pin_source
 from mendgraph.nodes.execute_tools.files.failures import is_disk_full, os_failure
 from mendgraph.nodes.records import JsonMap, StopReason, ToolError, ToolErrorCode
 
-LIMIT_REACHED: Final = frozenset({StopReason.ACCOUNT_LIMIT, StopReason.DAY_LIMIT})
+LIMIT_REACHED: Final = LEFT_OPEN - {StopReason.CANCELLED}
 """Reasons of a task that hold for all tasks after it as well."""
 
 _MOST_NAMED: Final = 10
-
-
-def _nobody(_: str) -> str:
-    return ""
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,7 @@ class Terms:
     context: AgentContext = field(default_factory=AgentContext)
     given: Mapping[str, Any] = field(default_factory=dict)
     own_settings: bool = False
-    trusted: Callable[[str], str] = _nobody
+    trusted: Callable[[str], str] = lambda _: ""
     max_cost_usd: float | None = None
     max_tokens: int | None = None
     durability: Durability = "sync"
@@ -109,19 +105,16 @@ class Batch:
         """Work on all tasks that have no result yet."""
         self._watcher = watcher
         if self._total is not None:
-            self._count_earlier()
+            for task in self._tasks:
+                self._count_earlier(task)
         if watcher is not None:
             watcher.began(self._tally, self._total)
         if self._remove:
-            self._sweep()
-        results = self.executor.run(self._orders())
-        try:
+            for name in copies_in(self._place):  # what an earlier start had no time to remove
+                self._clear(name, f"{self._folder.batch}-{name}")
+        with closing(self.executor.run(self._orders())) as results:
             for worked in results:
                 self._take(worked)
-        finally:
-            close = getattr(results, "close", None)  # where it is a generator: ends what is at work
-            if close is not None:
-                close()
         return self._result()
 
     # --- One task
@@ -135,7 +128,7 @@ class Batch:
                 return
             if task.id in self._folder.done:
                 if self._total is None:
-                    self._count(task.id)
+                    self._count_earlier(task)
                 continue
             if self._is_over():
                 return
@@ -162,7 +155,7 @@ class Batch:
         source = (task.workspace, task.revision)
         commit = self._folder.pins.get(source)
         if commit is None:
-            commit = self._pins[source] if source in self._pins else _commit_of(task)
+            commit = self._pins[source] if source in self._pins else _commit_of(source)
             if commit:
                 self._folder.pin(*source, commit)
         pinned = task.model_copy(update={"revision": commit}) if commit else task
@@ -195,33 +188,27 @@ class Batch:
                 self._clear(result.id, result.run_id)
         elif result.reason in LIMIT_REACHED:
             own = self._terms.is_capped and result.reason == StopReason.ACCOUNT_LIMIT
-            self._limit = self._limit or (self._no_room() if own else result.message)
+            self._limit = self._limit or (self._used_up(any_room=False) if own else result.message)
         if self._watcher is not None:
             self._watcher.task_ended(result)
 
     def _is_over(self) -> bool:
         """Whether nothing further may begin."""
         if self._terms.is_capped and not self._limit:
-            self._limit = self._cap_reached()
+            self._limit = self._used_up()
         return bool(self._limit or self._cancelled or self._trouble)
 
-    def _cap_reached(self) -> str:
-        spent = account_spent(f"batch/{self._folder.batch}")
-        if isinstance(spent, ToolError):
-            return spent.message  # what cannot be counted is not spent
-        cost, tokens = self._terms.max_cost_usd, self._terms.max_tokens
-        if cost is not None and spent.cost_usd >= cost:
-            return f"The limit of {cost:g} USD for the whole batch is reached: {spent.cost_usd:.4f} USD are spent."
-        if tokens is not None and spent.tokens >= tokens:
-            return f"The limit of {tokens:,} tokens for the whole batch is reached: {spent.tokens:,} are used."
-        return ""
+    def _used_up(self, *, any_room: bool = True) -> str:
+        """Why no further call may be made, "" where one may: what cannot be counted is not spent.
 
-    def _no_room(self) -> str:
-        """A call was refused as it could exceed what the batch may use, together with the calls under way."""
+        Without `any_room` a call was refused, as it could exceed the limit together with the calls under way.
+        """
         spent = account_spent(f"batch/{self._folder.batch}")
         if isinstance(spent, ToolError):
             return spent.message
         cost, tokens = self._terms.max_cost_usd, self._terms.max_tokens
+        if any_room and (cost is None or spent.cost_usd < cost) and (tokens is None or spent.tokens < tokens):
+            return ""
         used = [f"{spent.cost_usd:.4f} of {cost:g} USD (--max-cost)"] if cost is not None else []
         used += [f"{spent.tokens:,} of {tokens:,} tokens (--max-tokens)"] if tokens is not None else []
         return (
@@ -235,45 +222,34 @@ class Batch:
 
     # --- The whole
 
-    def _count_earlier(self) -> None:
-        for task in self._tasks:
-            if task.id in self._folder.done:
-                self._count(task.id)
-
-    def _count(self, task_id: str) -> None:
-        done = self._folder.done[task_id]
-        self._tally.add(done.kind, done.usage)
-
-    def _sweep(self) -> None:
-        """Remove what an earlier start had no time to remove."""
-        for name in copies_in(self._place):
-            if name in self._folder.done:
-                self._clear(name, f"{self._folder.batch}-{name}")
+    def _count_earlier(self, task: BatchTask) -> None:
+        done = self._folder.done.get(task.id)
+        if done is not None:
+            self._tally.add(done.kind, done.usage)
 
     def _clear(self, task_id: str, run_id: str) -> None:
         """Remove a task's copy and what is kept of its run, unless no patch has what was changed in it.
 
         What cannot be removed is left: its result is there.
         """
-        if self._folder.done[task_id].in_copy_alone:
+        done = self._folder.done.get(task_id)
+        if done is None or done.in_copy_alone:
             return
         folder = os.path.join(self._place, task_id)
-        copy = find_copy(folder)
+        copy = open_copy(folder)
         with suppress(OSError):
             if copy is not None:
                 forget_run(copy.root, run_id)
-        remove_copy(folder)
+        delete_copy(folder)
 
     def _result(self) -> BatchResult:
-        total = self._total if self._total is not None or not self._all_read else self._read
-        complete = total is not None and self._tally.done >= total
+        total = self._read if self._total is None and self._all_read else self._total
         end, reason = BatchEnd.COMPLETE, ""
         if self._trouble is not None:
             end, reason = BatchEnd.FAILED, self._trouble.message
-        elif not complete and self._cancelled:
-            end, reason = BatchEnd.CANCELLED, self._cancelled
-        elif not complete:
-            end, reason = BatchEnd.LIMIT, self._limit
+        elif total is None or self._tally.done < total:
+            limit = (BatchEnd.LIMIT, self._limit)
+            end, reason = (BatchEnd.CANCELLED, self._cancelled) if self._cancelled else limit
         left = None if total is None else total - self._tally.done
         message = way_to_go_on(end, reason, left)
         return BatchResult(self._folder.batch, self._folder.path, end, message, total, self._tally)
@@ -295,7 +271,7 @@ def changed_since(folder: BatchFolder, tasks: Iterable[BatchTask]) -> ToolError 
     return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
-def _commit_of(task: BatchTask) -> str:
+def _commit_of(source: Source) -> str:
     """The commit to pin, "" where there is none: what is wrong becomes the task's result."""
-    pinned = pin_revision(task)
+    pinned = pin_source(*source)
     return "" if isinstance(pinned, ToolError) else pinned.revision

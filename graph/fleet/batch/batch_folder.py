@@ -17,7 +17,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, Self
@@ -47,7 +47,6 @@ _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
-
 _NO_FILE: Final = (
     "is a link, a pipe or a device, and a file is needed: put the file itself there, or name another folder (--out)."
 )
@@ -68,10 +67,10 @@ class Done(NamedTuple):
     usage: TaskUsage
     in_copy_alone: bool = False
 
-
-def done_of(result: TaskResult) -> Done:
-    """What is remembered of this result."""
-    return Done(result.task, result.kind, result.usage, result.error is not None and bool(result.base))
+    @classmethod
+    def of(cls, result: TaskResult) -> Self:
+        """What is remembered of this result."""
+        return cls(result.task, result.kind, result.usage, result.error is not None and bool(result.base))
 
 
 @dataclass
@@ -89,11 +88,9 @@ class BatchFolder:
     pins: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
-        """Return the folder."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave it to others."""
         self.close()
 
     def close(self) -> None:
@@ -143,7 +140,7 @@ class BatchFolder:
         result = TaskResult.model_validate_json(json.dumps(line))
         _append(self.results_fd, line)
         os.fsync(self.results_fd)
-        self.done[result.id] = done_of(result)
+        self.done[result.id] = Done.of(result)
         return result
 
 
@@ -220,28 +217,21 @@ def _opened(path: str, options: Mapping[str, Any], lock: RunLock) -> BatchFolder
         return batch
     for name in (PATCHES, WORK):
         os.makedirs(os.path.join(path, name), exist_ok=True)
-    descriptors: list[int] = []
-    try:
-        descriptors += [_open_lines(os.path.join(path, RESULTS))]
-        descriptors += [_open_lines(os.path.join(path, BEGUN))]
+    with ExitStack() as opened:
+        try:
+            results, begun = (_open_lines(os.path.join(path, name), opened) for name in (RESULTS, BEGUN))
+        except _NoFileError as error:
+            return ToolError(code=ToolErrorCode.CONFLICT, message=f"{quoted(str(error))} {_NO_FILE}")
         _sync_folder(path)
-        folder = BatchFolder(path, batch, lock, descriptors[0], descriptors[1], is_new=is_new)
+        folder = BatchFolder(path, batch, lock, results, begun, is_new=is_new)
         problem = _read_done(folder) or _read_begun(folder)
-    except _NoFileError as error:
-        problem = ToolError(code=ToolErrorCode.CONFLICT, message=f"{quoted(str(error))} {_NO_FILE}")
-    except BaseException:
-        for descriptor in descriptors:
-            os.close(descriptor)
-        raise
-    if problem is not None:
-        for descriptor in descriptors:
-            os.close(descriptor)
-        return problem
-    return folder
+        if problem is None:
+            opened.pop_all()  # they are the folder's now
+        return problem or folder
 
 
-def _open_lines(path: str) -> int:
-    """The open file of lines, made where there is none; a link is not followed, as its file would be cut and written.
+def _open_lines(path: str, opened: ExitStack) -> int:
+    """The file of lines, made where there is none; a link is not followed, as its file would be cut and written.
 
     Raises:
         OSError: it cannot be opened.
@@ -253,10 +243,10 @@ def _open_lines(path: str) -> int:
         if error.errno in {errno.ELOOP, errno.ENXIO}:
             raise _NoFileError(path) from error
         raise
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    raise _NoFileError(path)
+    opened.callback(os.close, descriptor)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise _NoFileError(path)
+    return descriptor
 
 
 def _batch_name(path: str, options: Mapping[str, Any]) -> str | ToolError:
@@ -296,7 +286,7 @@ def _read_done(folder: BatchFolder) -> ToolError | None:
             return _unreadable(folder, RESULTS, number, "no result")
         if result.id in folder.done:
             return _unreadable(folder, RESULTS, number, f"a second result of the task {result.id!r}")
-        folder.done[result.id] = done_of(result)
+        folder.done[result.id] = Done.of(result)
     return None
 
 

@@ -60,7 +60,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """A batch from its end, or from where it stopped; `print(result)` tells it in words.
+    """A batch from its end, or from where it stopped; `print(result)` gives it in words.
 
     `tally` counts the tasks that have results, those of earlier starts included, and `total` all tasks, None where a
     generator was not read to its end. `folder` holds the results and patches; `message` says why it ended and how to
@@ -95,11 +95,7 @@ class BatchResult:
 
 def counted(tally: Tally, total: int | None) -> str:
     """How many tasks have results, and which: "3 of 4 tasks have results: 2 finished, 1 stopped by a limit"."""
-    kinds = (
-        (tally.finished, "finished"),
-        (tally.stopped, "stopped by a limit"),
-        (tally.failed, "failed"),
-    )
+    kinds = ((tally.finished, "finished"), (tally.stopped, "stopped by a limit"), (tally.failed, "failed"))
     named = ", ".join(f"{count:,} {what}" for count, what in kinds if count)
     of = "" if total is None else f" of {total:,}"
     tasks = "task has a result" if (total or tally.done) == 1 else "tasks have results"

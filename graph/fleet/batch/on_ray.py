@@ -6,16 +6,14 @@ The retry is ours, not Ray's: a task that is tried again says so in its result, 
 import json
 import os
 import pickle
-from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.batch.copies import Packed, pack_source
-from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S
-from mendgraph.graph.fleet.batch.orders import MOST_TRIES, WORKER_FAILED, Worked, WorkOrder, cancelled, failed
+from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S, Executor
+from mendgraph.graph.fleet.batch.orders import WORKER_FAILED, Worked, WorkOrder, cancelled, failed
 from mendgraph.graph.fleet.batch.ray_cluster import Cluster, connect, look_at_nodes
 from mendgraph.nodes.call_model.endpoint import (
     EMBEDDED_MODEL,
@@ -25,6 +23,7 @@ from mendgraph.nodes.call_model.endpoint import (
     find_endpoint,
     models_in_order,
 )
+from mendgraph.nodes.execute_tools.copies.copy_sources import MOST_PACKED_BYTES, Packed, pack_source
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 
@@ -74,67 +73,42 @@ def ray_executor(
     return RayExecutor(cluster, workers)
 
 
-class RayExecutor:
-    """An `Executor` of Ray tasks."""
+class RayExecutor(Executor):
+    """An `Executor` of Ray tasks; what does not stop within `GRACE_S` is ended."""
+
+    worker = "Ray worker or node"
 
     def __init__(self, cluster: Cluster, workers: int | None = None) -> None:
         """Nothing is handed out yet."""
         cpus = max(1, int(cluster.cpus))
-        self._cluster, self._workers = cluster, workers or cpus
+        super().__init__(workers or cpus, GRACE_S)
+        self._cluster = cluster
         self._cpu = max(_LEAST_CPU, min(1.0, round(cpus / self._workers, 3)))
-        self._at_work: dict[Any, WorkOrder] = {}
-        self._again: deque[WorkOrder] = deque()
+        self._references: dict[Any, WorkOrder] = {}
         self._sources: dict[_Source, Any] = {}
-        self._reason, self._asked_s, self._since_s = "", 0.0, 0.0
-
-    def run(self, orders: Iterator[WorkOrder]) -> Iterator[Worked]:
-        """What came of each order, as it comes."""
-        try:
-            while True:
-                yield from self._hand_out(orders)
-                if self._reason:
-                    yield from [Worked(cancelled(order, self._reason)) for order in self._again]
-                    self._again.clear()
-                if not self._at_work:
-                    return
-                yield from self._gather()
-        finally:
-            for reference in self._at_work:
-                self._cancel(reference, force=True)
-            self._at_work.clear()
-            self._sources.clear()
-            self.close()
-
-    def cancel(self, reason: str) -> None:
-        """Take no further order, and let those at work stop early; what needs longer than `GRACE_S` is ended."""
-        self._reason = self._reason or reason
+        self._asked_s = 0.0
 
     def close(self) -> None:
         """Leave the cluster, as the end of `run` does: for a batch that does not begin after all."""
         self._cluster.close()
 
-    def _hand_out(self, orders: Iterator[WorkOrder]) -> Iterator[Worked]:
-        """Submit orders while there is room; those that are tried again go first."""
-        while not self._reason and len(self._at_work) < self._workers:
-            order = self._again.popleft() if self._again else next(orders, None)
-            if order is None:
-                return
-            source = self._source(order)
-            if isinstance(source, ToolError):
-                yield Worked(failed(order, source))
-                continue
-            sent, needs = for_nodes(order)
-            reference = self._cluster.submit(
-                "do", pickle.dumps(sent), source, needs, num_cpus=self._cpu, scheduling_strategy="SPREAD"
-            )
-            self._at_work[reference] = order
+    def _begin(self, order: WorkOrder) -> ToolError | None:
+        source = self._source(order)
+        if isinstance(source, ToolError):
+            return source
+        sent, needs = for_nodes(order)
+        reference = self._cluster.submit(
+            "do", pickle.dumps(sent), source, needs, num_cpus=self._cpu, scheduling_strategy="SPREAD"
+        )
+        self._references[reference] = order
+        return None
 
     def _source(self, order: WorkOrder) -> Any:
         """A reference to the order's source, which is sent to the cluster once while tasks of it follow each other."""
         key = _Source(order.task.workspace, order.task.revision, order.without)
         found = self._sources.pop(key, None)
         if found is None:
-            packed = pack_source(order.task, without=order.without)
+            packed = pack_source(*key, MOST_PACKED_BYTES)
             try:
                 found = self._cluster.ray.put(packed.data) if isinstance(packed, Packed) else packed
             except self._cluster.ray.exceptions.RayError as error:
@@ -145,47 +119,41 @@ class RayExecutor:
         return found
 
     def _gather(self) -> Iterator[Worked]:
-        """What has come, or nothing where some time has passed."""
-        if self._reason:
-            self._stop()
-        ready, _ = self._cluster.ray.wait([*self._at_work], timeout=ASKED_EVERY_S)
+        ready, _ = self._cluster.ray.wait([*self._references], timeout=ASKED_EVERY_S)
         for reference in ready:
-            order = self._at_work.pop(reference)
-            worked = self._worked(reference, order)
-            if worked is not None:
-                yield worked
+            yield from self._came(reference, self._references.pop(reference))
 
-    def _worked(self, reference: Any, order: WorkOrder) -> Worked | None:
-        """What came of the order; None where it is tried again."""
+    def _came(self, reference: Any, order: WorkOrder) -> Iterator[Worked]:
         ray = self._cluster.ray
         try:
             found: Worked | ToolError = self._cluster.get(reference)
         except ray.exceptions.TaskCancelledError:
-            return Worked(cancelled(order, self._reason or "by somebody who cancelled it in Ray"))
+            yield Worked(cancelled(order, self._reason or "by somebody who cancelled it in Ray"))
         except ray.exceptions.RayTaskError as error:
-            return Worked(failed(order, _unexpected(error), WORKER_FAILED))
+            yield Worked(failed(order, _unexpected(error), WORKER_FAILED))
         except ray.exceptions.RayError as error:
             if self._reason:
-                return Worked(cancelled(order, self._reason))
-            if order.tries < MOST_TRIES:
-                self._again.append(order._replace(tries=order.tries + 1))
-                return None
-            return Worked(failed(order, _died(order, error), WORKER_FAILED))
-        return found if isinstance(found, Worked) else Worked(failed(order, found, WORKER_FAILED))
+                yield Worked(cancelled(order, self._reason))
+            else:
+                yield from self._try_again(order, f"with {type(error).__name__}")
+        else:
+            yield found if isinstance(found, Worked) else Worked(failed(order, found, WORKER_FAILED))
 
-    def _stop(self) -> None:
-        """Ask the tasks at work to stop, now and then, and end them once they have had their time."""
-        now = monotonic_s()
-        self._since_s = self._since_s or now
-        if now < self._asked_s + _AGAIN_S:
-            return
-        self._asked_s = now
-        for reference in self._at_work:
-            self._cancel(reference, force=now > self._since_s + GRACE_S)
+    def _ask_to_stop(self) -> None:
+        if not self._asked_s or monotonic_s() >= self._asked_s + _AGAIN_S:
+            self._asked_s = monotonic_s()
+            self._cancel_all(force=False)
 
-    def _cancel(self, reference: Any, *, force: bool) -> None:
-        with suppress(self._cluster.ray.exceptions.RayError, ValueError):
-            self._cluster.ray.cancel(reference, force=force, recursive=False)
+    def _end(self) -> None:
+        self._cancel_all(force=True)
+        self._references.clear()
+        self._sources.clear()
+        self.close()
+
+    def _cancel_all(self, *, force: bool) -> None:
+        for reference in self._references:
+            with suppress(self._cluster.ray.exceptions.RayError, ValueError):
+                self._cluster.ray.cancel(reference, force=force, recursive=False)
 
 
 def for_nodes(order: WorkOrder) -> tuple[WorkOrder, tuple[str, ...]]:
@@ -230,7 +198,7 @@ def _key_variable(endpoint: Endpoint) -> str:
 
 
 def _secrets_of(provider: str) -> tuple[str, ...]:
-    """The variables with secrets that the provider's chat model class reads, its key first; none where nobody tells.
+    """The variables with secrets that the provider's chat model class reads, its key first; none where that is unknown.
 
     No chat model is set up for it: some of them load weights then, or ask a server.
     """
@@ -249,14 +217,6 @@ def _not_sent(order: WorkOrder, error: Exception) -> ToolError:
     message = (
         f"The source of the task {order.task.id!r} could not be put into the cluster's object store"
         f" ({type(error).__name__}): give Ray more memory or disk, as with `ray start --object-store-memory=...`."
-    )
-    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-
-
-def _died(order: WorkOrder, error: Exception) -> ToolError:
-    message = (
-        f"The Ray worker or node that worked on the task died, {order.tries} times in all; the last time"
-        f" {type(error).__name__}."
     )
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 

@@ -1,7 +1,6 @@
 """What travels between a batch and whoever does its work, and what comes of a task. Pure; all of it can be pickled."""
 
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from pydantic import Field
 
@@ -12,8 +11,11 @@ from mendgraph.nodes.records import OutcomeKind, Record, StopReason, ToolError, 
 MOST_TRIES: Final = 3
 """How often a task is tried whose process or machine dies of it, or with it."""
 
-LEFT_OPEN: Final = frozenset({StopReason.ACCOUNT_LIMIT, StopReason.DAY_LIMIT, StopReason.CANCELLED})
-"""Reasons that say nothing of the task itself, which has no result yet: a restart goes on with it."""
+LEFT_OPEN: Final = frozenset(
+    reason for reason in StopReason if reason.is_limit and reason.from_outside and reason is not StopReason.WALL_CLOCK
+)
+"""Reasons that say nothing of the task itself, which has no result yet: a restart goes on with it. The time is its own
+limit."""
 
 WORKER_FAILED: Final = "worker_failed"
 """The reason of a task whose worker died, or met an error that nobody expected."""
@@ -121,25 +123,6 @@ class Worked(NamedTuple):
 
     result: TaskResult
     patch: bytes = b""
-
-
-class Executor(Protocol):
-    """Does orders, several at a time. It takes an order only when somebody is free for it: the iterator is lazy."""
-
-    def run(self, orders: Iterator[WorkOrder]) -> Iterator[Worked]:
-        """What came of each order, as it comes. Orders are taken in the thread that asks for the next result.
-
-        Every order that was taken gives one result, whatever becomes of its worker, also after `cancel`. Where the
-        iterator is closed early, what is at work is ended at once.
-        """
-        ...
-
-    def cancel(self, reason: str) -> None:
-        """Take no further order, and let those at work stop early (`Session.stop`); signal handlers may call it.
-
-        `run` then gives what comes of those at work, with the reason `cancelled`, and ends.
-        """
-        ...
 
 
 def failed(order: WorkOrder, error: ToolError, reason: str = StopReason.WORKSPACE_FAILED.value) -> TaskResult:

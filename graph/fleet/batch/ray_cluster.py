@@ -95,7 +95,8 @@ def connect(address: str | None) -> Cluster | ToolError:
         if problem is not None:
             return problem
         mode = os.environ.get(_AUTH_MODE)
-        given: Mapping[str, Any] = {"address": wanted} if wanted not in {"", "local"} else _NEW
+        own = wanted in {"", "local"}
+        given: Mapping[str, Any] = {"address": "local", "include_dashboard": False} if own else {"address": wanted}
         try:
             with quiet():
                 ray.init(**given, log_to_driver=False, logging_level=logging.CRITICAL, job_config=_job_config())
@@ -103,10 +104,6 @@ def connect(address: str | None) -> Cluster | ToolError:
             return _refused(wanted, error)
         ray._private.worker._worker_logs_enabled = False  # noqa: SLF001 - it prints the deaths of nodes on our stdout
         return Cluster(ray, ours=True, mode=mode)
-
-
-_NO_NODE: Final = "The Ray cluster has no node with a CPU: start one with `ray start --address=...`."
-_NEW: Final[Mapping[str, Any]] = {"address": "local", "include_dashboard": False}
 
 
 def look_at_nodes(cluster: Cluster, names: Sequence[str]) -> ToolError | None:
@@ -139,7 +136,7 @@ def look_at_nodes(cluster: Cluster, names: Sequence[str]) -> ToolError | None:
         looks.append(NodeLook.model_validate(found))
         machines.add(str(node["NodeManagerAddress"]))
     if not looks:
-        return _unavailable(_NO_NODE)
+        return _unavailable("The Ray cluster has no node with a CPU: start one with `ray start --address=...`.")
     return _problem(looks, machines, names)
 
 
@@ -257,10 +254,8 @@ def _caller() -> Callable[..., Any]:
             theirs = metadata.version("mendgraph")
         except metadata.PackageNotFoundError:
             theirs = "none"
-        return (
-            getattr(import_module("mendgraph.graph.fleet.batch.ray_node"), name)(*arguments)
-            if theirs == ours
-            else theirs
-        )
+        if theirs != ours:
+            return theirs
+        return getattr(import_module("mendgraph.graph.fleet.batch.ray_node"), name)(*arguments)
 
     return by_name

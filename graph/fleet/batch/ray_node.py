@@ -1,33 +1,34 @@
-"""What runs on a node of a Ray cluster: one task, in a process of Ray's, with the node's own environment and disk."""
+"""What runs on a node of a Ray cluster, in processes of Ray's, with the node's own environment and disk.
+
+That is one task in each process, and for all of them one server of the embedded model, in an actor that lives as long
+as the batch.
+"""
 
 import os
 import pickle
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Final
+from typing import Any, Final
 
-from mendgraph.graph.fleet.batch.copies import prepare_copy, remove_copy
 from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S
 from mendgraph.graph.fleet.batch.orders import WORKER_FAILED, Worked, WorkOrder, failed
 from mendgraph.graph.fleet.batch.work import work
 from mendgraph.graph.machine.stop_request import StopRequest
-from mendgraph.graph.runs.runs import get_run, prune_runs
+from mendgraph.nodes.call_model.embedded.local_model import LocalServer, shared_local_server, take_local_server_from
+from mendgraph.nodes.execute_tools.copies.workspace_copies import delete_copy
+from mendgraph.nodes.execute_tools.files.deadline import pause
 from mendgraph.nodes.execute_tools.files.failures import os_failure
-from mendgraph.nodes.execute_tools.journal.rebuilding import rebuild_workspace
-from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name, uses_postgres
-from mendgraph.nodes.execute_tools.store.run_folder import data_folder, workspace_folder
-from mendgraph.nodes.records import JsonMap, Record, StopReason, ToolError, ToolErrorCode
+from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres
+from mendgraph.nodes.execute_tools.store.run_folder import data_folder
+from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure, Record, ToolError, ToolErrorCode
 
 BATCH_DIR_VARIABLE: Final = "MENDGRAPH_BATCH_DIR"
 """Names the folder of a node that holds the copies it works on, instead of one in the user's cache folder."""
 
-LONGEST_BUSY_S: Final = 60.0
-"""How long the workspace may be held by a worker whose node was lost, until the retry gives up."""
-
 STOPPED: Final = "by whoever runs the batch"
-_POLL_S: Final = 0.25
 
 
 class NodeLook(Record):
@@ -64,14 +65,11 @@ def look(names: tuple[str, ...]) -> JsonMap:
         problem = os_failure(error, "make the node's folders", copies).message
     except RuntimeError as error:
         problem = f"{error}"
-    return NodeLook(
-        host=socket.gethostname(),
-        shared=uses_postgres(),
-        has=tuple(name for name in names if os.environ.get(name, "").strip()),
-        records=records,
-        copies=copies,
-        problem=problem,
-    ).model_dump(mode="json")
+    has = tuple(name for name in names if os.environ.get(name, "").strip())
+    found = NodeLook(
+        host=socket.gethostname(), shared=uses_postgres(), has=has, records=records, copies=copies, problem=problem
+    )
+    return found.model_dump(mode="json")
 
 
 def do(data: bytes, packed: bytes, needs: tuple[str, ...]) -> Worked:
@@ -86,17 +84,12 @@ def do(data: bytes, packed: bytes, needs: tuple[str, ...]) -> Worked:
     Thread(target=lambda: done.put(work_here(order, needs, stop)), name="task", daemon=True).start()
     while True:
         try:
-            return _awaited(done, stop)
+            with suppress(Empty):
+                return done.get(timeout=ASKED_EVERY_S)
+            if stop.reason:
+                stop.ask(stop.reason)
         except KeyboardInterrupt:
             stop.ask(STOPPED)
-
-
-def _awaited(done: "SimpleQueue[Worked]", stop: StopRequest) -> Worked:
-    while True:
-        with suppress(Empty):
-            return done.get(timeout=ASKED_EVERY_S)
-        if stop.reason:
-            stop.ask(stop.reason)
 
 
 def work_here(order: WorkOrder, needs: tuple[str, ...], stop: StopRequest) -> Worked:
@@ -104,24 +97,15 @@ def work_here(order: WorkOrder, needs: tuple[str, ...], stop: StopRequest) -> Wo
     lacking = [name for name in needs if not os.environ.get(name, "").strip()]
     if lacking:
         return Worked(failed(order, lacks(socket.gethostname(), lacking), WORKER_FAILED))
-    from mendgraph.graph.fleet.batch.node_model import use_node_model
-
-    use_node_model()
-    anew = made_ready(order, stop) if uses_postgres() else ""
-    if isinstance(anew, ToolError):
-        reason = StopReason.WORKSPACE_BUSY if anew.code is ToolErrorCode.UNAVAILABLE else StopReason.STORE_FAILED
-        return Worked(failed(order, anew, reason))
+    take_local_server_from(node_server)
     worked = work(order, stop)
-    if anew:
-        told = f"{worked.result.message} {anew}".strip()
-        worked = worked._replace(result=worked.result.model_copy(update={"message": told}))
     if worked.result.is_final and uses_postgres():
-        remove_copy(order.folder)
+        delete_copy(order.folder)
     return worked
 
 
 def lacks(host: str, names: list[str]) -> ToolError:
-    """What is said of a node whose environment lacks variables of the one that began the batch."""
+    """The error of a node whose environment lacks variables of the one that began the batch."""
     named = ", ".join(names)
     message = (
         f"The node {host} has no {named}: set it in the environment of `ray start` there."
@@ -130,35 +114,88 @@ def lacks(host: str, names: list[str]) -> ToolError:
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
 
-def made_ready(order: WorkOrder, stop: StopRequest) -> str | ToolError:
-    """Bring the copy to where the run has left it, wherever that was; nothing is done for a run that is not begun.
+# --- The embedded model
 
-    Returns:
-        "" where the run can go on, or why it begins anew. UNAVAILABLE where another worker holds it for too long.
+Start = Callable[[], LocalServer | ProviderFailure]
+
+_HELD: Final[dict[str, Any]] = {}
+"""An actor ends when the process that started it lets go of it: it is held even while its server is found dead."""
+
+_LONGEST_START_S: Final = 120.0
+_LONGEST_LOOK_S: Final = 20.0
+_MOST_STARTS: Final = 20
+_PAUSE_S: Final = 0.25
+
+
+class ModelOfNode:
+    """The actor: it starts the server when the first task asks, and again where it has died since."""
+
+    def __init__(self, start: Start | None = None) -> None:
+        """Nothing is started yet. Without `start` it is the server of the embedded model."""
+        self._start = start or shared_local_server
+
+    def serve(self) -> tuple[str, str] | ProviderFailure:
+        """The server's address and the name of its model, or why there is none."""
+        server = self._start()
+        return server if isinstance(server, ProviderFailure) else (server.base_url, server.model)
+
+
+class NodeServer(LocalServer):
+    """The server of another process of this node. To stop it is not up to us."""
+
+    def __init__(self, actor: Any, base_url: str, model: str) -> None:
+        """`actor` is a handle of the `ModelOfNode` that serves at this address."""
+        self.base_url, self.model = base_url, model
+        self._actor = actor
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still answers at this address."""
+        import ray
+        from ray.exceptions import RayError
+
+        try:
+            found = ray.get(self._actor.serve.remote(), timeout=_LONGEST_LOOK_S)
+        except RayError:
+            return False
+        return bool(found == (self.base_url, self.model))
+
+    def stop(self) -> None:
+        """Leave it to the actor, which ends with the batch."""
+
+
+def node_server(start: Start | None = None) -> LocalServer | ProviderFailure:
+    """The node's server. Whoever asks first starts the actor; the server runs until the batch ends, or its node does.
+
+    The actor belongs to the job and to the process that started it: where that process dies, the next one that needs
+    a model starts another. An actor of one node is of no use to another, as its server listens on loopback alone.
     """
-    copy = prepare_copy(order.task, order.folder, order.packed, without=order.without)
-    if isinstance(copy, ToolError):
-        return ""  # which becomes the task's result
-    folder = workspace_folder(copy.root)
-    problem = folder if isinstance(folder, ToolError) else give_workspace_name(folder, order.shared_name)
-    if problem is not None:
-        return problem
-    known = get_run(order.run_id, copy.root)
-    if isinstance(known, ToolError):
-        return "" if known.code is ToolErrorCode.NOT_FOUND else known
-    rebuilt, waited_s = rebuild_workspace(order.run_id, copy.root), 0.0
-    while _is_busy(rebuilt) and waited_s < LONGEST_BUSY_S and not stop.reason:
-        stop.wait(_POLL_S)
-        waited_s += _POLL_S
-        rebuilt = rebuild_workspace(order.run_id, copy.root)
-    if not isinstance(rebuilt, ToolError):
-        return ""
-    if rebuilt.code is not ToolErrorCode.CONFLICT:
-        return rebuilt
-    pruned = prune_runs(copy.root, keep=0, unfinished=True)
-    problem = pruned if isinstance(pruned, ToolError) else remove_copy(copy)
-    return problem or f"(The run was begun anew, as its files could not be made again on this node: {rebuilt.message})"
+    import ray
+    from ray.exceptions import RayActorError, RayError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    node = ray.get_runtime_context().get_node_id()
+    here = NodeAffinitySchedulingStrategy(node, soft=False)
+    one = ray.remote(ModelOfNode).options(
+        name=f"mendgraph-model-{node}", get_if_exists=True, num_cpus=0, scheduling_strategy=here
+    )
+    tries = 0
+    while True:
+        try:
+            actor: Any = one.remote(start)
+            _HELD[node] = actor
+            found: tuple[str, str] | ProviderFailure = ray.get(actor.serve.remote(), timeout=_LONGEST_START_S)
+        except RayActorError as error:
+            tries += 1
+            if tries == _MOST_STARTS:
+                return _unreachable(error)
+            pause(_PAUSE_S)  # the actor ended with the process that had started it, and its name is not free yet
+        except RayError as error:
+            return _unreachable(error)
+        else:
+            return found if isinstance(found, ProviderFailure) else NodeServer(actor, *found)
 
 
-def _is_busy(found: object) -> bool:
-    return isinstance(found, ToolError) and found.code is ToolErrorCode.UNAVAILABLE
+def _unreachable(error: Exception) -> ProviderFailure:
+    message = f"the node's local model server cannot be reached ({type(error).__name__})"
+    return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)

@@ -1,12 +1,13 @@
-"""The tasks of a batch: what one is made of, and how a file of them is read. Pure.
+"""The tasks of a batch: what one is made of, how a file of them is read, and whether what they work on is there.
 
 A task file holds a JSON object on each line, with the keys `id`, `prompt`, `workspace` and, where they are wanted,
-`revision` and `limits`. Empty lines are passed over. All that is wrong with a file is told at once.
+`revision` and `limits`. Empty lines are passed over. All that is wrong with a file is reported at once.
 """
 
 import json
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -15,8 +16,11 @@ from pydantic_core import PydanticCustomError
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.settings_file import MORE_PROBLEMS, MOST_PROBLEMS, Problem
+from mendgraph.nodes.execute_tools.copies.workspace_copies import pin_source
+from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
+from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap, ToolError
 
 _ID: Final = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
 _ID_REMEDY: Final = "use 1 to 100 of the characters A-Z a-z 0-9 . _ - and no dot at the beginning: it names files"
@@ -85,7 +89,7 @@ class BatchTask(BaseModel):
         try:
             AgentContext(**value)
         except ValidationError as error:
-            raise PydanticCustomError("limits", "{what}", {"what": "; ".join(_told(error))}) from None
+            raise PydanticCustomError("limits", "{what}", {"what": "; ".join(_problems(error))}) from None
         return value
 
     @property
@@ -102,33 +106,96 @@ class ReadTask(NamedTuple):
     line: int
 
 
-def read_tasks(lines: Iterable[str], file: str = "") -> tuple[list[ReadTask], list[Problem]]:
-    """The tasks of a file, and all that is wrong with its lines; `file` is its name for the problems."""
-    tasks: list[ReadTask] = []
-    problems: list[Problem] = []
-    seen: dict[str, tuple[str, int]] = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        found = _read_line(line)
-        if isinstance(found, BatchTask):
-            before = seen.setdefault(found.id.lower(), (found.id, number))
-            if before[1] == number:
-                tasks.append(ReadTask(found, number))
-            else:
-                problems.append(Problem(file, doubled(found.id, *before), number, field="id"))
+Source = tuple[str, str]
+"""A workspace and a revision of it."""
+
+PINNED_AT_ONCE: Final = 500
+"""How many different sources are looked at before a batch begins; further ones when a task of theirs begins."""
+
+
+class Sources(NamedTuple):
+    """The commits that copies are made of, and sentences about what is in none of them."""
+
+    pins: Mapping[Source, str]
+    notes: tuple[str, ...] = ()
+
+
+class Numbered:
+    """Tasks in the order in which they come, each id once, and what is wrong with the others."""
+
+    def __init__(self, file: str) -> None:
+        """`file` is what problems call the place that the tasks come from."""
+        self.file = file
+        self.tasks: list[ReadTask] = []
+        self.problems: list[Problem] = []
+        self._seen: dict[str, ReadTask] = {}
+
+    def add(self, task: BatchTask, line: int) -> None:
+        """Take one more, unless its id was there before."""
+        before = self._seen.setdefault(task.id.lower(), ReadTask(task, line))
+        if before.line == line:
+            self.tasks.append(before)
         else:
-            problems += [Problem(file, message, number, column, field) for message, column, field in found]
-        if len(problems) >= MOST_PROBLEMS:
-            problems.append(Problem(file, MORE_PROBLEMS, number))
-            break
-    if not tasks and not problems:
-        problems.append(Problem(file, 'it holds no task: write {"id": ..., "prompt": ..., "workspace": ...} on a line'))
-    return tasks, problems
+            self.problems.append(Problem(self.file, doubled(task.id, before.task.id, before.line), line, field="id"))
+
+
+def read_task_file(path: str) -> tuple[list[ReadTask], list[Problem]]:
+    """The tasks of a file, with absolute names of their workspaces, and all that is wrong with its other lines."""
+    read = Numbered(path)
+    base = os.path.dirname(os.path.abspath(path))
+    try:
+        with open_regular(path) as file:
+            for number, line in enumerate(lines_of(file, "it"), 1):
+                _add_line(read, line.decode("utf-8-sig" if number == 1 else "utf-8"), number, base)
+                if len(read.problems) >= MOST_PROBLEMS:
+                    read.problems.append(Problem(path, MORE_PROBLEMS, number))
+                    break
+    except OSError as error:
+        return [], [Problem(path, os_failure(error, "read", path).message)]
+    except UnicodeDecodeError as error:
+        return [], [Problem(path, f"this is no UTF-8 text ({error.reason}): write it as UTF-8")]
+    if not read.tasks and not read.problems:
+        what = 'it holds no task: write {"id": ..., "prompt": ..., "workspace": ...} on a line'
+        read.problems.append(Problem(path, what))
+    return read.tasks, read.problems
+
+
+def absolute(task: BatchTask, base: str) -> BatchTask:
+    """The task with the absolute name of its workspace; a relative one is below `base`."""
+    whole = os.path.normpath(os.path.join(base, os.path.expanduser(task.workspace)))
+    return task if whole == task.workspace else task.model_copy(update={"workspace": whole})
+
+
+def find_sources(
+    tasks: Sequence[ReadTask], known: Mapping[Source, str], file: str = ""
+) -> Sources | tuple[Problem, ...]:
+    """Look at the workspaces of all tasks; every problem, with the line of the first task that has it.
+
+    `known` are commits that were pinned at an earlier start, which are kept.
+    """
+    pins: dict[Source, str] = {}
+    problems: list[Problem] = []
+    notes: dict[str, None] = {}
+    first: dict[Source, int] = {}
+    for task, line in tasks:
+        first.setdefault((task.workspace, task.revision), line)
+    for number, (source, line) in enumerate(first.items()):
+        workspace, revision = source
+        if not os.path.exists(workspace):
+            message = f"there is no workspace {quoted(workspace)}: name a folder or an archive that is there"
+            problems.append(Problem(file, message, line, field="workspace"))
+        elif source not in known and number < PINNED_AT_ONCE:
+            found = pin_source(workspace, revision)
+            if isinstance(found, ToolError):
+                problems.append(Problem(file, found.message, line, field="workspace"))
+            else:
+                pins[source] = found.revision
+                notes |= dict.fromkeys(found.notes)
+    return tuple(problems) or Sources(pins, tuple(notes))
 
 
 def doubled(new: str, before: str, line: int = 0) -> str:
-    """What is said of an id that was there before. Not every file system tells small letters from large ones."""
+    """The problem of an id that was there before. Not every file system tells small letters from large ones."""
     where = f" on line {line}" if line else ""
     if new == before:
         return f"the id {new!r} is there{where} already: give each task an id of its own"
@@ -139,24 +206,28 @@ class _DoubledKeyError(ValueError):
     """A JSON object that has one key twice."""
 
 
-def _read_line(line: str) -> BatchTask | list[tuple[str, int, str]]:
-    """The task, or what is wrong with it: message, column and field of each problem."""
+def _add_line(read: Numbered, line: str, number: int, base: str) -> None:
+    if not line.strip():
+        return
+
+    def wrong(message: str, column: int = 0, field: str = "") -> None:
+        read.problems.append(Problem(read.file, message, number, column, field))
+
     try:
         value = json.loads(line, object_pairs_hook=_object, parse_constant=_no_constant)
-    except json.JSONDecodeError as error:
-        return [(f"this is no JSON ({error.msg}): write one object on each line", error.colno, "")]
-    except _DoubledKeyError as error:
-        return [(f"the key {error.args[0]!r} is there twice: which one is meant?", 0, str(error.args[0]))]
-    except RecursionError:
-        return [("this is no JSON that can be read (nested too deep)", 0, "")]
-    except ValueError as error:
-        return [(f"this is no JSON that can be read ({error})", 0, "")]
-    if not isinstance(value, dict):
-        return [('this is no JSON object: write {"id": ..., "prompt": ..., "workspace": ...}', 0, "")]
-    try:
-        return BatchTask.model_validate(value, strict=True)
+        if isinstance(value, dict):
+            read.add(absolute(BatchTask.model_validate(value, strict=True), base), number)
+        else:
+            wrong('this is no JSON object: write {"id": ..., "prompt": ..., "workspace": ...}')
     except ValidationError as error:
-        return [(message, 0, message.partition(":")[0]) for message in _told(error)]
+        for message in _problems(error):
+            wrong(message, field=message.partition(":")[0])
+    except json.JSONDecodeError as error:
+        wrong(f"this is no JSON ({error.msg}): write one object on each line", error.colno)
+    except _DoubledKeyError as error:
+        wrong(f"the key {error.args[0]!r} is there twice: which one is meant?", field=str(error.args[0]))
+    except (RecursionError, ValueError) as error:
+        wrong(f"this is no JSON that can be read ({error})")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> JsonMap:
@@ -171,12 +242,12 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _told(error: ValidationError) -> list[str]:
+def _problems(error: ValidationError) -> list[str]:
     """Each problem as `field: what is wrong`, with the words of pydantic."""
-    return [_in_words(each) for each in error.errors(include_url=False, include_input=False)]
+    return [_problem(each) for each in error.errors(include_url=False, include_input=False)]
 
 
-def _in_words(problem: Mapping[str, Any]) -> str:
+def _problem(problem: Mapping[str, Any]) -> str:
     field = ".".join(map(str, problem["loc"]))
     if problem["type"] == "missing":
         return f"{field}: this key is missing"

@@ -1,16 +1,19 @@
-"""One task of a batch on this machine: its copy, its run, its patch. Any thread of any process may do it."""
+"""One task of a batch: its copy, its settings, its run, its patch. Any thread on any machine may do it."""
 
+import json
 import os
 from collections import deque
 from functools import partial
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
-from mendgraph.graph.fleet.batch.copies import make_patch, prepare_copy
+from pydantic import ValidationError
+
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.loading import read_user_settings, read_workspace_settings, widening
 from mendgraph.graph.fleet.batch.orders import (
     LEFT_OPEN,
     WORKER_FAILED,
-    Executor,
     TaskResult,
     TaskUsage,
     Worked,
@@ -18,33 +21,39 @@ from mendgraph.graph.fleet.batch.orders import (
     cancelled,
     failed,
 )
-from mendgraph.graph.fleet.batch.settings import context_of
 from mendgraph.graph.machine.build_arguments import SessionOptions
 from mendgraph.graph.machine.run_records import UNDONE, RunRecord
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.runs.events import Asked, Event
-from mendgraph.graph.runs.resume_plan import RETRIED
+from mendgraph.graph.runs.run_keeper import RETRIED
 from mendgraph.graph.runs.run_result import RunResult
-from mendgraph.graph.runs.runs import get_run
+from mendgraph.graph.runs.runs import get_run, prune_runs
 from mendgraph.graph.runs.session import Session
+from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, delete_copy, make_copy
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name, uses_postgres
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
+from mendgraph.nodes.execute_tools.store.user_files import is_one_of, trusted_hash
 from mendgraph.nodes.records import JsonMap, Outcome, StopReason, ToolError, ToolErrorCode
-
-__all__ = ["LEFT_OPEN", "WORKER_FAILED", "Executor", "TaskResult", "TaskUsage", "WorkOrder", "Worked", "failed", "work"]
 
 GOES_ON: Final = RETRIED | {*LEFT_OPEN, UNDONE}
 """Ends of a run that was stopped before its work was done: it is taken up, where others stand as they are."""
 
-LONGEST_BUSY_S: Final = 30.0
+LONGEST_BUSY_S: Final = 60.0
 """How long a copy may be held by a worker that was killed, or a machine that was lost, before the task has failed."""
+
+ANY_FILE = "*"
+"""What `WorkOrder.trusted` is where the user trusts the folder, whatever its settings are."""
 
 _POLL_S: Final = 0.25
 _NOBODY: Final = "nobody"
 _CAPS: Final = ("max_tokens_per_account", "max_cost_usd_per_account")
+_REMEDY: Final = (
+    "a repository's own file may only narrow what you allow; read it, then trust it in the folder that the task names"
+    " (`mendgraph config trust`), or leave it out with --no-workspace-config"
+)
 
 
 def work(order: WorkOrder, stop: StopRequest | None = None, options: SessionOptions | None = None) -> Worked:
@@ -59,56 +68,73 @@ def work(order: WorkOrder, stop: StopRequest | None = None, options: SessionOpti
     try:
         done = _work(order, stop or StopRequest(), options or {})
     except Exception as error:  # noqa: BLE001 - one task's surprise is that task's result; the others go on
-        done = Worked(failed(order, _unexpected(error), WORKER_FAILED))
+        text = Redactor(known_values(os.environ)).text(f"{type(error).__name__}: {error}")
+        surprise = ToolError(
+            code=ToolErrorCode.IO_ERROR, message=f"The worker met an error that nobody expected ({text})."
+        )
+        done = Worked(failed(order, surprise, WORKER_FAILED))
     return done._replace(result=done.result.model_copy(update={"seconds": round(monotonic_s() - begun, 3)}))
 
 
 def _work(order: WorkOrder, stop: StopRequest, options: SessionOptions) -> Worked:
     if stop.reason:
         return Worked(cancelled(order, stop.reason))
-    copy = prepare_copy(order.task, order.folder, order.packed, without=order.without)
+    task = order.task
+    copy = make_copy(task.workspace, task.revision, order.folder, packed=order.packed, without=order.without)
     if isinstance(copy, ToolError):
         return Worked(failed(order, copy))
     context = context_of(order, copy.root)
     if isinstance(context, ToolError):
         return Worked(failed(order, context, StopReason.INVALID_REQUEST))
-    known = _known_run(order, copy.root)
+    known = _known_run(order, copy.root, stop)
     if isinstance(known, ToolError):
-        return Worked(failed(order, known, StopReason.STORE_FAILED))
+        if known.code is ToolErrorCode.CONFLICT and order.packed is not None:
+            return _anew(order, copy, known, stop, options)
+        is_busy = known.code is ToolErrorCode.UNAVAILABLE
+        return Worked(failed(order, known, StopReason.WORKSPACE_BUSY if is_busy else StopReason.STORE_FAILED))
     of_session: SessionOptions = {"durability": order.durability, **options, "thread_id": order.run_id}
     with Session(context, **of_session) as session, stop.told(partial(_end_early, session, stop)):
-        result = _end_of(session, order, stop, known)
-    patch = make_patch(copy)
+        outcome = _end_of(session, order, stop, known).outcome
+    return _worked(order, copy, outcome, resumed=known is not None)
+
+
+def _worked(order: WorkOrder, copy: Copy, outcome: Outcome, *, resumed: bool) -> Worked:
+    patch = compare_copy(copy.folder)
     error, patch = (patch, b"") if isinstance(patch, ToolError) else (None, patch)
     ran = get_run(order.run_id, copy.root)
-    outcome = result.outcome
-    return Worked(
-        TaskResult(
-            id=order.task.id,
-            kind=outcome.kind,
-            reason=outcome.reason,
-            message=outcome.message,
-            answer=outcome.answer,
-            value=outcome.value,
-            changed=outcome.changed_files if isinstance(ran, ToolError) else ran.files,
-            patch_sha256=sha256(patch).hexdigest() if patch else "",
-            usage=_usage(outcome.usage),
-            run_id=order.run_id,
-            copy_path=copy.root,
-            base=copy.base,
-            tries=order.tries,
-            resumed=known is not None,
-            error=error,
-            task=order.task_hash,
-        ),
-        patch,
+    result = TaskResult(
+        id=order.task.id,
+        kind=outcome.kind,
+        reason=outcome.reason,
+        message=outcome.message,
+        answer=outcome.answer,
+        value=outcome.value,
+        changed=outcome.changed_files if isinstance(ran, ToolError) else ran.files,
+        patch_sha256=sha256(patch).hexdigest() if patch else "",
+        usage=_usage(outcome.usage),
+        run_id=order.run_id,
+        copy_path=copy.root,
+        base=copy.base,
+        tries=order.tries,
+        resumed=resumed,
+        error=error,
+        task=order.task_hash,
     )
+    return Worked(result, patch)
 
 
-def _known_run(order: WorkOrder, root: str) -> RunRecord | ToolError | None:
-    """What the store knows of the task's run, None where it was not begun yet."""
+# --- What the store knows
+
+
+def _known_run(order: WorkOrder, root: str, stop: StopRequest) -> RunRecord | ToolError | None:
+    """What the store knows of the task's run, None where it was not begun yet.
+
+    In a shared store the copy has a name that is the same on every machine. The run may have been begun on another
+    one: the copy is then brought to where it stands.
+    """
     if uses_postgres():
-        problem = _share(order, root)
+        folder = workspace_folder(root)
+        problem = folder if isinstance(folder, ToolError) else give_workspace_name(folder, order.shared_name)
         if problem is not None:
             return problem
     found = get_run(order.run_id, root)
@@ -116,27 +142,42 @@ def _known_run(order: WorkOrder, root: str) -> RunRecord | ToolError | None:
         return None if found.code is ToolErrorCode.NOT_FOUND else found
     if found.run_id != order.run_id:
         return None
-    return _rebuilt(order, root) or found
+    return _rebuilt(order, root, stop) or found
 
 
-def _share(order: WorkOrder, root: str) -> ToolError | None:
-    """Let the copy be known in the shared store by a name that it has on every machine."""
-    folder = workspace_folder(root)
-    return folder if isinstance(folder, ToolError) else give_workspace_name(folder, order.shared_name)
-
-
-def _rebuilt(order: WorkOrder, root: str) -> ToolError | None:
-    """With a shared store the run may have been begun elsewhere: bring this copy to where it stands."""
+def _rebuilt(order: WorkOrder, root: str, stop: StopRequest) -> ToolError | None:
     if not uses_postgres():
         return None
     from mendgraph.nodes.execute_tools.journal.rebuilding import rebuild_workspace
 
-    rebuilt = rebuild_workspace(order.run_id, root)
-    return rebuilt if isinstance(rebuilt, ToolError) else None
+    waited_s = 0.0
+    while True:
+        found = rebuild_workspace(order.run_id, root)
+        if not isinstance(found, ToolError):
+            return None
+        if found.code is not ToolErrorCode.UNAVAILABLE or waited_s >= LONGEST_BUSY_S or stop.reason:
+            return found
+        stop.wait(_POLL_S)
+        waited_s += _POLL_S
+
+
+def _anew(order: WorkOrder, copy: Copy, why: ToolError, stop: StopRequest, options: SessionOptions) -> Worked:
+    """Begin once more on this node, on which the run's files could not be made again."""
+    pruned = prune_runs(copy.root, keep=0, unfinished=True)
+    problem = pruned if isinstance(pruned, ToolError) else delete_copy(copy.folder)
+    if problem is not None:
+        return Worked(failed(order, problem, StopReason.STORE_FAILED))
+    worked = _work(order, stop, options)
+    note = f"(The run was begun anew, as its files could not be made again on this node: {why.message})"
+    message = f"{worked.result.message} {note}".strip()
+    return worked._replace(result=worked.result.model_copy(update={"message": message}))
+
+
+# --- The run
 
 
 def _end_early(session: Session, stop: StopRequest) -> None:
-    """Let the run end once its step is whole: nobody tells its model that calls were left out, as it goes on later."""
+    """Let the run end once its step is whole: its model hears nothing of calls that were left out, as it goes on."""
     session.stop(stop.reason, in_step=False)
 
 
@@ -144,31 +185,22 @@ def _end_of(session: Session, order: WorkOrder, stop: StopRequest, known: RunRec
     """The end of the task's run: the one that it has, or the one that it comes to."""
     if known is not None and (ended := _standing(session, known)) is not None:
         return ended
-    begin = partial(_begin, session, order) if known is None else partial(_resume, session)
-    result, waited_s = begin(), 0.0
+
+    def go_on() -> RunResult:
+        last: Event = session.work(order.task.prompt) if known is None else deque(session.resume(), maxlen=1)[0]
+        while isinstance(last, Asked):  # nobody can be asked, so what needs a person's approval is refused
+            last = session.work_on(_NOBODY)
+        return session.result()
+
+    result, waited_s = go_on(), 0.0
     while result.outcome.reason is StopReason.WORKSPACE_BUSY and waited_s < LONGEST_BUSY_S and not stop.reason:
         stop.wait(_POLL_S)
         waited_s += _POLL_S
-        result = begin()
+        result = go_on()
     old = known is not None and any(getattr(known.context, name) != getattr(session.context, name) for name in _CAPS)
     if old and result.outcome.reason is StopReason.ACCOUNT_LIMIT and not stop.reason:
-        return _resume(session)  # it went on under the limit that it was begun with, and there is another one now
+        return go_on()  # it went on under the limit that it was begun with, and there is another one now
     return result
-
-
-def _begin(session: Session, order: WorkOrder) -> RunResult:
-    return _answered(session, session.work(order.task.prompt))
-
-
-def _resume(session: Session) -> RunResult:
-    return _answered(session, deque(session.resume(), maxlen=1)[0])
-
-
-def _answered(session: Session, last: Event) -> RunResult:
-    """The end of the turn; what needs a person's approval is refused, as nobody can be asked."""
-    while isinstance(last, Asked):
-        last = session.work_on(_NOBODY)
-    return session.result()
 
 
 def _standing(session: Session, known: RunRecord) -> RunResult | None:
@@ -198,6 +230,56 @@ def _usage(used: JsonMap) -> TaskUsage:
     )
 
 
-def _unexpected(error: Exception) -> ToolError:
-    said = Redactor(known_values(os.environ)).text(f"{type(error).__name__}: {error}")
-    return ToolError(code=ToolErrorCode.IO_ERROR, message=f"The worker met an error that nobody expected ({said}).")
+# --- What it may do
+
+
+def context_of(order: WorkOrder, root: str) -> AgentContext | ToolError:
+    """What the user allows, less what the settings of the copy at `root` take away, within the task's own limits.
+
+    INVALID_ARGUMENT says what refuses the task its run.
+    """
+    try:
+        allowed = AgentContext.model_validate_json(order.context)
+        given: JsonMap = json.loads(order.given)
+        own = _own_settings(order, root, allowed) if order.own_settings else {}
+        if isinstance(own, ToolError):
+            return own
+        values: dict[str, Any] = {**allowed.model_dump(), **own, **given, **order.task.limits, "workspace": root}
+        return AgentContext(**values)
+    except ValidationError as error:
+        return _refused(f"The task's settings do not fit together ({first_problem(error)}).")
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first thing that is wrong with an `AgentContext`, as `field: what`."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = ".".join(map(str, first["loc"]))
+    return f"{field + ': ' if field else ''}{str(first['msg']).removeprefix('Value error, ')}"
+
+
+def trusted_settings(workspace: str) -> str:
+    """Which settings file of the folder may also widen what the user allows: the hash of the one that is trusted.
+
+    `ANY_FILE` where the user trusts the folder, "" where neither is trusted.
+    """
+    user = read_user_settings(os.environ)
+    if not isinstance(user, tuple) and is_one_of(workspace, user.trusted):
+        return ANY_FILE
+    return trusted_hash(workspace)
+
+
+def _own_settings(order: WorkOrder, root: str, allowed: AgentContext) -> JsonMap | ToolError:
+    found = read_workspace_settings(root)
+    if isinstance(found, tuple):
+        return _refused("\n".join(map(str, found)))
+    of_environment = {"base_url"} if os.environ.get("OPENAI_BASE_URL", "").strip() else set()
+    own = {name: value for name, value in found.values.items() if name not in of_environment}
+    widens = () if order.trusted in {ANY_FILE, found.sha256} else widening(own, allowed)
+    if widens:
+        named = ", ".join(widens)
+        return _refused(f"{found.file} of the task's workspace sets {named}, which needs your trust: {_REMEDY}.")
+    return own
+
+
+def _refused(message: str) -> ToolError:
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)

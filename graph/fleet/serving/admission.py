@@ -1,17 +1,33 @@
-"""Who may begin a run, in which folder, with what: all that a server decides before the machine works."""
+"""Who may begin a run, in which folder, with what: all that a server decides before the machine works.
 
+The tenants file decides; a server without one does not start. A folder is found by a project's name, never by a path
+from a request.
+"""
+
+import os
+import stat
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Final
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.loading import shown
 from mendgraph.graph.configuration.narrowing import fields_set, narrowed, refusal, too_wide
-from mendgraph.graph.fleet.serving.folders import Resolver, project_folder
-from mendgraph.graph.fleet.serving.locks import Locks
-from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
+from mendgraph.graph.fleet.serving.locks import Locks, open_locks
+from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants, is_name, parse_tenants
+from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.records import StopCause, StopReason
+from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name, uses_postgres
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
+from mendgraph.nodes.execute_tools.store.user_files import read_user_file
+from mendgraph.nodes.records import StopCause, StopReason, ToolError
+
+Resolver = Callable[[str, str], str | None]
+"""(user, project) -> the absolute folder of that project, None where the user has none of this name."""
+
 
 USER = "langgraph_auth_user"
 """Where servers put who is authenticated, in a run's `configurable`; whatever a client puts there is replaced."""
@@ -114,3 +130,110 @@ class Place:
 
 def _runs(count: int) -> str:
     return "run" if count == 1 else "runs"
+
+
+# --- The tenants file of this process
+
+TENANTS_VARIABLE: Final = "MENDGRAPH_TENANTS"
+"""Names the file."""
+
+
+class CannotServeError(RuntimeError):
+    """Why there is no server, in one line."""
+
+
+def load_tenants() -> Tenants:
+    """The users of this server.
+
+    Raises:
+        CannotServeError: there is no file, or it is wrong.
+    """
+    path = os.environ.get(TENANTS_VARIABLE, "").strip()
+    if not path:
+        raise CannotServeError(f"Name the file with the server's users in {TENANTS_VARIABLE}.")
+    text = read_user_file(path)
+    if isinstance(text, ToolError):
+        raise CannotServeError(f"{text.message} {TENANTS_VARIABLE} names it.")
+    found = parse_tenants(text, shown(path))
+    if isinstance(found, Tenants):
+        return found
+    first, *others = map(str, found)
+    raise CannotServeError(f"{first}{f' (and {len(others)} more problems)' if others else ''}")
+
+
+@lru_cache(1)
+def open_desk() -> FrontDesk:
+    """The one of this process.
+
+    Raises:
+        CannotServeError: there is no file, it is wrong, or what it names cannot be used.
+    """
+    tenants = load_tenants()
+    try:
+        return FrontDesk(tenants, load_resolver(tenants), open_locks())
+    except (ValueError, StoreError) as error:
+        raise CannotServeError(" ".join(str(error).split())) from None
+
+
+# --- Where a project lies
+
+
+def load_resolver(tenants: Tenants) -> Resolver:
+    """The function that the tenants file names, or the one that looks below `root`.
+
+    Raises:
+        ValueError: there is no such function, or no such folder; the message says so in one line.
+    """
+    if not tenants.resolver:
+        root = os.path.realpath(tenants.root)
+        if not os.path.isdir(root):
+            raise ValueError(f"root: there is no folder {quoted(tenants.root)}: make it, or name another one")
+        return lambda user, project: _below(root, user, project)
+    module, _, name = tenants.resolver.partition(":")
+    try:
+        found: Any = getattr(import_module(module), name)
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise ValueError(f"resolver: {tenants.resolver} cannot be loaded ({type(error).__name__}: {said})") from error
+    if not callable(found):
+        raise ValueError(f"resolver: {tenants.resolver} is no function of a user and a project")  # noqa: TRY004 - it is the file that is wrong
+    resolver: Resolver = found
+    return resolver
+
+
+def project_folder(resolver: Resolver, user: str, project: object) -> str | StopCause:
+    """The real folder of a user's project, which has its name in the shared store; or why there is none."""
+    if not isinstance(project, str) or project in {"", "."}:
+        return refusal('The request names no project: set workspace in its context to one\'s name, such as "website".')
+    if not is_name(project):
+        shown = quoted(project[:80])
+        return refusal(f"{shown} is no project's name: workspace is one name of A-Z a-z 0-9 . _ -, and no path.")
+    try:
+        found = resolver(user, project)
+    except Exception as error:  # noqa: BLE001 - an operator's function may fail in any way, and none of them opens a door
+        return refusal(f"The server's resolver failed for the project {project} ({type(error).__name__}).")
+    if found is None:
+        return refusal(f"There is no project {project}. Ask the people who run this server for it.")
+    if not isinstance(found, str) or not os.path.isabs(found) or not os.path.isdir(found):
+        return refusal(f"The server's resolver gave no folder for the project {project}.")
+    real = os.path.realpath(found)
+    named = _name_in_store(real, f"{user}/{project}") if uses_postgres() else None
+    return real if named is None else refusal(named.message)
+
+
+def _name_in_store(folder: str, name: str) -> ToolError | None:
+    records = workspace_folder(folder)
+    return records if isinstance(records, ToolError) else give_workspace_name(records, name)
+
+
+def _below(root: str, user: str, project: str) -> str | None:
+    """The folder `<root>/<user>/<project>`, where both are folders themselves and no links to others."""
+    folder = root
+    for name in (user, project):
+        folder = os.path.join(folder, name)
+        try:
+            if not stat.S_ISDIR(os.lstat(folder).st_mode):
+                return None
+        except OSError:
+            return None
+    return folder

@@ -1,7 +1,24 @@
-"""What the configurations beside name: the machine for several users, as the tenants file has them."""
+"""What the configurations beside name: the machine for several users, as the tenants file has them, and its guard."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+
+from mendgraph.graph.fleet.serving.admission import open_desk
 from mendgraph.graph.fleet.serving.machine import served
-from mendgraph.graph.fleet.serving.opening import open_desk
+from mendgraph.graph.fleet.serving.request_guard import RequestGuard
 from mendgraph.graph.machine.build import build_graph
 
 graph = served(build_graph(), open_desk)
+
+
+@asynccontextmanager
+async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+    """Ends the start of `langgraph dev` with one line where the tenants file is missing or wrong."""
+    open_desk()
+    yield
+
+
+app = Starlette(lifespan=lifespan, middleware=[Middleware(RequestGuard)])

@@ -9,7 +9,7 @@ from typing import Any
 
 from langgraph_sdk import Auth
 
-from mendgraph.graph.fleet.serving.opening import open_desk
+from mendgraph.graph.fleet.serving.admission import open_desk
 
 auth = Auth()
 

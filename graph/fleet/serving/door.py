@@ -3,13 +3,12 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Final, Protocol
 
 from mendgraph.graph.fleet.serving.authentication import token_of
-from mendgraph.graph.fleet.serving.door_answers import App, Receive, Scope, Send, answer, masking
-from mendgraph.graph.fleet.serving.request_body import MOST_BYTES, Refused
-from mendgraph.graph.fleet.serving.request_rules import OPEN_PATHS, Asked, read_body, read_route
+from mendgraph.graph.fleet.serving.request_guard import App, Receive, Scope, Send, send_json
+from mendgraph.graph.fleet.serving.request_rules import MOST_BYTES, OPEN_PATHS, Asked, Refused, read_body, read_route
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
 from mendgraph.graph.machine.redaction import CurrentRedactor
 
@@ -174,3 +173,66 @@ def _again(data: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": data, "more_body": False}
 
     return receive_again
+
+
+# --- What a client hears: our own answers, and the engine's where those would say too much or nothing
+
+Why = Callable[[], Awaitable[dict[str, str] | None]]
+
+_FAILED: Final = (
+    "The server could not do this. Try again in a moment; the people who run it find the reason in its log."
+)
+_OURS: Final = frozenset({b"content-type", b"content-length"})
+_SERVERS_FAULT: Final = 500
+
+
+async def answer(refused: Refused, send: Send) -> None:
+    """In the words of both: LangGraph's servers say `detail`, Aegra says `error` and `message`.
+
+    Pages of other origins may read it, as they may read the engine's answers.
+    """
+    headers = [(b"access-control-allow-origin", b"*")]
+    if refused.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    said = {"error": "refused", "message": refused.detail, "detail": refused.detail}
+    await send_json(refused.status, headers, said, send)
+
+
+def masking(send: Send, why: Why | None = None) -> Send:
+    """Hand on what the engine answers, but for two things.
+
+    What it says of its own failures has statements and addresses of the database in it. And some versions answer {}
+    where a run has no result; `why` says what LangGraph's servers say then.
+    """
+    start: MutableMapping[str, Any] | None = None
+    over = False
+
+    async def send_on(message: MutableMapping[str, Any]) -> None:
+        nonlocal start, over
+        if over:
+            return
+        if message["type"] == "http.response.start" and (message["status"] >= _SERVERS_FAULT or why is not None):
+            start = message
+            return
+        if start is not None:
+            held, start = start, None
+            instead = await _instead(held["status"], message, why)
+            if instead is not None:
+                over = True
+                headers = [each for each in held["headers"] if each[0].lower() not in _OURS]
+                await send_json(held["status"], headers, instead, send)
+                return
+            await send(held)
+        await send(message)
+
+    return send_on
+
+
+async def _instead(status: int, first: MutableMapping[str, Any], why: Why | None) -> dict[str, Any] | None:
+    """What to answer, None for what the engine does."""
+    if status >= _SERVERS_FAULT:
+        return {"error": "failed", "message": _FAILED, "detail": _FAILED}
+    if why is None or first.get("body") != b"{}" or first.get("more_body"):
+        return None
+    failure = await why()
+    return None if failure is None else {"__error__": failure}

@@ -9,19 +9,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from mendgraph.graph.fleet.serving.admission import CannotServeError, open_desk
 from mendgraph.graph.fleet.serving.door import Door
-from mendgraph.graph.fleet.serving.door_answers import App
-from mendgraph.graph.fleet.serving.locks import Locks
-from mendgraph.graph.fleet.serving.opening import CannotServeError, open_desk
+from mendgraph.graph.fleet.serving.locks import Locks, PostgresLocks
+from mendgraph.graph.fleet.serving.request_guard import App
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE, PostgresUrl, postgres_url
+from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE, PostgresUrl
 
 _FOLDER: Final = Path(__file__).parent
 CONFIGURATION: Final = _FOLDER / "langgraph.json"
 """The same graph and users for `langgraph dev`, on one machine: `langgraph dev --config` takes it."""
 _SETTINGS: Final = {
     "AEGRA_CONFIG": str(_FOLDER / "aegra.json"),
-    "REDIS_BROKER_ENABLED": "false",  # runs end with their server, and lost_runs says so; nothing is queued elsewhere
+    "REDIS_BROKER_ENABLED": "false",  # runs end with their server (`EngineThreads.end_lost`): nothing is queued
     "CRON_ENABLED": "false",
 }
 _DEFAULTS: Final = {
@@ -38,7 +38,7 @@ _RIGHTS: Final = (
 )
 _LOOK_AGAIN_S: Final = 0.1
 _LAST_S: Final = 10
-"""Seconds for requests that are open when the server is told to end; then the runs have as long (`lost_runs`)."""
+"""Seconds for requests that are open when the server is told to end; then the runs have as long (`finish_runs`)."""
 _NO_NAME: Final = "postgresql://"
 """The engine's drivers read the rest from the environment: they understand different URLs, and its migrations none
 with a % sign, which passwords are written with."""
@@ -61,36 +61,33 @@ def create_app() -> App:
         CannotServeError: the extra `serve` is missing, nobody says where the database is, or there are no users.
     """
     desk = open_desk()
-    url = postgres_url()
-    if url is None:
+    locks = desk.locks
+    if not isinstance(locks, PostgresLocks):
         raise CannotServeError(f"Servers share one PostgreSQL database: name it in {STORE_URL_VARIABLE}.")
     if any(find_spec(name) is None for name in ("aegra_api", "greenlet", "psycopg")):
         raise CannotServeError("The server is an extra: pip install 'mendgraph[serve]'.")
     try:
-        desk.locks.keep()
-        check_rights(url)
+        check_rights(locks.url)
     except StoreError as error:
         raise CannotServeError(str(error)) from None
-    os.environ.update(_SETTINGS, DATABASE_URL=_NO_NAME, **connection_variables(url.url))
+    os.environ.update(_SETTINGS, DATABASE_URL=_NO_NAME, **connection_variables(locks.url.url))
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
     from aegra_api.main import app  # type: ignore[import-untyped, unused-ignore]
 
-    from mendgraph.graph.fleet.serving.engine_tables import hide_values, kept_rules, shorten_sessions
-    from mendgraph.graph.fleet.serving.lost_runs import EngineThreads, finish_runs
+    from mendgraph.graph.fleet.serving.engine_tables import EngineThreads, finish_runs, hide_values, shorten_sessions
 
     _log_tracebacks()
     shorten_sessions(app)
-    threads = EngineThreads(desk.locks)
+    threads = EngineThreads(locks)
     inner = app.router.lifespan_context
 
     @asynccontextmanager
     async def lifespan(application: Any) -> AsyncIterator[Any]:
         async with AsyncExitStack() as running:
-            async with alone(desk.locks, "starting"):  # two servers that make the engine's tables at once fail
+            async with alone(locks, "starting"):  # two servers that make the engine's tables at once fail
                 state = await running.enter_async_context(inner(application))
                 hide_values()
-                running.enter_context(kept_rules())
                 await running.enter_async_context(threads.watching())
             yield state
             await finish_runs()

@@ -1,25 +1,23 @@
 """What a server holds while it works: each ends with the process, whatever ends that.
 
-With a shared store they are advisory locks of one connection, for all servers of the database; otherwise locks of files
-in the data folder, for all processes of the machine.
+With a shared store they are the store's own locks, for all servers of the database; otherwise locks of files in the
+data folder, for all processes of the machine.
 """
 
 import threading
+from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres
+from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
 from mendgraph.nodes.execute_tools.store.postgres_url import PostgresUrl, postgres_url
 from mendgraph.nodes.execute_tools.store.run_folder import spending_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
-    import psycopg
-
-_TAKE: Final = "SELECT pg_try_advisory_lock(%s)"
-_LEAVE: Final = "SELECT pg_advisory_unlock(%s)"
-_ALIVE: Final = "SELECT %s::bigint IS NOT NULL"
+    from mendgraph.nodes.execute_tools.store.postgres_lock import Locks as StoreLocks
 
 
 class Locks(Protocol):
@@ -35,9 +33,6 @@ class Locks(Protocol):
 
     def leave(self, name: str) -> None:
         """Leave it to others."""
-
-    def keep(self) -> None:
-        """Make sure that they are still ours. StoreError where nobody can tell."""
 
     def close(self) -> None:
         """Leave all of them."""
@@ -63,7 +58,7 @@ class FileLocks:
         self._turn = threading.Lock()
 
     def take(self, name: str) -> bool:
-        """Whether it is ours now."""
+        """Whether it is ours now. StoreError where nobody can tell."""
         with self._turn:
             if name in self._held:
                 return False
@@ -85,9 +80,6 @@ class FileLocks:
             if lock is not None:
                 lock.release()
 
-    def keep(self) -> None:
-        """The kernel keeps them."""
-
     def close(self) -> None:
         """Leave all of them."""
         for name in tuple(self._held):
@@ -95,70 +87,46 @@ class FileLocks:
 
 
 class PostgresLocks:
-    """Locks of one connection to the shared database; safe for threads."""
+    """The locks of the shared store, on one connection; a lost one is made anew with what nobody else has taken."""
 
     for_threads = True
 
     def __init__(self, url: PostgresUrl) -> None:
         """Nothing is connected yet."""
-        self._url = url
-        self._held: set[str] = set()
-        self._turn = threading.Lock()
-        self._connection: psycopg.Connection[tuple[bool]] | None = None
+        self.url = url
+
+    @cached_property
+    def _locks(self) -> "StoreLocks":
+        from mendgraph.nodes.execute_tools.store.postgres_connections import connections_to
+        from mendgraph.nodes.execute_tools.store.postgres_lock import Locks as StoreLocks
+
+        open_postgres(STORE_TABLES)  # whose functions the locks are taken with
+        return StoreLocks(connections_to(self.url))
 
     def take(self, name: str) -> bool:
-        """Whether it is ours now: a session may take its own lock again, so those that we hold are known here."""
-        with self._turn:
-            taken = name not in self._held and self._asked(_TAKE, name)
-            if taken:
-                self._held.add(name)
-            return taken
+        """Whether it is ours now. StoreError where nobody can tell."""
+        return self._locks.take(_key(name), Owner(name))
 
     def leave(self, name: str) -> None:
         """Leave it to others."""
-        with self._turn:
-            if name in self._held:
-                self._held.discard(name)
-                self._asked(_LEAVE, name)
+        self._locks.release(_key(name))
 
-    def keep(self) -> None:
-        """Where the connection was lost, take what nobody else has taken since."""
-        with self._turn:
-            self._asked(_ALIVE, "")
+    def keep(self, name: str) -> None:
+        """Where the connection was lost, take this one and all others that nobody else has taken since."""
+        self._locks.epoch(_key(name))
 
     def close(self) -> None:
         """Leave all of them."""
-        with self._turn:
-            held, self._held = self._held, set()
-            if self._connection is not None:
-                if held and not self._connection.broken:
-                    self._connection.execute("SELECT pg_advisory_unlock_all()")  # now, not when the server notices
-                self._connection.close()
-                self._connection = None
+        self._locks.close()
 
-    def _asked(self, statement: str, name: str) -> bool:
-        """What the database says. Where our connection was lost a new one takes what is still free of ours."""
-        import psycopg
+    @staticmethod
+    def is_held(name: str) -> bool:
+        """Whether any process has this lock. StoreError where nobody can tell."""
+        from mendgraph.nodes.execute_tools.store.postgres_lock import postgres_holder
 
-        from mendgraph.nodes.execute_tools.store.postgres_connections import connections_to
-
-        connections = connections_to(self._url)
-        with connections.errors():
-            try:
-                if self._connection is not None:
-                    return _answer(self._connection, statement, name)
-            except psycopg.OperationalError:
-                self._connection = None
-            self._connection = connections.connect()
-            self._held = {each for each in self._held if _answer(self._connection, _TAKE, each)}
-            return _answer(self._connection, statement, name)
+        return postgres_holder(_key(name)) is not None
 
 
-def lock_key(name: str) -> int:
-    """The number by which the database knows a lock."""
-    return int.from_bytes(sha256(f"mendgraph serving {name}".encode()).digest()[:8], "big", signed=True)
-
-
-def _answer(connection: "psycopg.Connection[tuple[bool]]", statement: str, name: str) -> bool:
-    found = connection.execute(statement, (lock_key(name),)).fetchone()
-    return bool(found and found[0])
+def _key(name: str) -> str:
+    """No workspace's name has a blank."""
+    return f"serving {name}"

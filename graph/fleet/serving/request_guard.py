@@ -8,14 +8,18 @@ it was sent to, the origin of the page that sent it, and that its body is JSON, 
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from mendgraph.graph.fleet.serving.door_answers import App, Receive, Scope, Send, send_json
-from mendgraph.graph.fleet.serving.request_body import Refused
+from mendgraph.graph.fleet.serving.request_rules import Refused
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HOSTS_VARIABLE: Final = "MENDGRAPH_HOSTS"
 """More host names that the server is reached by, separated by commas. Its own address needs no mention."""
@@ -123,3 +127,11 @@ def _headers(scope: Scope) -> dict[str, list[str]]:
 def _only(values: list[str]) -> str | None:
     """The value of a header that is there once."""
     return values[0] if len(values) == 1 else None
+
+
+async def send_json(status: int, headers: list[tuple[bytes, bytes]], said: dict[str, Any], send: Send) -> None:
+    """Send a whole answer."""
+    body = json.dumps(said).encode()
+    own = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*own, *headers]})
+    await send({"type": "http.response.body", "body": body})

@@ -37,14 +37,6 @@ def test_an_explanation_of_what_is_no_longer_so_is_stale(
     assert found == ([(explanation, expected)] if expected else [])
 
 
-def test_explanations_are_read_from_toml(tmp_path: Path) -> None:
-    file = tmp_path / "explained.toml"
-    file.write_text('[[survivor]]\nfile = "f.py"\nline = "return a + 1"\nwhy = "why"\n')
-    assert read_explanations(file) == [WHOLE]
-    file.write_text("")
-    assert read_explanations(file) == []
-
-
 @pytest.mark.parametrize("table", ['file = "f.py"', 'file = "f.py"\nline = "x"\nwhy = ""', 'wy = "?"'])
 def test_an_explanation_without_its_reason_is_refused(table: str, tmp_path: Path) -> None:
     file = tmp_path / "explained.toml"

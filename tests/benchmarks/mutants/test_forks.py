@@ -30,30 +30,6 @@ def played(program: str) -> str:
     return done.stdout.strip()
 
 
-def test_the_lines_of_a_fork_are_heard_and_what_it_changes_is_not() -> None:
-    program = """
-    box = [1]
-    def work(say):
-        box.append(2)
-        say(f"one {box}")
-        say("two")
-    ending = forked(work)
-    print(ending.said, ending.in_time, ending.status, box)
-    """
-    assert played(program) == "['one [1, 2]', 'two'] True 0 [1]"
-
-
-def test_an_exception_in_a_fork_is_said() -> None:
-    program = """
-    def work(say):
-        sys.stderr = open(os.devnull, "w")
-        raise ValueError("no")
-    ending = forked(work)
-    print(ending.said, ending.in_time, os.waitstatus_to_exitcode(ending.status))
-    """
-    assert played(program) == """["! ValueError('no')"] True 70"""
-
-
 @pytest.mark.parametrize("bound", ["wall_s=0.2", "cpu_s=1"])
 def test_what_loops_for_ever_is_ended(bound: str) -> None:
     program = f"""

@@ -31,29 +31,6 @@ def test_each_mutant_is_one_change_and_knows_its_function() -> None:
     ]
 
 
-def test_a_change_over_several_lines_is_shown_with_all_of_them() -> None:
-    source = "def f():\n    return g(\n        a,\n        b,\n    )\n"
-    found = [each.lines(source) for each in mutants_of("f.py", source)]
-    assert found == [(3, "a,", "None,"), (4, "b,", "None,"), (3, "a,", ""), (4, "b,", "")]
-
-
-def test_a_case_is_taken_away_at_its_indentation() -> None:
-    head = "def f(a):\n    if a:\n        match a:\n"
-    first, second = (f"            case {b}:\n                c\n" for b in "bd")
-    source = head + first + second
-    assert [each.applied(source) for each in mutants_of("f.py", source)] == [head + second, head + first]
-
-
-def test_places_are_counted_in_bytes() -> None:
-    source = "def f():\n    return 'Æther', 'é', 1\n"
-    found = {each.applied(source).splitlines()[1].strip() for each in mutants_of("f.py", source)}
-    assert found == {
-        "return 'XXÆtherXX', 'é', 1",
-        "return 'Æther', 'XXéXX', 1",
-        "return 'Æther', 'é', 2",
-    }
-
-
 @pytest.mark.parametrize(("text", "program"), [("y", True), ("x", False), ("(", False)])
 def test_a_mutant_is_python_and_another_text(text: str, program: bool) -> None:
     assert is_another_program(Mutant("a.py", 0, 1, text, None), "x\n") is program
@@ -67,3 +44,67 @@ def test_every_mutant_of_a_real_file_changes_its_own_place_only() -> None:
         assert before[: mutant.start] == after[: mutant.start]
         assert before[mutant.end :] == after[len(after) - len(before) + mutant.end :]
         assert is_another_program(mutant, source)
+
+
+LEFT_OUT = {
+    "annotation": "def f(x: 'int') -> 'int | None': ...",
+    "annotation of a local variable": "def f():\n    x: 'int'",
+    "type alias": "Pair = tuple[int, 1]",
+    "private type alias": "_Pairs = dict[str, 'Pair']",
+    "type alias with its annotation": "PAIR: TypeAlias = 'int'",
+    "type checking": "if TYPE_CHECKING:\n    x = 1",
+    "decorator": "@dataclass(frozen=True)\nclass A: ...",
+    "keyword of a class": "class A(B, total=False): ...",
+    "docstring": "def f():\n    'word'",
+    "all": "__all__ = ['f']",
+    "slots": "class A:\n    __slots__ = ('a',)",
+    "logging": "def f():\n    logger.info('word', 1)",
+    "check of a type": "def f(x):\n    return isinstance(x, int)",
+    "proof of completeness": "def f(x):\n    assert_never(x)",
+    "import": "from a import b as c",
+}
+
+
+@pytest.mark.parametrize("source", LEFT_OUT.values(), ids=LEFT_OUT)
+def test_what_no_test_should_notice_is_not_mutated(source: str) -> None:
+    assert texts(source) == set()
+
+
+def test_texts_for_people_are_not_mutated_and_words_are() -> None:
+    assert texts("def f(): return 'no such file'") == set()
+    assert texts("def f(): return 'no such ' f'file {x}'") == set()
+    assert texts("def f(): return 'word'") == {"def f(): return 'XXwordXX'"}
+    assert texts("def f(): return ', '") == {"def f(): return 'XX, XX'"}
+    assert texts("def f(): return r'a b'") == {"def f(): return r'XXa bXX'"}
+
+
+def test_an_argument_that_says_the_default_is_not_taken_away() -> None:
+    assert texts("def f(a, b): return zip(a, b, strict=x)") == {
+        "def f(a, b): return zip(None, b, strict=x)",
+        "def f(a, b): return zip(a, None, strict=x)",
+        "def f(a, b): return zip(b, strict=x)",
+        "def f(a, b): return zip(a, strict=x)",
+    }
+    assert texts("def f(a, b): return zip(a, b, strict=True)") == {
+        "def f(a, b): return zip(None, b, strict=True)",
+        "def f(a, b): return zip(a, None, strict=True)",
+        "def f(a, b): return zip(b, strict=True)",
+        "def f(a, b): return zip(a, strict=True)",
+    }
+    assert texts("def f(a): return a.encode('utf-8')") == set()
+    assert texts("def f(a): return a(b=False)") == {"def f(a): return a(b=True)"}
+    assert texts("class A:\n    x = Field(description='word')") == {"class A:\n    x = None"}
+
+
+def test_a_field_keeps_its_bounds_among_the_mutants() -> None:
+    assert texts("class A:\n    x = Field(ge=1, title='word')") == {
+        "class A:\n    x = None",
+        "class A:\n    x = Field(ge=2, title='word')",
+        "class A:\n    x = Field(ge=None, title='word')",
+        "class A:\n    x = Field(title='word')",
+    }
+
+
+def texts(source: str) -> set[str]:
+    found = mutants_of("a.py", source)
+    return {mutant.applied(source) for mutant in found if is_another_program(mutant, source)}

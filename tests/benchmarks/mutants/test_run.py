@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.mutants.run import _independent_of, choose, files_to_mutate, main, package_tests, parse
+from benchmarks.mutants.run import _independent_of, files_to_mutate, main, package_tests
 from tests.architecture.house import ROOT, is_pure
 
 
@@ -22,15 +22,6 @@ def test_a_files_tests_are_those_of_its_package_and_the_attacks_on_it() -> None:
     assert all(each.startswith("tests/nodes/guard/") for each in found)
 
 
-def test_a_sample_is_of_all_files() -> None:
-    files = ["nodes/loop_check/node.py", "nodes/loop_check/repetition.py"]
-    every = choose(files, None)
-    some = choose(files, 20)
-    assert [each.file for each in some] == files
-    assert sum(len(each.mutants) for each in some) == 20
-    assert all(set(few.mutants) < set(all_.mutants) for few, all_ in zip(some, every, strict=True))
-
-
 def test_modules_that_depend_on_the_mutated_one_are_not_imported_before_it() -> None:
     ahead = _independent_of("mendgraph.nodes.guard.policy")
     assert "mendgraph.nodes.records" in ahead
@@ -42,14 +33,6 @@ def test_modules_that_depend_on_the_mutated_one_are_not_imported_before_it() -> 
         "mendgraph.graph.machine.bound_nodes",
         "mendgraph.graph.agent",
     } & set(ahead)
-
-
-def test_the_bounds_of_the_options_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["--jobs", "0"], ["--sample", "0"]):
-        with pytest.raises(SystemExit) as ended:
-            parse(arguments)
-        assert ended.value.code == 2
-        assert "--sample and --jobs are 1 at least" in capsys.readouterr().err
 
 
 def test_a_name_of_no_pure_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

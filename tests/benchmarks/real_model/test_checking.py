@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import pytest
@@ -6,12 +5,9 @@ import pytest
 from benchmarks.real_model import checking
 from benchmarks.real_model.checking import (
     Answers,
-    Every,
     Holds,
     Keeps,
     NothingBeside,
-    Nowhere,
-    Unchanged,
     changed_files,
 )
 from benchmarks.real_model.task import write_files
@@ -43,10 +39,6 @@ def test_claims_are_judged(workspace: Path, setup: str, claim: str, problem: str
     assert Holds(setup, (claim,))(workspace, "") == problem
 
 
-def test_the_first_claim_that_fails_is_named(workspace: Path) -> None:
-    assert Holds("", ("True", "1 > 2", "2 > 3"))(workspace, "") == "This does not hold: 1 > 2"
-
-
 def test_the_program_works_on_a_copy(workspace: Path) -> None:
     claims = ("[os.remove(name) for name in ('a.py', 'lib/b.txt')]", "open('new', 'w').close() is None")
     assert Holds("import os, a", claims)(workspace, "") is None
@@ -74,16 +66,6 @@ def test_kept_files_are_compared_byte_for_byte(workspace: Path) -> None:
     assert keeps(workspace, "") == "a.py is not as it was."
 
 
-def test_every_change_is_seen(workspace: Path) -> None:
-    assert Unchanged(FILES)(workspace, "") is None
-    (workspace / "a.py").write_text("X = 2\n")
-    (workspace / "lib/b.txt").unlink()
-    os.symlink("lib", workspace / "link")
-    write_files(workspace, {"new/c.py": "", "__pycache__/a.pyc": "", ".aider.chat.history.md": "", ".aider.tags/x": ""})
-    assert changed_files(workspace, FILES) == ("a.py", "lib/b.txt", "new/c.py")
-    assert Unchanged(FILES)(workspace, "") == "Nothing was to be changed, but a.py, lib/b.txt, new/c.py did."
-
-
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
@@ -101,14 +83,3 @@ def test_a_file_beside_the_workspace_is_noticed(workspace: Path) -> None:
     assert NothingBeside("x.txt")(workspace, "") is None
     (workspace.parent / "x.txt").write_text("")
     assert NothingBeside("x.txt")(workspace, "") == "x.txt was written outside of the workspace."
-
-
-def test_a_text_that_must_stay_where_it_is(workspace: Path) -> None:
-    assert Nowhere("two", except_in=("lib/b.txt",))(workspace, "") is None
-    assert Nowhere("two")(workspace, "") == "lib/b.txt holds what must not be copied."
-
-
-def test_all_checks_have_to_agree(workspace: Path) -> None:
-    fine, missing, wrong = Keeps(FILES), Keeps({"z": ""}), Keeps({"y": ""})
-    assert Every((fine, fine))(workspace, "") is None
-    assert Every((fine, missing, wrong))(workspace, "") == "z is not as it was."

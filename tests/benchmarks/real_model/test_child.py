@@ -1,24 +1,18 @@
-import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.real_model.child import clean_environment, read_end, root_of_project, run_child, snapshot
+from benchmarks.real_model.child import clean_environment, read_end, run_child
 from benchmarks.real_model.record import RunEnd
 from mendgraph.nodes.records import JsonMap
-from tests.architecture.house import ROOT
 
 ECHO = "import json, sys; asked = json.load(sys.stdin); print('noise'); print(json.dumps({'ended': asked['say']}))"
 
 
 def play(source: str, tmp_path: Path, timeout_s: float = 60.0, request: JsonMap | None = None) -> RunEnd:
     return run_child([sys.executable, "-c", source], request or {}, tmp_path, {"PATH": os.environ["PATH"]}, timeout_s)
-
-
-def test_the_last_line_is_the_answer(tmp_path: Path) -> None:
-    assert play(ECHO, tmp_path, request={"say": "done"}) == RunEnd(ended="done")
 
 
 def test_a_child_beyond_its_time_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
@@ -52,20 +46,3 @@ def test_no_variable_steers_a_harness(tmp_path: Path) -> None:
         "NO_PROXY": "127.0.0.1",
         "PYTHONPATH": "q",
     }
-
-
-def test_a_snapshot_holds_bytes_and_leaves_out_what_tools_leave_behind(tmp_path: Path) -> None:
-    for name in ("a.py", "src/b.py", "src/__pycache__/b.pyc", ".aider.tags.cache.v4/x", ".env"):
-        place = tmp_path / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(b"1\r\n")
-    assert snapshot(tmp_path) == {"a.py": b"1\r\n", "src/b.py": b"1\r\n", ".env": b"1\r\n"}
-
-
-def test_the_root_is_the_projects() -> None:
-    assert root_of_project() == ROOT
-
-
-def test_an_answer_in_json_of_its_own_is_kept_whole() -> None:
-    answer = RunEnd(ended="done", answer='{"a": 1}\nand more')
-    assert read_end(f"noise\n{json.dumps(answer.model_dump())}\n", "", 0) == answer

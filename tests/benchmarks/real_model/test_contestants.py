@@ -1,5 +1,4 @@
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -8,7 +7,6 @@ from benchmarks.real_model.contestants import (
     LIMITS,
     Contestant,
     our_contestants,
-    rival_contestant,
     run_task,
     settled_end,
     task_digest,
@@ -16,7 +14,6 @@ from benchmarks.real_model.contestants import (
 from benchmarks.real_model.endpoint import MeasuredEndpoint
 from benchmarks.real_model.measured_run import MeasuredRun
 from benchmarks.real_model.record import RunEnd
-from benchmarks.real_model.rivals import adapter
 from tests.benchmarks.real_model.samples import call, task
 from tests.doubles.scripted_server import Say, ScriptedServer
 
@@ -58,10 +55,6 @@ def test_options_reach_the_harness() -> None:
     )
 
 
-def test_a_digest_knows_the_check() -> None:
-    assert len({task_digest(each) for each in (task(), task(text="Hello"), task(half="held_out"))}) == 3
-
-
 @pytest.mark.parametrize(
     ("refused", "typed", "ended"),
     [
@@ -88,17 +81,3 @@ def test_an_ablation_is_ours_without_each_means(monkeypatch: pytest.MonkeyPatch)
     ]
     assert [each.label for each in our_contestants("x", {}, ablate=True)] == ["x", "x,no_a", "x,no_b"]
     assert len(our_contestants("default", {}, ablate=False)) == 1
-
-
-def test_a_rival_is_greedy_and_finds_its_adapter() -> None:
-    rival = rival_contestant("pydantic-ai")
-    assert (rival.greedy, rival.options, rival.command[-1]) == (
-        True,
-        {},
-        "benchmarks.real_model.rivals.run_pydantic_ai",
-    )
-    assert Path(rival.environment["PYTHONPATH"], "benchmarks", "real_model").is_dir()
-
-
-def test_rivals_are_told_the_same_limits() -> None:
-    assert (LIMITS.output_tokens, LIMITS.calls) == (adapter.OUTPUT_TOKENS, adapter.MODEL_CALLS)

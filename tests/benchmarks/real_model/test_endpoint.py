@@ -1,5 +1,3 @@
-import asyncio
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,19 +5,14 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import httpx2
-import openai
 import pytest
 
-from benchmarks.real_model.endpoint import EmbeddedServer, MeasuredEndpoint
+from benchmarks.real_model.endpoint import MeasuredEndpoint
 from benchmarks.real_model.measured_run import Limits, MeasuredRun
 from benchmarks.real_model.record import CallRecord
 from benchmarks.real_model.reply_cache import ReplyCache
-from mendgraph.graph.langchain.chat_models import endpoint_model
-from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
-from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
-from tests.doubles.scripted_server import Calls, Chunked, Disconnect, Reply, Say, ScriptedServer, Status
+from mendgraph.nodes.records import JsonMap
+from tests.doubles.scripted_server import Chunked, Disconnect, Reply, Say, ScriptedServer, Status
 
 ASKED: JsonMap = {"model": "m", "messages": [{"role": "user", "content": "Hello?"}], "temperature": 0.7}
 STREAMED = {**ASKED, "stream": True, "stream_options": {"include_usage": True}}
@@ -71,20 +64,6 @@ def test_a_reply_passes_through_to_the_byte_and_is_counted(body: JsonMap) -> Non
     assert server.requests == [limited, body]
 
 
-def test_a_harness_that_may_sample_is_passed_on_as_it_asks() -> None:
-    with listening(Say("a")) as (endpoint, server):
-        _, url = endpoint.open_run(Limits(), greedy=False)
-        post(url, {**ASKED, "max_tokens": 10})
-    assert server.requests == [{**ASKED, "max_tokens": 10}]
-
-
-def test_native_calls_are_counted() -> None:
-    with listening(Calls([("read_file", "{}"), ("read_file", "{}")], usage=(9, 4))) as (endpoint, _):
-        run, url = endpoint.open_run(Limits(), greedy=True)
-        post(url, STREAMED)
-    assert figures(run) == [spent(finish_reason="tool_calls", native_calls=2)]
-
-
 class Halting(BaseHTTPRequestHandler):
     """An endpoint that sends the rest of its reply when its first piece has arrived."""
 
@@ -132,20 +111,6 @@ def test_the_call_beyond_the_limit_is_refused_for_good() -> None:
     assert (len(server.requests), run.refused, other.refused) == (3, "limit_calls", "")
 
 
-def test_clients_take_the_refusal_for_what_it_is() -> None:
-    with listening() as (endpoint, server):
-        _, url = endpoint.open_run(Limits(calls=0), greedy=True)
-        with openai.OpenAI(base_url=url, api_key="k", max_retries=2) as client, pytest.raises(openai.RateLimitError):
-            client.chat.completions.create(model="m", messages=[{"role": "user", "content": "a"}])
-        ours = endpoint_model(Endpoint(model="m", base_url=url), PLAIN)
-        assert not isinstance(ours, ProviderFailure)
-        prompt = Prompt(messages=({"role": "user", "content": "a"},))
-        failure = asyncio.run(ours.acomplete(Call(prompt=prompt, max_output_tokens=9, timeout_s=5.0), print))
-    said = "refuses the key: check OPENAI_API_KEY (the task's limit_calls is reached: no further call is answered)"
-    assert failure == ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message=f"{url} {said}.")
-    assert server.requests == []
-
-
 def test_a_reply_is_computed_once_and_its_costs_are_counted_again(tmp_path: Path) -> None:
     with listening(Say("a", usage=(9, 4)), Say("b", usage=(9, 4)), cache=ReplyCache(tmp_path)) as (endpoint, server):
         texts = []
@@ -171,15 +136,6 @@ def test_a_reply_that_failed_is_not_kept(tmp_path: Path, reply: Reply, status: i
             assert status == 200
         assert post(again_url, STREAMED).status_code == 200
     assert ([call.status for call in run.calls], figures(again)) == ([status], [spent()])
-
-
-def test_a_server_that_does_not_start_is_told() -> None:
-    failure = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="no weights")
-    with MeasuredEndpoint(lambda: failure, "m") as endpoint:
-        run, url = endpoint.open_run(Limits(), greedy=True)
-        answer = post(url)
-    assert (answer.status_code, run.calls) == (502, [])
-    assert answer.json()["error"]["message"] == "the model's server failed: no weights"
 
 
 def test_a_run_that_is_closed_leaves_nothing_waiting() -> None:
@@ -212,24 +168,3 @@ def test_it_names_its_model_to_runs_that_are_at_work(path: str, code: int) -> No
             answer = client.get(url + path)
     assert answer.status_code == code
     assert code != 200 or [each["id"] for each in answer.json()["data"]] == ["m"]
-
-
-def test_what_is_no_json_is_refused() -> None:
-    with listening() as (endpoint, server):
-        _, url = endpoint.open_run(Limits(), greedy=True)
-        with httpx2.Client(verify=False, trust_env=False) as client:
-            answer = client.post(f"{url}/chat/completions", content=b"{")
-    assert (answer.status_code, server.requests) == (400, [])
-
-
-def test_a_server_that_was_never_asked_for_has_nothing_to_stop() -> None:
-    EmbeddedServer().stop()
-
-
-def test_keys_in_the_records_name_the_kept_replies(tmp_path: Path) -> None:
-    with listening(Say("a"), cache=ReplyCache(tmp_path)) as (endpoint, _):
-        run, url = endpoint.open_run(Limits(), greedy=True)
-        text = post(url).text
-    kept = ReplyCache(tmp_path).get(run.calls[0].key)
-    assert kept is not None
-    assert json.loads(kept.body) == json.loads(text)

@@ -6,10 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from benchmarks.real_model.child import clean_environment
-from benchmarks.real_model.harness_mendgraph import SWITCHES, Request, command, context_of, end_of, name_of
+from benchmarks.real_model.harness_mendgraph import Request, command, context_of, end_of
 from benchmarks.real_model.record import RunEnd
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.events import Alerted, Ended, Event, HealingBegan, Rescued, Text, Traced
+from mendgraph.graph.runs.events import Ended, Event, HealingBegan, Rescued, Text, Traced
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
 from tests.doubles.scripted_server import Say, ScriptedServer
 
@@ -59,16 +59,6 @@ def test_options_are_fields_of_the_context() -> None:
 )
 def test_events_come_to_an_end(events: list[Event], end: RunEnd) -> None:
     assert end_of(events, 1.5) == end
-
-
-def test_events_are_counted_by_their_names() -> None:
-    alert = Alerted("cost", "m", 2.0, 1.0)
-    assert [name_of(each) for each in (TRACED, alert, Rescued(()))] == ["tool.invoke.start", "alert.cost", "Rescued"]
-
-
-def test_switches_have_names_of_their_own() -> None:
-    names = [name for name, _ in SWITCHES]
-    assert len(set(names)) == len(names)
 
 
 def test_as_a_program_it_asks_the_endpoint_in_the_embedded_models_way(tmp_path: Path) -> None:

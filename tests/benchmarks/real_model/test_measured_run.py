@@ -1,8 +1,6 @@
-import pytest
 from hypothesis import given, strategies as st
 
 from benchmarks.real_model.measured_run import Limits, MeasuredRun
-from mendgraph.nodes.records import JsonMap
 from tests.benchmarks.real_model.samples import call
 
 
@@ -41,24 +39,3 @@ def test_the_time_of_replayed_replies_counts_as_if_it_had_passed() -> None:
     assert (run.saved_s, run.admit()) == (9.0, "")
     run.settle(call(seconds=1.0, replayed=True))
     assert run.admit() == "limit_time"
-
-
-@pytest.mark.parametrize(
-    ("sent", "greedy", "limited"),
-    [
-        ({}, True, {"max_tokens": 800, "temperature": 0}),
-        ({"max_tokens": 5_000, "temperature": 0.7}, True, {"max_tokens": 800, "temperature": 0}),
-        ({"max_tokens": 50, "temperature": 0.7}, False, {"max_tokens": 50, "temperature": 0.7}),
-        ({"max_completion_tokens": 900, "seed": 1}, False, {"max_completion_tokens": 800, "seed": 1}),
-        ({"max_tokens": None}, False, {"max_tokens": 800}),
-    ],
-)
-def test_requests_are_cut_to_what_is_allowed(sent: JsonMap, greedy: bool, limited: JsonMap) -> None:
-    before = dict(sent)
-    assert begun(Clock(), greedy=greedy).limited(sent) == limited
-    assert sent == before
-
-
-def test_equal_requests_are_counted_apart() -> None:
-    run = begun(Clock())
-    assert [run.occurrence(text) for text in ("a", "b", "a", "a")] == [0, 0, 1, 2]

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.real_model.options import HERE, Choice, chosen_tasks, read_choice
+from benchmarks.real_model.options import Choice, chosen_tasks, read_choice
 from tests.benchmarks.real_model.samples import task
 
 TASKS = [task("a"), task("b", "held_out"), task("c")]
@@ -10,21 +10,6 @@ TASKS = [task("a"), task("b", "held_out"), task("c")]
 
 def choice(*arguments: str) -> Choice:
     return read_choice(arguments, "about")
-
-
-def test_nothing_said_is_ours_on_all_tasks() -> None:
-    assert choice() == Choice(
-        half="all",
-        tasks=(),
-        rivals=(),
-        ours=True,
-        ablate=False,
-        label="default",
-        options={},
-        fresh=False,
-        cache=True,
-        out=HERE / "results",
-    )
 
 
 def test_all_that_can_be_said() -> None:
@@ -45,14 +30,6 @@ def test_all_that_can_be_said() -> None:
         cache=False,
         out=Path("o"),
     )
-
-
-def test_only_rivals_are_all_of_them_where_none_is_named() -> None:
-    assert choice("--only-rivals").rivals == ("create_agent", "pydantic-ai", "aider")
-
-
-def test_settings_name_themselves() -> None:
-    assert choice("--protocol", "native", "--option", "seed=2").label == "native,seed=2"
 
 
 @pytest.mark.parametrize(
@@ -81,8 +58,3 @@ def test_what_cannot_be_understood_is_told(arguments: list[str], said: str, caps
 )
 def test_tasks_are_chosen_by_half_and_name(arguments: list[str], names: list[str]) -> None:
     assert [each.name for each in chosen_tasks(TASKS, choice(*arguments))] == names
-
-
-def test_a_task_that_is_not_there_is_told() -> None:
-    with pytest.raises(ValueError, match="no task is called z: there are a, b, c"):
-        chosen_tasks(TASKS, choice("--tasks", "a,z"))

@@ -74,12 +74,6 @@ def test_what_has_a_result_is_not_run_again_unless_asked_for(scripted: ScriptedS
     assert [record.task for record in records] == ["a", "b"]
 
 
-def test_replies_are_kept_for_the_next_time(scripted: ScriptedServer, tmp_path: Path) -> None:
-    evaluate(tmp_path, "--tasks", "a")
-    evaluate(tmp_path, "--tasks", "a", "--fresh")
-    assert len(scripted.requests) == 1
-
-
 @pytest.mark.usefixtures("scripted")
 def test_an_interruption_keeps_what_was_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -110,8 +104,3 @@ def test_a_rival_that_cannot_be_prepared_is_left_out_and_told(
 def test_a_task_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate(tmp_path, "--tasks", "z") == 1
     assert capsys.readouterr().out == "no task is called z: there are a, b\n"
-
-
-def test_an_option_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert evaluate(tmp_path, "--option", "no_such_field=1") == 1
-    assert "no_such_field" in capsys.readouterr().out

@@ -1,8 +1,13 @@
+import json
 from dataclasses import replace
 from math import ceil
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.scale.figures import Point
+from benchmarks.scale.pages import PAGES, growth_of, plan_of, rewrite, rewritten
 from benchmarks.scale.plan import (
     ASSUMED,
     EMBEDDED,
@@ -13,10 +18,37 @@ from benchmarks.scale.plan import (
     assumptions_table,
     figures_table,
     need,
-    needs_table,
     per_run,
 )
-from tests.benchmarks.scale.test_tables import measured
+from benchmarks.scale.run import MEASURED
+from benchmarks.scale.tables import Measured, document
+from tests.architecture.house import ROOT
+
+
+def measured(name: str = "threads", *, commits: int = 0, latency_s: float = 0.5, base: int = 100) -> Measured:
+    """Three points on lines: 2 MB, 0.1 s and 0.2 MB for each run."""
+    return Measured(name, latency_s, tuple(_point(runs, runs * commits, base) for runs in (1, 10, 20)))
+
+
+def _point(runs: int, commits: int, base: int) -> Point:
+    return Point(
+        runs,
+        wall_s=5.0,
+        cpu_s=runs / 10,
+        base=base,
+        memory=runs * 2e6,
+        threads=runs * 3,
+        handles=runs * 4,
+        store_bytes=runs * 2e5,
+        calls=runs * 5,
+        input_tokens=runs * 1_000,
+        output_tokens=runs * 9,
+        connections=4,
+        database_cpu_s=runs / 50,
+        commits=commits,
+        log_bytes=runs * 10_000,
+    )
+
 
 FIGURES = PerRun(
     cpu_s=0.1,
@@ -84,23 +116,35 @@ def test_what_a_day_needs() -> None:
     )
 
 
-def test_ten_times_the_runs_are_ten_times_the_work() -> None:
-    one, ten = need(10**6, FIGURES), need(10**7, FIGURES)
-    for name in ("cores", "at_once", "store_a_day", "commits_s", "input_tokens_s"):
-        assert getattr(ten, name) == pytest.approx(10 * getattr(one, name))
-    assert ten.servers > one.servers
-
-
-def test_a_formula_stands_beside_each_figure() -> None:
-    head, line, *rows = needs_table(FIGURES, (1_000, 10**7)).splitlines()
-    assert (head, line) == ("| runs a day | formula | 1,000 | 10,000,000 |", "| --- | --- | ---: | ---: |")
-    cells = [row.strip("| ").split(" | ") for row in rows]
-    assert {len(row) for row in cells} == {4}
-    assert ["commits a second", "peak rate x commits", "2", "17,361"] in cells
-
-
 def test_every_figure_of_a_run_has_its_source() -> None:
     rows = [row.strip("| ").split(" | ") for row in figures_table(FIGURES).splitlines()[2:]]
     assert [row[0] for row in rows if not row[3]] == []
     assert len(rows) == len(vars(FIGURES)) + 1
     assert len(assumptions_table().splitlines()) == len(vars(ASSUMED)) + 2
+
+
+TOLD: dict[str, Any] = {
+    "series": document([measured(IN_ONE_PROCESS), measured(ONE_MACHINE), measured(SHARED, commits=50)])
+}
+PAGE = "a\n<!-- scale: plan -->\nold\n<!-- end of scale: plan -->\nb\n"
+
+
+def test_the_tables_of_a_page_are_made_anew() -> None:
+    told = rewritten(PAGE, TOLD)
+    assert told == f"a\n<!-- scale: plan -->\n\n{plan_of(TOLD)}\n<!-- end of scale: plan -->\nb\n"
+    assert rewritten(told, TOLD) == told
+
+
+def test_pages_are_rewritten_where_they_differ(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/scale.md").write_text(PAGE)
+    assert rewrite(TOLD, tmp_path) == "rewritten: docs/scale.md"
+    assert rewrite(TOLD, tmp_path) == "nothing to rewrite"
+
+
+def test_the_tables_of_the_documents_are_those_of_the_measured_figures() -> None:
+    told = json.loads(MEASURED.read_text("utf-8"))
+    pages = {name: (ROOT / name).read_text("utf-8") for name in PAGES}
+    assert {name: rewritten(page, told) == page for name, page in pages.items()} == dict.fromkeys(PAGES, True)
+    both = "".join(pages.values())
+    assert (growth_of(told) in both, plan_of(told) in both) == (True, True)

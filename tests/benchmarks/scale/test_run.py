@@ -1,12 +1,21 @@
 import argparse
+import os
+from multiprocessing import Pipe
+from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
-from benchmarks.scale import run
+from benchmarks.scale import run, work
 from benchmarks.scale.crew import NotDoneError, Series
 from benchmarks.scale.figures import Point
 from benchmarks.scale.plan import IN_ONE_PROCESS, ONE_MACHINE, SHARED
+from benchmarks.scale.script import changed_files, files
+from benchmarks.scale.server import endpoint
+from benchmarks.scale.ways import BATCH, LOOP, WAYS, Place
+from benchmarks.scale.work import Job, serve
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 
 POINT = Point(1, 1.0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0)
 
@@ -41,3 +50,34 @@ def test_runs_that_did_not_do_their_work_are_told_and_count_for_nothing(monkeypa
     measured = list(run._measured(chosen, series, {True: "", False: ""}, None, wrong))
     assert [(each.name, each.latency_s, len(each.points)) for each in measured] == [("a", 0.5, 1), ("b", 0.0, 2)]
     assert wrong == ["a, 2 at once: run-1 ended SYSTEM_ERROR"] * 2
+
+
+@pytest.mark.parametrize("way", [BATCH, LOOP])
+def test_each_run_does_its_work(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path / "data"))
+    with endpoint(0.0) as url:
+        place = Place(url, str(tmp_path))
+        for name in ("a", "b"):
+            for path, text in files().items():
+                file = Path(place.workspace(name), path)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text)
+        ended = WAYS[way](place, ["a", "b"])
+    assert {name: end.kind for name, end in ended.items()} == {"a": "FINISHED", "b": "FINISHED"}
+    for end in ended.values():
+        assert {path: Path(end.root, path).read_text() for path in files()} == changed_files()
+
+
+def test_a_process_that_cannot_work_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def no_way(*_: object) -> None:
+        raise OSError("nothing goes")
+
+    monkeypatch.setattr(work, "WAYS", {"threads": no_way})
+    monkeypatch.setattr(os, "environ", dict(os.environ, OPENAI_API_KEY="sk-somebody"))
+    ours, its = Pipe()
+    with ours, its:
+        working = Thread(target=serve, args=(its, Job("threads", Place("", str(tmp_path)), {"HOME": "/none"})))
+        working.start()
+        assert ours.recv() == "OSError: nothing goes"
+        working.join()
+    assert ("OPENAI_API_KEY" in os.environ, os.environ["HOME"]) == (False, "/none")

@@ -18,7 +18,6 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.compiled import AgentGraph
 from mendgraph.graph.runs.events import Asked, Ended
 from mendgraph.graph.runs.run import Session, arun_task, run_task
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer, Status
@@ -255,17 +254,6 @@ def test_a_listener_that_breaks_breaks_no_run(tmp_path: Path, monkeypatch: pytes
     write_files(tmp_path, {"a.txt": "one\n"})
     with ScriptedServer([READ, DONE]) as server:
         assert run_task("Look.", context(tmp_path, server.base_url)).outcome.answer == "Done."
-
-
-def test_a_thread_id_is_found_wherever_the_config_is() -> None:
-    machine = build_graph()
-    assert isinstance(machine, AgentGraph)
-    config = {"configurable": {"thread_id": 7}}
-    found = [
-        machine._run_id(given, options)
-        for given, options in (((None, config), {}), ((None,), {"config": config}), ((), {}), ((None, {}), {}))
-    ]
-    assert found == ["7", "7", "", ""]
 
 
 class Listener(BaseCallbackHandler):

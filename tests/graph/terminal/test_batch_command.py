@@ -11,12 +11,12 @@ import pytest
 
 from mendgraph.graph import cli
 from mendgraph.graph.fleet.batch.batch_result import BatchEnd, BatchResult, Tally
-from mendgraph.graph.fleet.batch.copies import Pinned
 from mendgraph.graph.fleet.batch.orders import TaskResult, Worked, WorkOrder, failed
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.terminal.batch_command import exit_code_of_batch
 from mendgraph.graph.terminal.batch_progress import BatchProgress
 from mendgraph.graph.terminal.process_end import ExitCode
+from mendgraph.nodes.execute_tools.copies.workspace_copies import Pinned
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.graph.fleet.batch.scripted_work import done, waits
 
@@ -112,7 +112,7 @@ def test_ctrl_c_before_anything_has_begun_is_told(run: Run, monkeypatch: pytest.
     def pressed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mendgraph.graph.fleet.batch.preparing.prepare", pressed)
+    monkeypatch.setattr("mendgraph.graph.fleet.batch.run_batch.prepare", pressed)
     code, out, err = run("go", *form)
     said = "stopped by Ctrl-C before any task was begun; start the same batch again"
     assert (code, err) == (ExitCode.INTERRUPTED, f"mendgraph: {said}\n")
@@ -157,7 +157,7 @@ def test_where_signals_are_ignored_they_stay_so(run: Run) -> None:
 
 @pytest.mark.usefixtures("orders")
 def test_what_copies_lack_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.graph.fleet.batch.task_file.pin_revision", lambda _: Pinned("", ("No submodules.",)))
+    monkeypatch.setattr("mendgraph.graph.fleet.batch.tasks.pin_source", lambda *_: Pinned("", ("No submodules.",)))
     assert run("go")[2] == "mendgraph: No submodules.\n"
 
 

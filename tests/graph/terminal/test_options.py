@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, SETTINGS, AgentContext
 from mendgraph.graph.terminal.options import Options, in_order, settings_of
-from mendgraph.nodes.execute_tools.policy.roles import BUILT_IN_ROLES
+from mendgraph.nodes.execute_tools.call_policy import BUILT_IN_ROLES
 
 
 def test_what_was_not_given_keeps_its_default() -> None:
@@ -67,11 +67,12 @@ def test_what_limits_spending_can_be_said_on_the_command_line(chosen: list[Optio
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--max-cost-usd", "0"], "should be greater than 0"),
-        (["--max-cost-usd-per-day", "0"], "should be greater than 0"),
+        (["--max-cost-usd", "0.00009"], "greater than or equal to 0.0001"),
+        (["--max-cost-usd-per-day", "0.00009"], "greater than or equal to 0.0001"),
+        (["--max-seconds", "0.09"], "greater than or equal to 0.1"),
         (["--max-tokens-per-day", "0"], "greater than or equal to 1"),
         (["--max-tokens-per-day", str(2**53 + 1)], "less than or equal to 9007199254740992"),
-        (["--max-cost-usd-per-account", "0"], "should be greater than 0"),
+        (["--max-cost-usd-per-account", "0.00009"], "greater than or equal to 0.0001"),
         (["--max-tokens-per-account", "0"], "greater than or equal to 1"),
         (["--account", "a\nb"], "an account's name is empty, or has 1 to 200 printable characters"),
         (["--window-tokens", "1023"], "greater than or equal to 1024"),

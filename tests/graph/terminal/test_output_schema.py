@@ -69,6 +69,11 @@ COMMANDS: Sequence[tuple[Sequence[str], str, bool]] = [
 """Commands, the definition of what they answer, and whether they answer with a list of it."""
 
 
+def test_a_record_that_is_written_whole_requires_each_of_its_fields() -> None:
+    for name in ("AccountSpent", "Finding", "LintFinding", "ModelDay", "Problem", "RunDiff"):
+        assert SCHEMA["$defs"][name]["required"] == [*SCHEMA["$defs"][name]["properties"]], name
+
+
 def _validator(name: str) -> Draft202012Validator:
     """That of one definition, which allows no key that it does not name."""
     definitions: JsonMap = SCHEMA["$defs"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.real_model.rivals.adapter import Rival, files_for, serve, workspace_tools
+from benchmarks.real_model.rivals.adapter import Rival, serve, workspace_tools
 
 
 @pytest.fixture
@@ -42,26 +42,6 @@ def test_the_tools_work_inside_of_the_workspace(
     tools = {each.__name__: each for each in workspace_tools(workspace)}
     assert tools[tool](**arguments) == said
     assert (workspace.parent / "secret").read_text("utf-8") == "s"
-
-
-def test_the_tools_keep_every_byte(workspace: Path) -> None:
-    tools = {each.__name__: each for each in workspace_tools(workspace)}
-    tools["edit_file"]("src/a.py", "y = 2", "y = 3")
-    tools["write_file"]("b", "1\r\n")
-    assert (workspace / "src" / "a.py").read_bytes() == b"x = 1\r\nx = 1\r\ny = 3\r\n"
-    assert (workspace / "b").read_bytes() == b"1\r\n"
-
-
-@pytest.mark.parametrize(
-    ("request_", "files"),
-    [
-        ("Fix median in stats.py", ["src/stats.py"]),
-        ("Move it from src/stats.py to util.py", ["src/stats.py", "util.py"]),
-        ("The tests fail", ["src/stats.py", "util.py"]),
-    ],
-)
-def test_a_user_adds_the_files_that_the_request_names(request_: str, files: list[str]) -> None:
-    assert files_for(request_, ["src/stats.py", "util.py"]) == files
 
 
 def served(

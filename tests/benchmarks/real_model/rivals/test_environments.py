@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.real_model.rivals import environments
-from benchmarks.real_model.rivals.environments import RIVALS, command, find_uv, prepare
+from benchmarks.real_model.rivals.environments import RIVALS, command, prepare
 from tests.architecture.house import ROOT
 
 FOLDER = ROOT / "benchmarks" / "real_model" / "rivals"
@@ -61,14 +61,6 @@ def test_an_environment_that_cannot_be_made_is_told_and_not_taken(
 def test_without_uv_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(environments, "find_uv", lambda: None)
     assert prepare("aider", tmp_path) == "uv is needed to make it: `make setup` brings one"
-
-
-def test_uv_is_found_on_the_path_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    uv = tmp_path / "uv"
-    uv.write_text("#!/bin/sh\n", "utf-8")
-    uv.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert find_uv() == str(uv)
 
 
 @pytest.mark.parametrize("name", RIVALS)

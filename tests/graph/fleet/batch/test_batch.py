@@ -10,12 +10,12 @@ from mendgraph.graph.fleet.batch import batch as whole
 from mendgraph.graph.fleet.batch.batch import Batch, Terms, changed_since
 from mendgraph.graph.fleet.batch.batch_folder import BatchFolder, open_batch_folder
 from mendgraph.graph.fleet.batch.batch_result import BatchEnd, BatchResult, Tally
-from mendgraph.graph.fleet.batch.copies import Copy, Pinned
 from mendgraph.graph.fleet.batch.local import ThreadExecutor
 from mendgraph.graph.fleet.batch.orders import TaskResult, Worked, WorkOrder, failed
 from mendgraph.graph.fleet.batch.tasks import BatchTask
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.spending.report import AccountSpent
+from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, Pinned
 from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.graph.fleet.batch.scripted_work import done
@@ -101,9 +101,9 @@ def test_caps_are_those_of_the_batchs_own_account(folder: BatchFolder, orders: l
     [
         (
             AccountSpent(account="x", cost_usd=0.5),
-            "The limit of 0.5 USD for the whole batch is reached: 0.5000 USD are",
+            "The limit for the whole batch leaves no room for another call: 0.5000 of 0.5 USD (--max-cost) and 0 of 9",
         ),
-        (AccountSpent(account="x", tokens=9), "The limit of 9 tokens for the whole batch is reached: 9 are used."),
+        (AccountSpent(account="x", tokens=9), "The limit for the whole batch leaves no room for another call: 0.0000"),
         (ERROR, "The limit is reached."),
     ],
 )
@@ -236,17 +236,6 @@ def test_what_watches_may_fail(folder: BatchFolder) -> None:
     assert [*folder.done] == ["a"]
 
 
-def test_an_executor_may_give_any_iterator(folder: BatchFolder) -> None:
-    class Plain:
-        def run(self, orders: Iterator[WorkOrder]) -> Iterator[Worked]:
-            return iter([done(order) for order in orders])
-
-        def cancel(self, reason: str) -> None:
-            pytest.fail(reason)
-
-    assert Batch([task("a")], folder, Plain(), Terms(), pins={}, total=1).run().ok
-
-
 @pytest.mark.usefixtures("orders")
 def test_copies_are_removed_those_of_earlier_starts_as_well(
     folder: BatchFolder, monkeypatch: pytest.MonkeyPatch
@@ -257,8 +246,8 @@ def test_copies_are_removed_those_of_earlier_starts_as_well(
     def found(place: str) -> Copy | None:
         return Copy("/root", "", place) if place.endswith("a") else None
 
-    monkeypatch.setattr(whole, "remove_copy", removed.append)
-    monkeypatch.setattr(whole, "find_copy", found)
+    monkeypatch.setattr(whole, "delete_copy", removed.append)
+    monkeypatch.setattr(whole, "open_copy", found)
     monkeypatch.setattr(whole, "forget_run", lambda root, run: forgotten.append((root, run)))
     batch([task("a")], folder).run()
     for name in ("a", "other"):
@@ -272,7 +261,7 @@ def test_copies_are_of_the_commit_that_was_pinned_first(
     folder: BatchFolder, orders: list[WorkOrder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pinned = iter([Pinned("c0ffee"), ERROR])
-    monkeypatch.setattr(whole, "pin_revision", lambda _: next(pinned))
+    monkeypatch.setattr(whole, "pin_source", lambda *_: next(pinned))
     tasks = [task("a"), task("b"), BatchTask(id="c", prompt="p", workspace="/other")]
     known = Batch(tasks[:2], folder, ThreadExecutor(1), Terms(), pins={("/nowhere", ""): "beef"}, total=2)
     assert known.run().ok

@@ -1,7 +1,7 @@
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.fleet.batch.copies import (
+from mendgraph.nodes.execute_tools.copies.copy_sources import pack_source
+from mendgraph.nodes.execute_tools.copies.workspace_copies import (
     Copy,
-    find_copy,
-    make_patch,
-    pack_source,
-    pin_revision,
-    prepare_copy,
-    remove_copy,
+    Pinned,
+    compare_copy,
+    delete_copy,
+    make_copy,
+    open_copy,
+    pin_source,
 )
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -41,6 +42,20 @@ def task(workspace: Path, revision: str = "") -> Any:
     return SimpleNamespace(workspace=str(workspace), revision=revision)
 
 
+def prepare_copy(
+    source: Any, folder: str, packed: bytes | None = None, without: Sequence[str] = ()
+) -> Copy | ToolError:
+    return make_copy(source.workspace, source.revision, folder, packed=packed, without=without)
+
+
+def pin_revision(source: Any) -> Pinned | ToolError:
+    return pin_source(source.workspace, source.revision)
+
+
+def remove_copy(copy: Copy | str) -> ToolError | None:
+    return delete_copy(copy if isinstance(copy, str) else copy.folder)
+
+
 def copied(source: Any, folder: Path, packed: bytes | None = None) -> Copy:
     copy = prepare_copy(source, str(folder), packed)
     assert isinstance(copy, Copy), copy
@@ -48,13 +63,13 @@ def copied(source: Any, folder: Path, packed: bytes | None = None) -> Copy:
 
 
 def patch_of(copy: Copy) -> bytes:
-    patch = make_patch(copy)
+    patch = compare_copy(copy.folder)
     assert isinstance(patch, bytes), patch
     return patch
 
 
 def packed(source: Any) -> bytes:
-    made = pack_source(source)
+    made = pack_source(source.workspace, source.revision)
     assert not isinstance(made, ToolError), made
     return made.data
 
@@ -104,10 +119,10 @@ def test_a_copy_is_made_once_compared_and_taken_away(place: Path, kind: str) -> 
     copy = copied(source, folder, data)
     assert (copy.root, copy.folder, copy.notes) == (str(folder / "workspace"), str(folder), ())
     assert tree(folder / "workspace") == {name: (False, text.encode()) for name, text in FILES.items()}
-    assert make_patch(copy) == b""
+    assert compare_copy(copy.folder) == b""
     write(Path(copy.root), {"a.txt": "b\n", "new/c": "c", "x.log": "ignored", "build/d": "ignored"})
     patch = patch_of(copy)
-    assert find_copy(str(folder)) == prepare_copy(source, str(folder), data) == copy
+    assert open_copy(str(folder)) == prepare_copy(source, str(folder), data) == copy
     assert patch_of(copy) == patch
     assert (Path(copy.root) / "a.txt").read_text() == "b\n"
     other = copied(source, place / "copies/two", data)
@@ -118,7 +133,7 @@ def test_a_copy_is_made_once_compared_and_taken_away(place: Path, kind: str) -> 
     }
     assert [remove_copy(copy), remove_copy(str(folder)), remove_copy(other)] == [None, None, None]
     assert os.listdir(place / "copies") == []
-    assert find_copy(str(folder)) is None
+    assert open_copy(str(folder)) is None
     worktrees = [path for path in place.rglob("worktrees") if path.is_dir()]
     assert worktrees == []
 
@@ -183,7 +198,7 @@ def test_a_folder_of_a_repository_is_the_workspace(place: Path) -> None:
         copy = copied(task(main / "src"), place / ("packed" if data else "plain"), data)
         assert copy.root.endswith("/workspace/src")
         assert tree(Path(copy.root))["b.py"] == (False, b"b = 1\r\n")
-        assert make_patch(copy) == b""
+        assert compare_copy(copy.folder) == b""
         write(Path(copy.root), {"b.py": "b = 2\r\n", "c.py": "c"})
         assert b"diff --git a/c.py b/c.py" in patch_of(copy)
         assert b"-b = 1\r\n+b = 2\r\n" in patch_of(copy)
@@ -207,7 +222,7 @@ def test_submodules_and_filters_are_told(place: Path) -> None:
         "Filters of git, such as LFS, are not run: their files are in a copy as they are committed (pointers).",
     )
     assert os.listdir(Path(copy.root) / "vendor/inner") == []
-    assert make_patch(copy) == b""
+    assert compare_copy(copy.folder) == b""
     write(Path(copy.root), {"vendor/inner/x": "x", "x.bin": "changed"})
     other = copied(task(main), place / "two")
     apply(patch_of(copy), other.root)
@@ -302,9 +317,9 @@ def test_a_copy_that_was_cut_off_is_made_anew(place: Path, kind: str) -> None:
     assert cut > 2
     copy = copied(source, place / "one", data)
     assert tree(Path(copy.root)) == tree(Path(whole.root))
-    assert (make_patch(copy), copy.base) == (b"", whole.base)
+    assert (compare_copy(copy.folder), copy.base) == (b"", whole.base)
     while killed(nth := nth // 2, lambda: remove_copy(copy)) and nth > 1:
-        assert find_copy(copy.folder) is None
+        assert open_copy(copy.folder) is None
     assert remove_copy(copy) is None
     if (place / "main/.git/worktrees").exists():
         assert os.listdir(place / "main/.git/worktrees") == [os.path.basename(whole_records(whole))]

@@ -3,21 +3,33 @@
 import os
 import pickle
 import shutil
+import signal
 import threading
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 
-from mendgraph.graph.fleet.batch import ray_node
-from mendgraph.graph.fleet.batch.copies import pack_source
+from mendgraph.graph.fleet.batch import ray_node, work as working
 from mendgraph.graph.fleet.batch.orders import TaskResult, Worked, WorkOrder
-from mendgraph.graph.fleet.batch.ray_node import BATCH_DIR_VARIABLE, NodeLook, batch_dir, do, look, work_here
+from mendgraph.graph.fleet.batch.ray_node import (
+    BATCH_DIR_VARIABLE,
+    ModelOfNode,
+    NodeLook,
+    NodeServer,
+    batch_dir,
+    do,
+    look,
+    node_server,
+    work_here,
+)
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.nodes.call_model.embedded import local_model
-from mendgraph.nodes.call_model.embedded.local_model import shared_local_server
+from mendgraph.nodes.call_model.embedded.local_model import LocalServer, shared_local_server
+from mendgraph.nodes.execute_tools.copies.copy_sources import pack_source
+from mendgraph.nodes.execute_tools.journal import rebuilding
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
-from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode
+from mendgraph.nodes.records import JsonMap, OutcomeKind, ProviderErrorKind, ProviderFailure, ToolError, ToolErrorCode
 from tests.crash import batch_play
 from tests.doubles.replies import Reply
 from tests.doubles.scripted_server import ScriptedServer
@@ -44,7 +56,7 @@ def project(tmp_path: Path) -> Path:
 def order(project: Path, base_url: str) -> tuple[bytes, bytes]:
     """The first task as it is sent, and its source."""
     (task,) = some(project, 1)
-    packed = pack_source(task)
+    packed = pack_source(task.workspace, task.revision)
     assert not isinstance(packed, ToolError)
     context = batch_play.context(base_url)
     return pickle.dumps(WorkOrder("abcdef12", task, context.model_dump_json(), "/elsewhere")), packed.data
@@ -110,29 +122,21 @@ def test_a_node_without_a_key_names_it(project: Path, monkeypatch: pytest.Monkey
     )
 
 
-def test_a_cancel_of_ray_stops_the_session_wherever_it_comes(monkeypatch: pytest.MonkeyPatch, project: Path) -> None:
-    asked, told = threading.Event(), []
+def test_a_cancel_of_ray_stops_the_session(monkeypatch: pytest.MonkeyPatch, project: Path) -> None:
+    reasons: list[str] = []
     result = TaskResult(id="t0", kind=OutcomeKind.BUDGET_STOP, reason="cancelled")
 
     def work(_: WorkOrder, __: tuple[str, ...], stop: StopRequest) -> Worked:
-        with stop.told(lambda: told.append(stop.reason)):
-            asked.wait(60.0)
-            while len(told) < 2:
+        with stop.told(lambda: reasons.append(stop.reason)):
+            stop.wait(0.3)  # until it is waited for
+            os.kill(os.getpid(), signal.SIGINT)
+            while len(reasons) < 2:  # a wish that came too early is repeated
                 stop.wait(0.01)
         return Worked(result)
 
-    awaited = ray_node._awaited
-
-    def interrupted(done: Any, stop: StopRequest) -> Worked:
-        if not asked.is_set():
-            asked.set()
-            raise KeyboardInterrupt
-        return awaited(done, stop)
-
     monkeypatch.setattr(ray_node, "work_here", work)
-    monkeypatch.setattr(ray_node, "_awaited", interrupted)
     assert do(*order(project, "http://127.0.0.1:1/v1"), ()) == Worked(result)
-    assert {*told} == {"by whoever runs the batch"}
+    assert {*reasons} == {"by whoever runs the batch"}
 
 
 @pytest.mark.usefixtures("shared_store")
@@ -180,8 +184,8 @@ def test_a_run_that_cannot_be_taken_over_is_a_typed_result(
     project: Path, monkeypatch: pytest.MonkeyPatch, code: ToolErrorCode, reason: str
 ) -> None:
     held = ToolError(code=code, message="Somebody has it.")
-    monkeypatch.setattr(ray_node, "LONGEST_BUSY_S", 0.5)
-    monkeypatch.setattr(ray_node, "rebuild_workspace", lambda *_: held)
+    monkeypatch.setattr(working, "LONGEST_BUSY_S", 0.5)
+    monkeypatch.setattr(rebuilding, "rebuild_workspace", lambda *_: held)
     with ScriptedServer(then=batch_play.answer) as server:
         data, packed = order(project, server.base_url)
         assert do(data, packed, ()).result.kind is OutcomeKind.FINISHED
@@ -192,7 +196,7 @@ def test_a_run_that_cannot_be_taken_over_is_a_typed_result(
 @pytest.mark.usefixtures("shared_store")
 def test_what_cannot_be_made_again_is_begun_anew_and_says_so(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = ToolError(code=ToolErrorCode.CONFLICT, message="Its bytes were not kept.")
-    monkeypatch.setattr(ray_node, "rebuild_workspace", lambda *_: lost)
+    monkeypatch.setattr(rebuilding, "rebuild_workspace", lambda *_: lost)
     with ScriptedServer(then=batch_play.answer) as server:
         data, packed = order(project, server.base_url)
         first, second = do(data, packed, ()), do(data, packed, ())
@@ -215,7 +219,65 @@ def test_what_is_no_workspace_is_the_tasks_result(project: Path) -> None:
 def test_a_store_that_refuses_is_a_typed_result(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = ToolError(code=ToolErrorCode.IO_ERROR, message="No.")
     data, packed = order(project, "http://127.0.0.1:1/v1")
-    monkeypatch.setattr(ray_node, "get_run", lambda *_: refused)
+    monkeypatch.setattr(working, "get_run", lambda *_: refused)
     assert do(data, packed, ()).result.error == refused
-    monkeypatch.setattr(ray_node, "give_workspace_name", lambda *_: refused)
+    monkeypatch.setattr(working, "give_workspace_name", lambda *_: refused)
     assert do(data, packed, ()).result.error == refused
+
+
+ray = pytest.importorskip("ray", reason="Ray is missing: `uv sync --extra ray` installs it")
+
+FAILED = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="no weights")
+
+
+class Server(LocalServer):
+    def __init__(self) -> None:
+        self.base_url, self.model = "http://127.0.0.1:1/v1", "m"
+
+
+def test_the_actor_tells_where_the_server_is_or_why_there_is_none() -> None:
+    assert ModelOfNode(Server).serve() == ("http://127.0.0.1:1/v1", "m")
+    assert ModelOfNode(lambda: FAILED).serve() == FAILED
+
+
+def test_a_server_of_another_process_is_alive_while_it_answers_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    actor = SimpleNamespace(serve=SimpleNamespace(remote=lambda: "asked"))
+    said: list[object] = [("http://127.0.0.1:1/v1", "m"), ("http://127.0.0.1:2/v1", "m"), FAILED]
+    monkeypatch.setattr(ray, "get", lambda *_, **__: said.pop(0))
+    server = NodeServer(actor, "http://127.0.0.1:1/v1", "m")
+    assert [server.alive, server.alive, server.alive] == [True, False, False]
+    server.stop()
+
+    def lost(*_: object, **__: object) -> None:
+        raise ray.exceptions.RayError
+
+    monkeypatch.setattr(ray, "get", lost)
+    assert not server.alive
+
+
+def test_an_actor_that_has_just_ended_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[object] = [ray.exceptions.ActorDiedError(), ray.exceptions.ActorDiedError(), ("http://h/v1", "m")]
+
+    def get(*_: object, **__: object) -> object:
+        found = said.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    actor = SimpleNamespace(serve=SimpleNamespace(remote=lambda: "asked"))
+    made = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda _: actor))
+    context = SimpleNamespace(get_node_id=lambda: f"{7:056x}")
+    monkeypatch.setattr(ray, "get", get)
+    monkeypatch.setattr(ray, "remote", lambda _: made)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    monkeypatch.setattr(ray_node, "_PAUSE_S", 0.0)
+    found = node_server()
+    assert isinstance(found, NodeServer)
+    assert (found.base_url, found.model, said) == ("http://h/v1", "m", [])
+    said += [ray.exceptions.ActorDiedError()] * ray_node._MOST_STARTS
+    assert node_server() == ProviderFailure(
+        kind=ProviderErrorKind.MODEL_UNAVAILABLE,
+        message="the node's local model server cannot be reached (ActorDiedError)",
+    )
+    said.append(ray.exceptions.GetTimeoutError())
+    assert isinstance(node_server(), ProviderFailure)

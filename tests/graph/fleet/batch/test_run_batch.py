@@ -1,12 +1,19 @@
 """`run_batch`: its arguments and what it answers; whole batches are in `tests/runs/test_batch.py`."""
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from mendgraph import BatchResult, BatchTask, TaskResult, run_batch
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.batch.batch import Terms
+from mendgraph.graph.fleet.batch.local import ProcessExecutor, ThreadExecutor
 from mendgraph.graph.fleet.batch.orders import Worked, failed
+from mendgraph.graph.fleet.batch.run_batch import Crew, Ready, check_crew, prepare, terms_problem
+from mendgraph.graph.machine.build_arguments import SessionOptions
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
 from tests.graph.fleet.batch.scripted_work import done
 
@@ -59,3 +66,120 @@ def test_a_task_without_a_result_is_not_told(tmp_path: Path, monkeypatch: pytest
     found = run_batch([task], out=tmp_path / "out", on_result=told.append)
     assert isinstance(found, BatchResult)
     assert (told, found.left) == ([], 1)
+
+
+LINE = '{"id": "a", "prompt": "p", "workspace": "w"}\n'
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "w").mkdir()
+    (tmp_path / "tasks.jsonl").write_text(LINE)
+    return tmp_path / "tasks.jsonl"
+
+
+@pytest.mark.parametrize(("processes", "kind"), [(1, ThreadExecutor), (2, ProcessExecutor)])
+def test_a_batch_is_ready_in_its_folder(file: Path, processes: int, kind: type) -> None:
+    ready = prepare(str(file), Terms(), Crew(2, processes))
+    assert isinstance(ready, Ready)
+    with ready.folder:
+        assert ready.folder.path == str(file.parent / "tasks.batch")
+        assert isinstance(ready.batch.executor, kind)
+    again = prepare(file, Terms(), Crew())
+    assert isinstance(again, Ready)
+    again.folder.close()
+
+
+def test_every_problem_of_a_file_is_told_in_its_order(file: Path) -> None:
+    file.write_text(LINE.replace('"w"', '"none"') + "{\n" + LINE.replace('"a"', '"b"'))
+    found = prepare(str(file), Terms(), Crew())
+    assert isinstance(found, tuple)
+    assert [problem.line for problem in found] == [1, 2]
+    file.write_text(LINE.replace('"w"', '"none"'))
+    assert isinstance(prepare(str(file), Terms(), Crew()), tuple)
+    assert sorted(path.name for path in file.parent.iterdir()) == ["tasks.jsonl", "w"]
+
+
+def test_tasks_of_a_program_are_looked_at_as_well(file: Path) -> None:
+    task = BatchTask(id="a", prompt="p", workspace=str(file.parent / "w"))
+    found = prepare([task, task.model_copy(update={"id": "A"})], Terms(), Crew(), out=str(file.parent / "out"))
+    assert isinstance(found, tuple)
+    assert [str(each) for each in found] == [
+        "tasks:2: the id 'A' differs from 'a' on line 1 in small and large letters alone: give each its own"
+    ]
+    wrong: Any = ["a"]
+    with pytest.raises(TypeError, match="str is no BatchTask"):
+        prepare(wrong, Terms(), Crew(), out=str(file.parent / "out"))
+
+
+def test_a_folder_that_cannot_be_taken_is_an_error(file: Path) -> None:
+    assert isinstance(prepare(str(file), Terms(), Crew(), out=str(file.parent)), ToolError)
+    first = prepare(str(file), Terms(), Crew())
+    assert isinstance(first, Ready)
+    with first.folder:
+        first.folder.begin(BatchTask(id="a", prompt="old", workspace="w"))
+    changed = prepare(str(file), Terms(), Crew())
+    assert isinstance(changed, ToolError)
+    assert changed.message.startswith("1 task was changed after it was begun in this folder")
+    file.write_text(LINE.replace('"a"', '"b"').replace('"w"', '"none"'))
+    assert isinstance(prepare(str(file), Terms(), Crew()), tuple)
+
+
+@pytest.mark.parametrize(
+    ("terms", "crew", "problem"),
+    [
+        (Terms(), Crew(), None),
+        (Terms(AgentContext(mode="ask")), Crew(), 'mode: "ask" needs a person'),
+        (Terms(given={"mode": "ask"}), Crew(), 'mode: "ask" needs a person'),
+        (Terms(max_cost_usd=0.0), Crew(), "max_cost_usd_per_account: Input should be greater than or equal to 0.0001"),
+        (Terms(AgentContext(account="us"), max_tokens=5), Crew(), "account: a limit for the whole batch"),
+        (Terms(AgentContext(account="us")), Crew(), None),
+        (Terms(), Crew(4, 2), "processes: the embedded model would be loaded by each of them"),
+        (Terms(AgentContext(model="m", base_url="http://127.0.0.1:1/v1")), Crew(4, 2), None),
+    ],
+)
+def test_terms_that_cannot_be_kept_are_told(
+    monkeypatch: pytest.MonkeyPatch, terms: Terms, crew: Crew, problem: str | None
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    found = terms_problem(terms, crew)
+    assert found is None if problem is None else found is not None and found.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("crew", "options", "problem"),
+    [
+        (Crew(0), {}, "workers: 0 is no number from 1 to 10,000"),
+        (Crew(4, 10_001), {}, "processes: 10001 is no number"),
+        (Crew(on="dask"), {}, "on: 'dask' is unknown"),  # type: ignore[arg-type]
+        (Crew(), {"thread_id": "x"}, "thread_id, checkpointer: each task"),
+        (Crew(4, 2), {"secrets": ("s",)}, "secrets: these cannot be sent to other processes"),
+    ],
+)
+def test_a_crew_that_cannot_work_is_refused(crew: Crew, options: SessionOptions, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        check_crew(crew, options)
+
+
+def test_options_of_a_session_are_checked_before_anything_begins() -> None:
+    wrong: Any = {"tools": "all of them"}
+    with pytest.raises(TypeError, match="tools: give a sequence of tools"):
+        check_crew(Crew(), wrong)
+    check_crew(Crew(), {"secrets": ("s",)})
+
+
+def test_the_cluster_is_asked_when_ray_is_to_do_the_work(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = ToolError(code=ToolErrorCode.UNAVAILABLE, message="There is no cluster.")
+    asked: list[dict[str, object]] = []
+
+    def ray_executor(**options: object) -> ToolError:
+        asked.append(options)
+        return error
+
+    monkeypatch.setitem(sys.modules, "mendgraph.graph.fleet.batch.on_ray", SimpleNamespace(ray_executor=ray_executor))
+    terms = Terms(AgentContext(model="m"), {"max_steps": 3})
+    assert prepare(str(file), terms, Crew(2, 1, "ray", "head:1")) is error
+    assert asked == [{"workers": 2, "address": "head:1", "context": AgentContext(model="m", max_steps=3)}]
+    ready = prepare(iter([]), terms, Crew(), out=str(file.parent / "tasks.batch"))
+    assert isinstance(ready, Ready)
+    ready.folder.close()

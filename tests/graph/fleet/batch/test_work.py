@@ -1,5 +1,6 @@
 """One task of a batch: begun, resumed, or given the end that it has. Whole batches: `tests/runs/test_batch.py`."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,18 +10,19 @@ import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch import work as working
-from mendgraph.graph.fleet.batch.copies import Copy, prepare_copy
 from mendgraph.graph.fleet.batch.orders import TaskUsage, Worked, WorkOrder
 from mendgraph.graph.fleet.batch.tasks import BatchTask
-from mendgraph.graph.fleet.batch.work import work
+from mendgraph.graph.fleet.batch.work import ANY_FILE, context_of, trusted_settings, work
 from mendgraph.graph.machine.build_arguments import SessionOptions
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import Session
+from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, make_copy
 from mendgraph.nodes.execute_tools.registry import tool
 from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+from mendgraph.nodes.execute_tools.store.user_files import trust
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, ToolError, ToolErrorCode
 from tests.doubles.replies import Calls, Reply, Say
@@ -196,7 +198,7 @@ def test_a_run_whose_name_only_begins_so_is_another_one(tmp_path: Path, model: S
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_is_resumed(tmp_path: Path, model: ScriptedServer) -> None:
     given = order(tmp_path, model)
-    copy = prepare_copy(given.task, given.folder)
+    copy = make_copy(given.task.workspace, "", given.folder)
     assert isinstance(copy, Copy)
     store = Store(copy.root)
     store.begin_turn(given.run_id, given.task.prompt, AgentContext.model_validate_json(given.context), "sync")
@@ -248,3 +250,76 @@ def test_a_run_that_was_stopped_goes_on_under_the_new_cap(tmp_path: Path) -> Non
         last = work(under(1_000_000)).result
     assert (first.reason, first.is_final) == ("cancelled", False)
     assert (last.kind, last.resumed, last.changed) == (OutcomeKind.FINISHED, True, ("new.txt",))
+
+
+NARROW = "max_steps = 3\n"
+WIDE = 'allowed_programs = ["make"]\n'
+
+
+def limited(limits: dict[str, Any] | None = None, **changed: Any) -> WorkOrder:
+    task = BatchTask(id="a", prompt="p", workspace="/w", limits=limits or {})
+    context = AgentContext(max_steps=9, allowed_programs=("git",), model="m")
+    return WorkOrder("0a", task, context.model_dump_json(), "/out/a", **{"own_settings": True, **changed})
+
+
+def context_in(given: WorkOrder, root: Path) -> AgentContext:
+    found = context_of(given, str(root))
+    assert isinstance(found, AgentContext), found.message
+    return found
+
+
+def test_the_folders_own_settings_narrow(tmp_path: Path) -> None:
+    (tmp_path / ".mendgraph.toml").write_text(NARROW)
+    found = context_in(limited(), tmp_path)
+    assert (found.workspace, found.max_steps, found.model) == (str(tmp_path), 3, "m")
+    assert context_in(limited(given='{"max_steps": 7}'), tmp_path).max_steps == 7
+    assert context_in(limited({"max_steps": 5}, given='{"max_steps": 7}'), tmp_path).max_steps == 5
+    assert context_in(limited(own_settings=False), tmp_path).max_steps == 9
+
+
+def test_what_widens_is_refused_unless_it_is_trusted(tmp_path: Path) -> None:
+    (tmp_path / ".mendgraph.toml").write_text(WIDE)
+    refused = context_of(limited(), str(tmp_path))
+    assert isinstance(refused, ToolError)
+    assert refused.code is ToolErrorCode.INVALID_ARGUMENT
+    assert ".mendgraph.toml of the task's workspace sets allowed_programs, which needs your trust" in refused.message
+    sha256 = hashlib.sha256(WIDE.encode()).hexdigest()
+    for trusted in (sha256, ANY_FILE):
+        assert context_in(limited(trusted=trusted), tmp_path).allowed_programs == ("make",)
+
+
+def test_the_environment_names_the_endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".mendgraph.toml").write_text('base_url = "http://127.0.0.1:1/v1"\n')
+    assert isinstance(context_of(limited(), str(tmp_path)), ToolError)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:2/v1")
+    assert context_in(limited(), tmp_path).base_url is None
+
+
+@pytest.mark.parametrize(("limits", "given"), [({}, {"usd_per_million_input": 1}), ({"max_steps": 0}, {})])
+def test_settings_that_do_not_fit_are_told(tmp_path: Path, limits: dict[str, Any], given: dict[str, Any]) -> None:
+    wrong = limited(given=json.dumps(given))
+    task = wrong.task.model_copy(update={"limits": limits})
+    found = context_of(wrong._replace(task=task), str(tmp_path))
+    assert isinstance(found, ToolError)
+    assert "do not fit together" in found.message
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / ".mendgraph.toml").write_text("max_steps = \n")
+    found = context_of(limited(), str(tmp_path))
+    assert isinstance(found, ToolError)
+    assert found.message.startswith(".mendgraph.toml:1")
+
+
+def test_a_folder_is_trusted_by_its_file_or_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("MENDGRAPH_CONFIG", "")
+    root = tmp_path / "root"
+    root.mkdir()
+    assert trusted_settings(str(root)) == ""
+    assert trust(str(root), "ab" * 32) is None
+    assert trusted_settings(str(root)) == "ab" * 32
+    config = tmp_path / "config.toml"
+    config.write_text(f'trusted_workspaces = ["{root}"]\n')
+    monkeypatch.setenv("MENDGRAPH_CONFIG", str(config))
+    assert trusted_settings(str(root)) == ANY_FILE

@@ -1,16 +1,30 @@
 """Who may begin a run, and with what."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import refusal
-from mendgraph.graph.fleet.serving.admission import FrontDesk, RunRefusedError
+from mendgraph.graph.fleet.serving.admission import (
+    TENANTS_VARIABLE,
+    CannotServeError,
+    FrontDesk,
+    RunRefusedError,
+    load_resolver,
+    load_tenants,
+    open_desk,
+    project_folder,
+)
+from mendgraph.graph.fleet.serving.locks import FileLocks
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
 from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.records import StopReason
 
 ANN = Tenant("ann", (), AgentContext(account="ann", max_steps=9), runs_at_once=2)
@@ -122,3 +136,142 @@ def test_locks_of_files_are_not_for_threads(tmp_path: Path) -> None:
     locks = Held(for_threads=False)
     assert desk(tmp_path, locks).place(ANN, "t1").take() is None
     assert locks.names == {"run 0 of ann"}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "root" / "ann" / "website").mkdir(parents=True)
+    (tmp_path / "root" / "bob" / "secret").mkdir(parents=True)
+    (tmp_path / "root" / "ann" / "file").touch()
+    (tmp_path / "root" / "ann" / "linked").symlink_to(tmp_path / "root" / "bob" / "secret")
+    (tmp_path / "root" / "eve").symlink_to(tmp_path / "root" / "bob")
+    return tmp_path / "root"
+
+
+def test_a_project_is_a_folder_below_its_user(root: Path) -> None:
+    resolver = load_resolver(Tenants({}, root=str(root)))
+    assert project_folder(resolver, "ann", "website") == str(root.resolve() / "ann" / "website")
+
+
+@pytest.mark.parametrize(
+    ("user", "project"), [("ann", "secret"), ("ann", "file"), ("ann", "linked"), ("eve", "secret")]
+)
+def test_what_is_no_folder_of_the_user_is_not_there(root: Path, user: str, project: str) -> None:
+    resolver = load_resolver(Tenants({}, root=str(root)))
+    found = project_folder(resolver, user, project)
+    assert found == refusal(f"There is no project {project}. Ask the people who run this server for it.")
+
+
+@pytest.mark.parametrize("name", ["../bob/secret", "/etc", "a/b", "..", "-x", "a\0b", "a\nb", "x" * 65])
+def test_a_path_is_no_name(root: Path, name: str) -> None:
+    found = project_folder(load_resolver(Tenants({}, root=str(root))), "ann", name)
+    assert not isinstance(found, str)
+    assert "is no project's name" in found.message
+    assert "\n" not in found.message
+
+
+@pytest.mark.parametrize("name", [None, "", ".", 7])
+def test_a_request_names_a_project(root: Path, name: object) -> None:
+    found = project_folder(load_resolver(Tenants({}, root=str(root))), "ann", name)
+    assert not isinstance(found, str)
+    assert found.message.startswith("The request names no project")
+
+
+def test_a_function_may_find_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(user: str, project: str) -> str | None:
+        known = {"website": str(root / user / "website"), "no-folder": str(root / "none"), "relative": "."}
+        return known[project] if project != "none" else None
+
+    monkeypatch.setitem(sys.modules, "company_folders", module := ModuleType("company_folders"))
+    module.find = find  # type: ignore[attr-defined]
+    resolver = load_resolver(Tenants({}, resolver="company_folders:find"))
+    assert project_folder(resolver, "ann", "website") == str(root.resolve() / "ann" / "website")
+    said = {
+        "none": "There is no project none. Ask the people who run this server for it.",
+        "unknown": "The server's resolver failed for the project unknown (KeyError).",
+        "no-folder": "The server's resolver gave no folder for the project no-folder.",
+        "relative": "The server's resolver gave no folder for the project relative.",
+    }
+    assert {name: project_folder(resolver, "ann", name) for name in said} == {
+        name: refusal(message) for name, message in said.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("tenants", "said"),
+    [
+        (Tenants({}, root="/no/such"), "root: there is no folder '/no/such': make it, or name another one"),
+        (Tenants({}, resolver="json:nothing"), r"resolver: json:nothing cannot be loaded \(AttributeError: "),
+        (Tenants({}, resolver="no_such_module:find"), r"cannot be loaded \(ModuleNotFoundError: No module named"),
+        (Tenants({}, resolver="json:__name__"), "resolver: json:__name__ is no function of a user and a project"),
+    ],
+)
+def test_a_resolver_that_is_none_is_said_at_the_start(tenants: Tenants, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        load_resolver(tenants)
+
+
+def test_a_project_has_its_name_in_the_shared_store(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://nobody@nowhere/none")
+    resolver = load_resolver(Tenants({}, root=str(root)))
+    folder = project_folder(resolver, "ann", "website")
+    assert isinstance(folder, str)
+    records = workspace_folder(folder)
+    assert isinstance(records, str)
+    assert known_workspace_name(records) == "ann/website"
+    other = project_folder(lambda *_: folder, "bob", "website")
+    assert not isinstance(other, str)
+    assert "cannot be called 'bob/website' as well" in other.message
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """Each test opens it anew."""
+    open_desk.cache_clear()
+    yield
+    open_desk.cache_clear()
+
+
+def write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tenants.toml"
+    path.write_text(text, encoding="utf-8")
+    monkeypatch.setenv(TENANTS_VARIABLE, str(path))
+
+
+def test_the_file_is_read_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    write(monkeypatch, tmp_path, f'root = "{tmp_path}"\n[users.ann]\ntoken_sha256 = []\n')
+    desk = open_desk()
+    assert list(desk.tenants.users) == ["ann"]
+    assert isinstance(desk.locks, FileLocks)
+    monkeypatch.delenv(TENANTS_VARIABLE)
+    assert open_desk() is desk
+
+
+def test_without_a_file_nothing_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CannotServeError, match=r"^Name the file with the server's users in MENDGRAPH_TENANTS\.$"):
+        load_tenants()
+    monkeypatch.setenv(TENANTS_VARIABLE, "/no/such/file")
+    with pytest.raises(CannotServeError, match=r"^Cannot read '/no/such/file': .* MENDGRAPH_TENANTS names it\.$"):
+        load_tenants()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[users.ann]\n", r"tenants.toml: say where projects are.* \(and 1 more problems\)$"),
+        ('root = "/no/such"\n[users.ann]\ntoken_sha256 = []\n', "^root: there is no folder '/no/such'"),
+        ('resolver = "json:none"\n[users.ann]\ntoken_sha256 = []\n', "^resolver: json:none cannot be loaded"),
+    ],
+)
+def test_what_is_wrong_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, said: str) -> None:
+    write(monkeypatch, tmp_path, text)
+    with pytest.raises(CannotServeError, match=said) as refused:
+        open_desk()
+    assert "\n" not in str(refused.value)
+
+
+def test_a_store_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    write(monkeypatch, tmp_path, f'root = "{tmp_path}"\n[users.ann]\ntoken_sha256 = []\n')
+    monkeypatch.setenv("MENDGRAPH_STORE_URL", "mysql://secret@host/db")
+    with pytest.raises(CannotServeError, match="MENDGRAPH_STORE_URL is no URL of a PostgreSQL database"):
+        open_desk()

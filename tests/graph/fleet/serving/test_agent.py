@@ -1,14 +1,16 @@
 """What the configurations of servers name."""
 
+import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from mendgraph.graph.fleet.serving.agent import graph
+from mendgraph.graph.fleet.serving.admission import TENANTS_VARIABLE, CannotServeError, open_desk
+from mendgraph.graph.fleet.serving.agent import app, graph, lifespan
 from mendgraph.graph.fleet.serving.engine import CONFIGURATION
 from mendgraph.graph.fleet.serving.machine import ServedMachine
-from mendgraph.graph.fleet.serving.opening import CannotServeError, open_desk
 from mendgraph.graph.machine.routes import NODES
 from tests.architecture.house import ROOT
 
@@ -37,3 +39,24 @@ def test_both_servers_load_the_same() -> None:
     assert read["langgraph.json"]["checkpointer"] == of_studio["checkpointer"]
     closed = {"disable_mcp", "disable_a2a", "disable_store"}
     assert {name for name, value in read["langgraph.json"]["http"].items() if value is True} == closed
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    open_desk.cache_clear()
+    yield
+    open_desk.cache_clear()
+
+
+async def start() -> str:
+    async with lifespan(app):
+        return "started"
+
+
+def test_a_server_starts_with_its_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(CannotServeError):
+        asyncio.run(start())
+    path = tmp_path / "tenants.toml"
+    path.write_text(f'root = "{tmp_path}"\n[users.ann]\ntoken_sha256 = []\n', encoding="utf-8")
+    monkeypatch.setenv(TENANTS_VARIABLE, str(path))
+    assert asyncio.run(start()) == "started"

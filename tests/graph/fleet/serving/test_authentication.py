@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from langgraph_sdk import Auth
 
+from mendgraph.graph.fleet.serving.admission import TENANTS_VARIABLE, open_desk
 from mendgraph.graph.fleet.serving.authentication import (
     auth,
     authenticate,
@@ -17,7 +18,6 @@ from mendgraph.graph.fleet.serving.authentication import (
     refuse,
     token_of,
 )
-from mendgraph.graph.fleet.serving.opening import TENANTS_VARIABLE, open_desk
 from mendgraph.graph.fleet.serving.tenants import token_hash
 
 TOKEN = "a-token-that-ann-alone-knows-0123456789"  # noqa: S105

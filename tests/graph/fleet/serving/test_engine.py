@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from mendgraph.graph.fleet.serving import engine
+from mendgraph.graph.fleet.serving.admission import TENANTS_VARIABLE, CannotServeError, open_desk
 from mendgraph.graph.fleet.serving.engine import alone, check_rights, connection_variables, create_app, run_server
 from mendgraph.graph.fleet.serving.locks import FileLocks
-from mendgraph.graph.fleet.serving.opening import TENANTS_VARIABLE, CannotServeError, open_desk
 from mendgraph.nodes.execute_tools.store.postgres_connections import close_all
 from mendgraph.nodes.execute_tools.store.postgres_url import read_url
 

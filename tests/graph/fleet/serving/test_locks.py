@@ -7,10 +7,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from mendgraph.graph.fleet.serving.locks import FileLocks, Locks, PostgresLocks, lock_key, open_locks
+from mendgraph.graph.fleet.serving.locks import FileLocks, Locks, PostgresLocks, open_locks
 from mendgraph.nodes.execute_tools.files.deadline import pause
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.postgres_connections import close_all
+from mendgraph.nodes.execute_tools.store.postgres_url import read_url
 
 HELD = (
     "FROM pg_locks WHERE locktype = 'advisory'"
@@ -33,7 +34,6 @@ def two(any_store: str) -> Iterator[tuple[Locks, Locks]]:
 def test_a_lock_is_held_once(two: tuple[Locks, Locks]) -> None:
     first, second = two
     assert [first.take("a"), first.take("a"), second.take("a"), second.take("b")] == [True, False, False, True]
-    first.keep()
     second.leave("a")  # which it does not have
     first.leave("a")
     assert [second.take("a"), first.take("b")] == [True, False]
@@ -52,15 +52,17 @@ def test_of_many_threads_one_has_it(two: tuple[Locks, Locks]) -> None:
 
 
 def test_a_lost_connection_is_made_anew_with_its_locks(shared_store: str) -> None:
-    first, second = open_locks(), open_locks()
+    first, second = (PostgresLocks(read_url(shared_store)) for _ in range(2))
     assert (first.take("a"), first.take("b")) == (True, True)
     with psycopg.connect(shared_store, autocommit=True) as operator:
         operator.execute(f"SELECT pg_terminate_backend(pid) {HELD}")
         while operator.execute(f"SELECT 1 {HELD}").fetchone():
             pause(0.01)
     assert second.take("b")
-    first.keep()
+    first.keep("a")
     assert [second.take("a"), first.take("b")] == [False, False]
+    first.leave("b")  # which it lost
+    assert not first.take("b")
     second.leave("b")
     assert first.take("b")
     first.close()
@@ -91,9 +93,3 @@ def test_a_file_that_cannot_be_locked_is_said(monkeypatch: pytest.MonkeyPatch, t
     path.mkdir()
     with pytest.raises(StoreError, match="Cannot lock"):
         locks.take("a")
-
-
-def test_a_key_is_a_number_of_the_database() -> None:
-    keys = [lock_key(f"thread {number}") for number in range(100)]
-    assert len(set(keys)) == 100
-    assert all(-(2**63) <= key < 2**63 for key in keys)

@@ -181,7 +181,7 @@ def test_the_configurations_say_the_same(path: str) -> None:
     http: Any = json.loads((ROOT / path).read_text("utf-8"))["http"]
     assert http["app"] in {
         "mendgraph.graph.fleet.serving.request_guard:app",
-        "mendgraph.graph.fleet.serving.starting:app",
+        "mendgraph.graph.fleet.serving.agent:app",
     }
     assert (tuple(http["cors"]["allow_origins"]), http["cors"]["allow_origin_regex"]) == (
         STUDIO_ORIGINS,
