@@ -259,13 +259,11 @@ def _facts(stored: Stored, course: Course) -> list[tuple[str, str]]:
 
 
 def _settings(context: AgentContext, texts: Texts) -> list[tuple[str, str]]:
-    """The fields of the context that are not as they are by default."""
     given = context.model_dump(mode="json", exclude_defaults=True, exclude={"workspace", "mode", "model"})
     return [(field.name, texts.line(field.value.text, 500)) for field in texts.fields(given)]
 
 
 def _totals(stored: Stored, course: Course) -> list[tuple[str, str]]:
-    """The numbers at the top of the page: what is counted, and how many."""
     steps, usage = course.steps, stored.spending.usage
     counts = [("step", len(steps))] if steps else []
     counts += [("model call", usage.total_calls), ("token", usage.total_input_tokens + usage.total_output_tokens)]
@@ -322,7 +320,6 @@ def _turns(course: Course, stored: Stored, texts: Texts) -> list[JsonMap]:
 
 
 def _end(outcome: Outcome, texts: Texts) -> JsonMap:
-    """How a turn ended. `look` is good, warn or bad."""
     return {
         "kind": outcome.kind.value,
         "reason": outcome.reason.value,
@@ -348,7 +345,6 @@ def _stored_end(run: ListedRun, texts: Texts) -> JsonMap | None:
 
 
 def _commands(stored: Stored, course: Course) -> Iterator[tuple[str, ...]]:
-    """What can be done now, and the words of the command that does it."""
     run, short = stored.run, short_id(stored.run.run_id)
     if run.standing is RunState.ASKS:
         yield "Answer the question, and go on", "resume", short
@@ -367,7 +363,6 @@ def _commands(stored: Stored, course: Course) -> Iterator[tuple[str, ...]]:
 
 
 def _gaps(stored: Stored, course: Course) -> Iterator[str]:
-    """What the page does not know, and why."""
     run = stored.run
     if run.durability == "exit" or not stored.history.whole:
         yield (

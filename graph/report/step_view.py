@@ -286,7 +286,6 @@ def _healing(step: Step, texts: Texts) -> JsonMap | None:
 
 
 def _loop(step: Step, texts: Texts) -> JsonMap | None:
-    """What loop control remembers after a step; None where there is nothing to say."""
     loop = step.loop
     if loop is None:
         return None
@@ -358,7 +357,6 @@ def _why(item: ToolCall | CallError, verdict: Verdict | None, texts: Texts) -> s
 
 
 def _person_words(call: Judged, texts: Texts) -> str:
-    """What a person was asked, and answered."""
     if not call.asked:
         return "a person had allowed it for this run" if call.granted else ""
     rule = texts.line(str((call.was or {}).get("rule") or "a rule"), 80)

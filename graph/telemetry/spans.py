@@ -338,13 +338,11 @@ class _ObservedModel:
 
 
 def _begun(run: RunSpan, _: State, update: State) -> None:
-    """The run's id, which may have been made just now."""
     if "context" in update:
         run.set({CONVERSATION: run.scrub(update["run_id"]), "mendgraph.mode": update["context"].mode})
 
 
 def _healed(run: RunSpan, _: State, update: State) -> None:
-    """The reply could not be used, and what of it was wrong."""
     attempts = update.get("healing_attempts") or ()
     errors = tuple(error.error_type.value for error in attempts[-1].errors) if attempts else ()
     name = "mendgraph.reply.rescued" if "reading" in update else "mendgraph.reply.healing"
@@ -352,7 +350,6 @@ def _healed(run: RunSpan, _: State, update: State) -> None:
 
 
 def _judged(run: RunSpan, state: State, update: State) -> None:
-    """Which calls were denied, by which rule."""
     for item, verdict in zip(state["items"], update["verdicts"], strict=False):
         if verdict.kind is VerdictKind.DENY:
             code = verdict.error.code.value if verdict.error else ""
@@ -361,7 +358,6 @@ def _judged(run: RunSpan, state: State, update: State) -> None:
 
 
 def _checked(run: RunSpan, _: State, update: State) -> None:
-    """Which action came too often."""
     loop = update.get("loop")
     for override in loop.overrides if loop is not None and loop.verdict is LoopVerdict.OVERRIDE else ():
         repeated = {TOOL_NAME: run.scrub(override.tool), "mendgraph.loop.repeats": override.repeats}

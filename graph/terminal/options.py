@@ -40,7 +40,6 @@ def takes_settings(command: _Function) -> _Function:
 
 
 def _parameter(name: str) -> inspect.Parameter:
-    """The option of this field, as typer reads it from a signature."""
     field, setting = AgentContext.model_fields[name], SETTINGS[name]
     names, _, metavar = setting.option.partition(" ")
     kind: Any = Literal[setting.choices] if setting.choices else field.annotation

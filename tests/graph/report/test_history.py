@@ -10,7 +10,6 @@ from mendgraph.graph.machine.routes import Transition
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import END, START, History, course_of, read_history
 from mendgraph.graph.runs.run import Session
-from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.guard.grants import Grant
 from mendgraph.nodes.records import (
     LoopRecord,
@@ -126,14 +125,6 @@ def test_what_a_person_had_allowed_before() -> None:
     before = {"items": [CALL, CALL], "grants": [Grant(thread="t", rule="ask_before_write", tool="edit_file")]}
     guard = visit("guard", "execute_tools", before=before, after={"verdicts": [ruled, ALLOWED]})
     assert [call.granted for call in step(SAID, guard).calls] == [True, False]
-
-
-def test_a_compaction_is_a_change_of_what_is_shown() -> None:
-    was, now = Window(), Window(first="m3", head="Before that ...")
-    called = visit("call_model", "parse", before={"window": was}, after={"window": now, "reply": REPLY})
-    assert step(called).compaction == (was, now)
-    counted = visit("call_model", "parse", before={"window": was}, after={"window": Window(tokens=9), "reply": REPLY})
-    assert step(counted).compaction is None
 
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -1,6 +1,7 @@
 """What is observed of a run, as spans, events and metrics."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -8,18 +9,30 @@ from opentelemetry import context, trace
 from opentelemetry.trace import StatusCode
 
 from mendgraph.graph.telemetry.observing import OBSERVER, at_work, observed_call
-from mendgraph.graph.telemetry.spans import RunSpan, observer
+from mendgraph.graph.telemetry.spans import (
+    CAPTURE_VARIABLE,
+    RunSpan,
+    answered,
+    asked,
+    captures_messages,
+    observer,
+    provider_of,
+    server_of,
+)
 from mendgraph.nodes.call_model.effects import Connect
+from mendgraph.nodes.call_model.endpoint import Endpoint
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.execute_tools.registry import ToolOutput
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.records import (
+    FinishReason,
     ModelReply,
     Outcome,
     OutcomeKind,
     ProviderErrorKind,
     ProviderFailure,
+    RawCall,
     StopReason,
     ToolCall,
     ToolError,
@@ -138,7 +151,7 @@ class Mine(Model):
         return self.result
 
 
-def answered(model: Mine, wanted: Connect, *, own: bool = False) -> Any:
+def reply_of(model: Mine, wanted: Connect, *, own: bool = False) -> Any:
     """What comes of one call."""
     run = begun()
     connected = run.model(model, wanted, own=own)
@@ -151,21 +164,21 @@ def answered(model: Mine, wanted: Connect, *, own: bool = False) -> Any:
 
 
 def test_a_failed_try_has_its_kind_and_no_words(told: Told) -> None:
-    assert answered(Mine(FAILURE), Connect("m", "http://h.example/v1")) is FAILURE
+    assert reply_of(Mine(FAILURE), Connect("m", "http://h.example/v1")) is FAILURE
     chat = told.named("chat m")
     assert (chat.status.status_code, (chat.attributes or {})["error.type"]) == (StatusCode.ERROR, "timeout")
     assert "secret words" not in told.text()
 
 
 def test_a_model_without_a_name_is_named_after_its_reply(told: Told) -> None:
-    answered(Mine(ModelReply(model="mine-7b")), Connect(None, None), own=True)
+    reply_of(Mine(ModelReply(model="mine-7b")), Connect(None, None), own=True)
     assert (told.named("chat mine-7b").attributes or {})["gen_ai.provider.name"] == "custom"
 
 
 def test_what_is_part_of_input_and_output_is_told_where_there_is_any(told: Told) -> None:
     parts = {"cached_tokens": 5, "cache_write_tokens": 3, "reasoning_tokens": 2}
     for more in (parts, {}):
-        answered(Mine(ModelReply(input_tokens=9, output_tokens=4, **more)), Connect("m", None), own=True)
+        reply_of(Mine(ModelReply(input_tokens=9, output_tokens=4, **more)), Connect("m", None), own=True)
     names = ("cache_read.input_tokens", "cache_creation.input_tokens", "reasoning.output_tokens")
     chats = [span.attributes or {} for span in told.spans if span.name == "chat m"]
     found = [[chat.get(f"gen_ai.usage.{name}") for name in names] for chat in chats]
@@ -173,5 +186,86 @@ def test_what_is_part_of_input_and_output_is_told_where_there_is_any(told: Told)
 
 
 def test_what_is_no_reply_is_an_error(told: Told) -> None:
-    assert answered(Mine("nonsense"), Connect("m", None), own=True) == "nonsense"
+    assert reply_of(Mine("nonsense"), Connect("m", None), own=True) == "nonsense"
     assert (told.named("chat m").attributes or {})["error.type"] == "invalid_reply"
+
+
+@pytest.mark.parametrize(
+    ("url", "provider"),
+    [
+        ("", "openai"),
+        ("https://api.openai.com/v1", "openai"),
+        ("https://mine.openai.azure.com/openai/v1", "azure.ai.openai"),
+        ("https://API.DeepSeek.com", "deepseek"),
+        ("https://notapi.deepseek.com.example/v1", "openai"),
+        ("http://127.0.0.1:8080/v1", "openai"),
+    ],
+)
+def test_the_provider_is_named_after_its_host(url: str, provider: str) -> None:
+    assert provider_of(Endpoint(model="m", base_url=url)) == provider
+
+
+def test_models_without_an_endpoint_have_a_name_and_no_server() -> None:
+    embedded = Endpoint(model="local", embedded=True)
+    assert [provider_of(each) for each in (embedded, None)] == ["llama.cpp", "custom"]
+    assert [server_of(each) for each in (embedded, None)] == [{}, {}]
+
+
+@pytest.mark.parametrize(
+    ("url", "server"),
+    [
+        ("", {"server.address": "api.openai.com", "server.port": 443}),
+        ("http://localhost/v1", {"server.address": "localhost", "server.port": 80}),
+        ("http://localhost:81/v1", {"server.address": "localhost", "server.port": 81}),
+    ],
+)
+def test_the_server_is_told_with_its_port(url: str, server: dict[str, object]) -> None:
+    assert server_of(Endpoint(model="m", base_url=url)) == server
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"), [("", False), ("false", False), ("True", True), ("SPAN_ONLY", True), ("EVENT_ONLY", False)]
+)
+def test_messages_are_told_only_where_the_user_says_so(value: str, wanted: bool) -> None:
+    assert captures_messages({CAPTURE_VARIABLE: value}) is wanted
+    assert captures_messages({}) is False
+
+
+def test_a_request_has_the_conventions_form() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "read_file", "arguments": "{}"}}
+    said = asked(
+        [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Look."},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c", "content": "one"},
+        ]
+    )
+    assert json.loads(said["gen_ai.system_instructions"]) == [{"type": "text", "content": "Be brief."}]
+    assert json.loads(said["gen_ai.input.messages"]) == [
+        {"role": "user", "parts": [{"type": "text", "content": "Look."}]},
+        {"role": "assistant", "parts": [{"type": "tool_call", "id": "c", "name": "read_file", "arguments": {}}]},
+        {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c", "response": "one"}]},
+    ]
+
+
+def test_a_reply_has_the_conventions_form() -> None:
+    calls = [
+        RawCall(call_id="c", tool="read_file", arguments=each) for each in ('{"path":"a","n":NaN}', "{path", "[" * 9999)
+    ]
+    said = answered(ModelReply(text="So.", reasoning="Hm.", calls=tuple(calls), finish_reason=FinishReason.TOOL_CALLS))
+    made = {"type": "tool_call", "id": "c", "name": "read_file"}
+    assert json.loads(said["gen_ai.output.messages"]) == [
+        {
+            "role": "assistant",
+            "parts": [
+                {"type": "reasoning", "content": "Hm."},
+                {"type": "text", "content": "So."},
+                {**made, "arguments": {"path": "a", "n": "NaN"}},
+                {**made, "arguments": "{path"},
+                {**made, "arguments": "[" * 9999},
+            ],
+            "finish_reason": "tool_call",
+        }
+    ]
+    assert json.loads(answered(ModelReply())["gen_ai.output.messages"])[0]["parts"] == []

@@ -221,6 +221,6 @@ def test_no_editor_and_one_that_fails_give_nothing(editor: str) -> None:
     assert in_editor({"EDITOR": editor}, "old") is None
 
 
-@pytest.mark.parametrize("body", ['rm "$2"', "printf '\\377' > \"$2\"", 'truncate -s 11000000 "$2"'])
+@pytest.mark.parametrize("body", ['rm "$2"', "printf '\\377' > \"$2\""])
 def test_what_cannot_be_read_back_gives_nothing(tmp_path: Path, body: str) -> None:
     assert in_editor({"EDITOR": script(tmp_path, body)}, "old") is None

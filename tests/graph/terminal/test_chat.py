@@ -86,26 +86,6 @@ def test_undo_from_a_step_and_what_it_refuses(tmp_path: Path) -> None:
     assert "nothing to undo: it changed no file, or all of that has been taken back\nrestored calc.py\n" in terminal.out
 
 
-def test_undo_refuses_in_the_words_of_the_command(tmp_path: Path) -> None:
-    lines = iter(["fix", "/undo", "/undo --skip-changed"])
-    terminal = Terminal(tmp_path, [FIX, "Fixed."])
-
-    def next_line(_: str) -> str:
-        line = next(lines, None)
-        if line is None:
-            raise EOFError
-        if line == "/undo":
-            terminal.calc.write_text("mine\n", encoding="utf-8")
-        return line
-
-    assert chat(replace(terminal.setup, next_line=next_line)) is ExitCode.FINISHED
-    assert terminal.err.startswith("mendgraph: Nothing was restored. ")
-    assert "With --skip-changed all other files are restored" in terminal.err
-    assert terminal.err.endswith("\n  calc.py\n")
-    assert "left calc.py: " in terminal.out
-    assert terminal.calc.read_text(encoding="utf-8") == "mine\n"
-
-
 def test_undo_works_where_a_question_was_left_open(tmp_path: Path) -> None:
     asked: list[str] = []
 
@@ -248,18 +228,6 @@ def test_a_signal_at_the_prompt_ends_the_chat(tmp_path: Path, number: signal.Sig
 
     assert chat(replace(terminal.setup, next_line=hear)) is code
     assert ("API Usage Stats:" in terminal.out, terminal.err) == (True, "")
-
-
-def test_a_chat_goes_on_after_ctrl_c_at_a_question(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, [FIX, "Hello."], said="y", context={"mode": "ask"}, lines=["fix", "hi"])
-
-    def stop(_: str) -> str:
-        raise KeyboardInterrupt
-
-    assert chat(replace(terminal.setup, ask=stop)) is ExitCode.FINISHED
-    assert "\n\nmendgraph: stopped by Ctrl-C; " in terminal.err  # the first one ends the line of the question
-    assert "mendgraph: Hello.\n" in terminal.out
-    assert terminal.calc.read_text(encoding="utf-8") == BUG
 
 
 @pytest.mark.parametrize(

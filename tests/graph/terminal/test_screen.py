@@ -128,18 +128,6 @@ def test_a_change_that_file_rules_deny_is_shown_with_its_rules_in_place_of_its_r
     assert shown.out == f"{blocked}\n"
 
 
-def test_words_appear_as_they_come() -> None:
-    shown = Shown()
-    seen = [shown.show(Text(piece)).out for piece in ("On", "e\n", "two", " three\n", "tool: r")]
-    assert seen == [
-        "mendgraph: On",
-        "mendgraph: One",
-        "mendgraph: One\ntwo",
-        "mendgraph: One\ntwo three",
-        "mendgraph: One\ntwo three",
-    ]
-
-
 def test_debug_tells_calls_results_and_refused_paths_as_json_without_secrets() -> None:
     shown = Shown(debug=True).show(*TURN)
     assert shown.out == "mendgraph: I look.\nNow it is clear.\n"
@@ -288,11 +276,6 @@ def test_nothing_that_is_shown_steers_the_terminal(text: str) -> None:
     shown.view.answer(f"answer {text}")
     shown.view.lines(Line(text, ""))
     assert set("\x1b\x07\r\u202e\u2028\ud800").isdisjoint(shown.out + shown.err)
-
-
-@given(st.lists(EVIL, max_size=6))
-def test_how_words_are_cut_makes_no_difference_on_screen(pieces: list[str]) -> None:
-    assert Shown().show(*map(Text, pieces), ENDED).out == Shown().show(Text("".join(pieces)), ENDED).out
 
 
 def unavailable(name: str, reason: str = "there is no bubblewrap") -> Traced:

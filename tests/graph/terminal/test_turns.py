@@ -222,15 +222,6 @@ def test_debug_ends_a_turn_that_was_ended_at_once_with_the_place_of_its_log(tmp_
     assert terminal.err.endswith("\nlog: /data/audit\\x1b.jsonl\n")
 
 
-@pytest.mark.parametrize("audit", [True, False])
-def test_a_run_without_a_log_names_none(tmp_path: Path, audit: bool) -> None:
-    terminal = Terminal(tmp_path, ["Hello."], as_json=True, debug=True, context={"audit": audit})
-    setup = replace(terminal.setup, find_log=lambda _: None) if audit else terminal.setup
-    assert run_once(setup, "Hello") is ExitCode.FINISHED
-    assert json.loads(terminal.out)["log"] is None
-    assert "log:" not in terminal.err
-
-
 @pytest.mark.parametrize(
     ("said", "kind", "text"),
     [("y", "FINISHED", BUG.replace("-", "+")), ("n", "FINISHED", BUG), ("s", "BUDGET_STOP", BUG)],
@@ -290,13 +281,6 @@ def test_ended_at_once_with_json_there_is_an_object_too(tmp_path: Path) -> None:
     assert run_once(terminal.setup, "Fix add") is ExitCode.INTERRUPTED
     message = f"stopped by Ctrl-C; go on with: mendgraph resume {terminal.thread_id}"
     assert json.loads(terminal.out) == {"error": {"code": "interrupted", "message": message}}
-
-
-def test_a_reply_that_is_complete_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupt_late(monkeypatch)
-    terminal = Terminal(tmp_path, ["It adds."])
-    assert run_once(terminal.setup, "Does it add?") is ExitCode.FINISHED
-    assert ("\nIt adds.\nFINISHED (answered)" in terminal.out, terminal.err) == (True, STOPPING)
 
 
 def test_the_calls_of_a_reply_are_not_begun_after_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
