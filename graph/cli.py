@@ -345,7 +345,6 @@ def _session_options() -> Mapping[str, Any]:
 
 
 def _find_log(thread_id: str) -> str | None:
-    """The path of this thread's log, if one was written."""
     from mendgraph.nodes.execute_tools.store.audit_log import FILE_NAME
     from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path
 
@@ -354,7 +353,6 @@ def _find_log(thread_id: str) -> str | None:
 
 
 def _find_run(root: Path, thread_id: str) -> KeptRun | None:
-    """The run, if it was written down."""
     from mendgraph.graph.runs.runs import get_run
     from mendgraph.nodes.records import ToolError
 

@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.doctor.examination import Finding, report
 from mendgraph.graph.machine.run_records import RunRecord
 from mendgraph.graph.persistence.store import Store
@@ -39,8 +38,8 @@ _SHORTEST_NAME: Final = 3
 _COMMON: Final = frozenset({"root", "user", "admin", "agent", "home", "nobody"})
 """User names that are words: they name nobody, and stand in harmless texts."""
 
-_UNSAID: Final = ("task", "request", "answer", "stored_context")
-"""Fields of a run's record that hold what was said."""
+_NOT_SHOWN: Final = ("task", "request", "answer", "stored_context", "context")
+"""Fields of a run's record that hold what was said, or stand in a file of their own."""
 
 INSIDE: Final[Mapping[str, str]] = {
     "doctor.json": "what `mendgraph doctor` found",
@@ -84,39 +83,20 @@ class Cleaner:
         return [self._walked(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def run_parts(
-    record: RunRecord, context: AgentContext, steps: Iterable[RunStep], checkpoints: Iterable[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """The files about one run, without a word of what was said in it."""
-    known = {name: value for name, value in vars(record).items() if name not in _UNSAID and not name.startswith("_")}
-    known.pop("context", None)
-    return {
-        "run/run.json": {**known, "changed": list(record.changed)},
-        "run/context.json": context.model_dump(mode="json"),
-        "run/steps.json": [_step(each) for each in steps],
-        "run/checkpoints.json": list(checkpoints),
-    }
-
-
-def checkpoint_shapes(saver: BaseCheckpointSaver[Any], run_id: str) -> list[dict[str, Any]]:
-    """Each checkpoint of a run, newest first: its id and source, and the kind and size of each channel.
-
-    Raises:
-        StoreError: one cannot be read.
-    """
+def _checkpoint_shapes(saver: BaseCheckpointSaver[Any], run_id: str) -> list[dict[str, Any]]:
     return [
         {
             "id": str(each.checkpoint["id"]),
             "source": str((each.metadata or {}).get("source", "")),
             "step": (each.metadata or {}).get("step"),
-            "writes": [f"{channel}: {shape(value)}" for _, channel, value in each.pending_writes or ()],
-            "channels": {name: shape(value) for name, value in sorted(each.checkpoint["channel_values"].items())},
+            "writes": [f"{channel}: {_shape(value)}" for _, channel, value in each.pending_writes or ()],
+            "channels": {name: _shape(value) for name, value in sorted(each.checkpoint["channel_values"].items())},
         }
         for each in saver.list(thread_config(run_id))
     ]
 
 
-def shape(value: Any) -> str:
+def _shape(value: Any) -> str:
     """What kind of value it is, and how large; nothing of what it says."""
     kind = type(value).__name__
     return f"{kind}[{len(value)}]" if isinstance(value, str | bytes | list | tuple | dict | set) else kind
@@ -190,8 +170,8 @@ def write_bundle(
         told = _of_run(root, run, include_messages=include_messages)
         if isinstance(told, ToolError):
             return told
-        run_id, more = told
-        parts |= more
+        run_id, of_run = told
+        parts |= of_run
         reproduce = (
             f"mendgraph runs show {run_id}",
             f"mendgraph resume {run_id}",
@@ -235,8 +215,16 @@ def _of_run(root: str, run: str, *, include_messages: bool) -> tuple[str, dict[s
         steps = steps_of(record.run_id, root)
         if isinstance(steps, ToolError):
             return steps
-        parts = run_parts(record, record.context, steps, checkpoint_shapes(store.saver, record.run_id))
-        parts["run/audit.jsonl"] = _log_of(record.run_id)
+        known = {
+            name: value for name, value in vars(record).items() if name not in _NOT_SHOWN and not name.startswith("_")
+        }
+        parts = {
+            "run/run.json": {**known, "changed": list(record.changed)},
+            "run/context.json": record.context.model_dump(mode="json"),
+            "run/steps.json": [_step(each) for each in steps],
+            "run/checkpoints.json": _checkpoint_shapes(store.saver, record.run_id),
+            "run/audit.jsonl": _log_of(record.run_id),
+        }
         if include_messages:
             parts["run/messages.json"] = _said(store, record)
         return record.run_id, parts
@@ -245,7 +233,6 @@ def _of_run(root: str, run: str, *, include_messages: bool) -> tuple[str, dict[s
 
 
 def _said(store: Store, record: RunRecord) -> list[dict[str, Any]]:
-    """The conversation as the newest checkpoint has it."""
     from mendgraph.graph.machine.build import build_graph
 
     values = build_graph(store.saver).get_state(thread_config(record.run_id)).values

@@ -141,7 +141,6 @@ def _has_module(module: str) -> bool:
 
 
 def _version(program: str) -> str:
-    """The first line that `--version` prints, "" where it does not run."""
     ran = run_process([program, "--version"], cwd="/", timeout_s=PROGRAM_S, max_output_bytes=10_000)
     if not isinstance(ran, ProcessResult) or ran.exit_code != 0:
         return ""

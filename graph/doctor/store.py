@@ -87,7 +87,6 @@ def database(root: str) -> Finding:
 
 
 def _shared(folder: str) -> Finding:
-    """Whether the shared database can be read, and is of this version."""
     try:
         url = postgres_url()
         assert url is not None  # noqa: S101 - who calls has asked

@@ -15,18 +15,15 @@ from mendgraph.graph.machine.routes import TRANSITIONS
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import Course, History, Turn, course_of, read_history
 from mendgraph.graph.report.picture import draw
-from mendgraph.graph.report.step_view import Scale, step_view
-from mendgraph.graph.report.texts import (
+from mendgraph.graph.report.step_view import (
     LEVELS,
-    Bar,
-    DayUse,
+    Scale,
     Shown,
     Texts,
+    cost_words,
     seconds_words,
-    session_bars,
-    shared_bars,
+    step_view,
     time_words,
-    turn_bars,
     visible,
 )
 from mendgraph.graph.runs.kept_run import command_line, short_id
@@ -62,6 +59,32 @@ _DURABILITIES: Final = {
     "async": "each step while the next one ran",
     "exit": "each turn when it had ended",
 }
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One budget: what it counts, what was used of which limit, both in words; `share` is None without a limit."""
+
+    name: str
+    used: str
+    limit: str
+    share: float | None
+
+    @property
+    def state(self) -> str:
+        """How near the limit is: ok, near (80 %) or full."""
+        if self.share is None or self.share < 0.8:
+            return "ok"
+        return "near" if self.share < 1 else "full"
+
+
+class DayUse(NamedTuple):
+    """What all runs of all folders used on one UTC day; `unpriced` calls had no known price."""
+
+    day: str
+    tokens: int
+    cost_usd: float
+    unpriced: int
 
 
 class Report(NamedTuple):
@@ -236,13 +259,11 @@ def _facts(stored: Stored, course: Course) -> list[tuple[str, str]]:
 
 
 def _settings(context: AgentContext, texts: Texts) -> list[tuple[str, str]]:
-    """The fields of the context that are not as they are by default."""
     given = context.model_dump(mode="json", exclude_defaults=True, exclude={"workspace", "mode", "model"})
     return [(field.name, texts.line(field.value.text, 500)) for field in texts.fields(given)]
 
 
 def _totals(stored: Stored, course: Course) -> list[tuple[str, str]]:
-    """The numbers at the top of the page: what is counted, and how many."""
     steps, usage = course.steps, stored.spending.usage
     counts = [("step", len(steps))] if steps else []
     counts += [("model call", usage.total_calls), ("token", usage.total_input_tokens + usage.total_output_tokens)]
@@ -299,7 +320,6 @@ def _turns(course: Course, stored: Stored, texts: Texts) -> list[JsonMap]:
 
 
 def _end(outcome: Outcome, texts: Texts) -> JsonMap:
-    """How a turn ended. `look` is good, warn or bad."""
     return {
         "kind": outcome.kind.value,
         "reason": outcome.reason.value,
@@ -325,7 +345,6 @@ def _stored_end(run: ListedRun, texts: Texts) -> JsonMap | None:
 
 
 def _commands(stored: Stored, course: Course) -> Iterator[tuple[str, ...]]:
-    """What can be done now, and the words of the command that does it."""
     run, short = stored.run, short_id(stored.run.run_id)
     if run.standing is RunState.ASKS:
         yield "Answer the question, and go on", "resume", short
@@ -344,7 +363,6 @@ def _commands(stored: Stored, course: Course) -> Iterator[tuple[str, ...]]:
 
 
 def _gaps(stored: Stored, course: Course) -> Iterator[str]:
-    """What the page does not know, and why."""
     run = stored.run
     if run.durability == "exit" or not stored.history.whole:
         yield (
@@ -359,3 +377,47 @@ def _gaps(stored: Stored, course: Course) -> Iterator[str]:
         yield "The spending book cannot be read, so the day's budgets are not shown."
     if run.standing is RunState.ASKS:
         yield "How the person decides is not known yet."
+
+
+# --- Budgets
+
+
+def session_bars(spending: Spending, context: AgentContext) -> list[Bar]:
+    """What the thread has used in all its turns."""
+    usage = spending.usage
+    return [
+        _count("Model calls", usage.total_calls, context.max_calls_per_session),
+        _count("Input tokens", usage.total_input_tokens, context.max_input_tokens_per_session),
+        _count("Output tokens", usage.total_output_tokens, context.max_output_tokens_per_session),
+        _cost("Cost", spending.cost_usd, context.max_cost_usd, spending.unpriced_calls),
+    ]
+
+
+def turn_bars(spending: Spending, context: AgentContext) -> list[Bar]:
+    """What the last turn has used."""
+    now, start = spending.usage, spending.at_turn_start
+    inputs = now.total_input_tokens - start.total_input_tokens
+    outputs = now.total_output_tokens - start.total_output_tokens
+    most, used = context.max_seconds, spending.seconds
+    limit, share = ("", None) if most is None else (seconds_words(most), used / most)
+    return [
+        _count("Model calls", now.calls_in_current_turn, context.max_calls_per_turn),
+        _count("Input tokens", inputs, context.max_input_tokens_per_turn),
+        _count("Output tokens", outputs, context.max_output_tokens_per_turn),
+        _count("Rounds of tools", spending.steps, context.max_steps),
+        Bar("Time in model and tools", seconds_words(used), limit, share),
+    ]
+
+
+def shared_bars(used: DayUse | AccountSpent, max_tokens: int | None, max_cost_usd: float | None) -> list[Bar]:
+    """What was used together with other runs: on a day, or of an account."""
+    return [_count("Tokens", used.tokens, max_tokens), _cost("Cost", used.cost_usd, max_cost_usd, used.unpriced)]
+
+
+def _count(name: str, used: int, limit: int | None) -> Bar:
+    return Bar(name, f"{used:,}", "" if limit is None else f"{limit:,}", None if limit is None else used / limit)
+
+
+def _cost(name: str, used: float, limit: float | None, unpriced: int) -> Bar:
+    words = cost_words(used, unpriced)
+    return Bar(name, words, "" if limit is None else f"{limit:g} USD", None if limit is None else used / limit)

@@ -7,7 +7,6 @@ without a place raises, so that none can be forgotten.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 from mendgraph.graph.machine.routes import NODES, TRANSITIONS, Transition
@@ -15,8 +14,6 @@ from mendgraph.graph.report.history import END, START
 
 WIDTH: Final = 970
 HEIGHT: Final = 830
-_BEND: Final = 10
-"""Radius of a corner."""
 
 
 class Box(NamedTuple):
@@ -162,22 +159,5 @@ def _nodes(visited: Mapping[str, int], edges: Mapping[Transition, int], at: str)
 
 
 def _path(points: Points) -> str:
-    """The line as SVG draws it, with round corners."""
     (x, y), *others = points
-    parts = [f"M{x} {y}"]
-    for (bx, by), (cx, cy) in pairwise(others):
-        before, after = _towards((bx, by), (x, y)), _towards((bx, by), (cx, cy))
-        parts.append(f"L{before[0]} {before[1]}Q{bx} {by} {after[0]} {after[1]}")
-        x, y = bx, by
-    return "".join([*parts, f"L{others[-1][0]} {others[-1][1]}"])
-
-
-def _towards(corner: tuple[int, int], point: tuple[int, int]) -> tuple[int, int]:
-    """The place at a bend's distance from a corner; lines run along the axes."""
-    (x, y), (px, py) = corner, point
-    step = min(_BEND, (abs(px - x) + abs(py - y)) // 2)
-    return x + step * _sign(px - x), y + step * _sign(py - y)
-
-
-def _sign(number: int) -> int:
-    return (number > 0) - (number < 0)
+    return f"M{x} {y}" + "".join(f"L{x} {y}" for x, y in others)

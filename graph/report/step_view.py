@@ -1,17 +1,21 @@
 """One step as the page shows it: its bars, the reply, its corrections, its calls, what loop control said. Pure.
 
-Each view is a map of what `report.html` prints.
+Each view is a map of what `report.html` prints. What others said is made fit for a page first: no secrets, bounded
+lengths.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from mendgraph.graph.report.history import Judged, Step
-from mendgraph.graph.report.texts import Field, Texts, cost_words, seconds_words, time_words
 from mendgraph.nodes.call_model.window import Window
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.call_summary import result_words, target_of
-from mendgraph.nodes.language.display import count_of, output_words
+from mendgraph.nodes.language.display import count_of, one_line, output_words, plain, usd
 from mendgraph.nodes.records import (
     CallError,
     JsonMap,
@@ -22,6 +26,120 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
+
+_LINE: Final = 200
+"""Characters of what stands on one line."""
+
+
+class Bounds(NamedTuple):
+    """How much of a run is shown: characters of one text, steps with their calls, and nodes of the path."""
+
+    text: int = 20_000
+    steps: int = 400
+    path: int = 600
+
+
+LEVELS: Final = (Bounds(), Bounds(4_000, 400, 400), Bounds(1_000, 300, 300), Bounds(400, 120, 200))
+"""From generous to narrow: a page that is too large is made again with the next one."""
+
+
+class Shown(NamedTuple):
+    """A text as it stands on the page, and how many characters of it were left out at its end."""
+
+    text: str
+    left_out: int = 0
+
+
+class Field(NamedTuple):
+    """A named value: of a call's arguments, of a result. A `block` has lines of its own."""
+
+    name: str
+    value: Shown
+    block: bool
+
+
+class DiffLine(NamedTuple):
+    """A line of a diff: `added`, `removed`, `same`, or `file`, `head` and `note`, which are about it."""
+
+    kind: str
+    text: str
+
+
+def visible(text: str) -> str:
+    """The text with control characters written as escapes; line by line, which is quicker for those that have none."""
+    return "\n".join(map(plain, text.split("\n")))
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Cleans what others said."""
+
+    redactor: Redactor
+    bounds: Bounds
+
+    def line(self, text: str, limit: int = _LINE) -> str:
+        """On one line."""
+        return one_line(self.redactor.text(text), limit)
+
+    def shown(self, text: str, limit: int | None = None) -> Shown:
+        """As it is, with its lines; secrets go before anything is cut, so that half of one is never left."""
+        clean = self.redactor.text(text.replace("\r\n", "\n"))
+        most = self.bounds.text if limit is None else min(limit, self.bounds.text)
+        return Shown(visible(clean[:most]), max(0, len(clean) - most))
+
+    def fields(self, values: Mapping[str, Any]) -> list[Field]:
+        """Each value by its name; what is no text as JSON."""
+        clean = self.redactor.content(dict(values))
+        named = clean if isinstance(clean, dict) else {"value": clean}
+        return [self._field(name, value) for name, value in named.items() if value not in (None, "", [], {})]
+
+    def diff(self, diff: str) -> tuple[list[DiffLine], int]:
+        """The lines of a unified diff, and how many characters were left out."""
+        shown = self.shown(diff.removesuffix("\n"))
+        return list(_diff_lines(shown.text)), shown.left_out
+
+    def _field(self, name: str, value: Any) -> Field:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1, default=str)
+        if not isinstance(value, str) and len(text) < _LINE:
+            text = json.dumps(value, ensure_ascii=False, default=str)
+        return Field(self.line(name, 80), self.shown(text), block="\n" in text or len(text) > 100)
+
+
+def _diff_lines(text: str) -> Iterator[DiffLine]:
+    kinds = {"+": "added", "-": "removed", "@": "head", "\\": "note", "[": "note"}
+    for number, line in enumerate(text.split("\n")):
+        heading = number < 2 and line.startswith(("--- ", "+++ "))
+        yield DiffLine("file" if heading else kinds.get(line[:1], "same"), line)
+
+
+# --- Times and money
+
+
+def seconds_words(seconds: float) -> str:
+    """`0.4 ms`, `120 ms`, `3.4 s`, `2 min 5 s`, `1 h 3 min`."""
+    if seconds < 0.9995:
+        return f"{seconds * 1_000:.0f} ms" if seconds >= 0.001 or not seconds else f"{seconds * 1_000:.1f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes_left = divmod(minutes, 60)
+    return f"{hours} h {minutes_left} min" if hours else f"{minutes} min {rest} s"
+
+
+def time_words(time: str | datetime) -> str:
+    """A time in UTC, as `2026-11-21 01:33:00 UTC`."""
+    moment = datetime.fromisoformat(time) if isinstance(time, str) else time
+    return f"{moment - (moment.utcoffset() or timedelta()):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def cost_words(cost_usd: float, unpriced: int) -> str:
+    """Money, and no guess where a price is not known."""
+    if unpriced:
+        return f"{f'{usd(cost_usd)} and ' if cost_usd else ''}{count_of(unpriced, 'call')} without a known price"
+    return usd(cost_usd)
+
+
+# --- One step
 
 _LOOP_WORDS: Final = {
     LoopVerdict.OVERRIDE: "The same action came too often: it was refused from here on.",
@@ -168,7 +286,6 @@ def _healing(step: Step, texts: Texts) -> JsonMap | None:
 
 
 def _loop(step: Step, texts: Texts) -> JsonMap | None:
-    """What loop control remembers after a step; None where there is nothing to say."""
     loop = step.loop
     if loop is None:
         return None
@@ -240,7 +357,6 @@ def _why(item: ToolCall | CallError, verdict: Verdict | None, texts: Texts) -> s
 
 
 def _person_words(call: Judged, texts: Texts) -> str:
-    """What a person was asked, and answered."""
     if not call.asked:
         return "a person had allowed it for this run" if call.granted else ""
     rule = texts.line(str((call.was or {}).get("rule") or "a rule"), 80)

@@ -24,11 +24,7 @@ EXTRA_HINT: Final = (
     "the extra `otel` is not installed, so nothing is exported, although OTEL_* variables ask for it:"
     ' run `uv sync --extra otel` or `pip install "mendgraph[otel]"`, or unset them'
 )
-_ENDPOINTS: Final = (
-    "OTEL_EXPORTER_OTLP_ENDPOINT",
-    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
-)
+_SIGNALS: Final = ("TRACES", "METRICS")
 _NEEDED: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 _KNOWN: Final = frozenset({"otlp", "console"})
 
@@ -68,35 +64,33 @@ def own_version() -> str:
 
 def exporters(environment: Mapping[str, str], signal: str) -> frozenset[str]:
     """How one signal, `TRACES` or `METRICS`, is exported: `otlp`, `console`, or not at all."""
-    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+    if _said(environment, "OTEL_SDK_DISABLED") == "true":
         return frozenset()
-    named = environment.get(f"OTEL_{signal}_EXPORTER", "").strip().lower()
-    if named:
+    if named := _said(environment, f"OTEL_{signal}_EXPORTER"):
         return frozenset(each.strip() for each in named.split(",")) & _KNOWN
-    addressed = any(
-        environment.get(name, "").strip() for name in (_ENDPOINTS[0], f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
-    )
-    return frozenset({"otlp"}) if addressed else frozenset()
+    addresses = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
+    return frozenset({"otlp"} if any(_said(environment, name) for name in addresses) else ())
 
 
 def problem_of(environment: Mapping[str, str]) -> str:
     """Why nothing can be exported although it is asked for; "" where nothing is asked for, or all is well."""
-    named = [environment.get(f"OTEL_{signal}_EXPORTER", "").strip().lower() for signal in ("TRACES", "METRICS")]
-    disabled = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    unknown = sorted({each.strip() for each in ",".join(named).split(",") if each.strip()} - _KNOWN - {"none"})
-    if unknown and not disabled:
+    named = ",".join(_said(environment, f"OTEL_{signal}_EXPORTER") for signal in _SIGNALS)
+    unknown = sorted({each.strip() for each in named.split(",") if each.strip()} - _KNOWN - {"none"})
+    if unknown and _said(environment, "OTEL_SDK_DISABLED") != "true":
         return f"{', '.join(unknown)} is no exporter that is known here: use otlp, console or none"
-    asked = [exporters(environment, signal) for signal in ("TRACES", "METRICS")]
+    asked = [exporters(environment, signal) for signal in _SIGNALS]
     if not any(asked):
         return ""
     if not all(map(_is_installed, _NEEDED)):
         return EXTRA_HINT
-    protocols = {
-        environment.get(f"OTEL_EXPORTER_OTLP{signal}_PROTOCOL", "").strip() for signal in ("", "_TRACES", "_METRICS")
-    }
+    protocols = {_said(environment, f"OTEL_EXPORTER_OTLP{signal}_PROTOCOL") for signal in ("", "_TRACES", "_METRICS")}
     if any("otlp" in each for each in asked) and protocols - {"", "http/protobuf"}:
         return "traces are sent by http/protobuf alone: set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
     return ""
+
+
+def _said(environment: Mapping[str, str], variable: str) -> str:
+    return environment.get(variable, "").strip().lower()
 
 
 @contextmanager
@@ -105,7 +99,7 @@ def exporting(environment: Mapping[str, str], complain: Callable[[str], None]) -
 
     When it is left, what is still to be sent has two seconds. What was not sent is complained of in one line.
     """
-    asked = any(exporters(environment, signal) for signal in ("TRACES", "METRICS"))
+    asked = any(exporters(environment, signal) for signal in _SIGNALS)
     problem = problem_of(environment)
     if problem or not asked or tracer() is not None:
         if problem:

@@ -3,25 +3,40 @@
 The machine says what happens (`observing`), and it becomes spans, events and metrics here. Nothing that goes
 wrong with that may reach the run: a span processor of the user's own may fail in any way. Imported only where the
 process has OpenTelemetry.
+
+Names are those of OpenTelemetry's conventions for generative AI; what these have no name for begins with `mendgraph.`.
+What was said is an attribute only where the user has asked for it.
+Source: open-telemetry/semantic-conventions v1.41.0, docs/gen-ai: gen-ai-spans.md, gen-ai-agent-spans.md,
+gen-ai-metrics.md, gen-ai-input-messages.json and gen-ai-output-messages.json.
 """
 
+import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import Token
 from dataclasses import dataclass
 from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlsplit
 
 from opentelemetry import context, trace
 
-from mendgraph.graph.telemetry import conventions as names
 from mendgraph.graph.telemetry.exporting import meter, own_version, tracer
 from mendgraph.nodes.call_model.endpoint import Endpoint, ModelChoice, find_endpoint
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
-from mendgraph.nodes.records import LoopVerdict, ModelReply, OutcomeKind, ProviderFailure, ToolCall, VerdictKind
+from mendgraph.nodes.records import (
+    FinishReason,
+    JsonMap,
+    LoopVerdict,
+    ModelReply,
+    OutcomeKind,
+    ProviderFailure,
+    ToolCall,
+    VerdictKind,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -29,6 +44,50 @@ if TYPE_CHECKING:
 
 Attributes = Mapping[str, Any]
 State = Mapping[str, Any]
+
+AGENT_NAME: Final = "mendgraph"
+OPERATION, PROVIDER, ERROR_TYPE = "gen_ai.operation.name", "gen_ai.provider.name", "error.type"
+REQUEST_MODEL, RESPONSE_MODEL = "gen_ai.request.model", "gen_ai.response.model"
+INPUT_TOKENS, OUTPUT_TOKENS = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
+CACHED_TOKENS, CACHE_WRITE_TOKENS = "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_creation.input_tokens"
+REASONING_TOKENS, FINISH_REASONS = "gen_ai.usage.reasoning.output_tokens", "gen_ai.response.finish_reasons"
+CONVERSATION, TOOL_NAME, TOOL_CALL = "gen_ai.conversation.id", "gen_ai.tool.name", "gen_ai.tool.call.id"
+
+TOKEN_BUCKETS: Final = tuple(float(4**power) for power in range(14))
+DURATION_BUCKETS: Final = tuple(0.01 * 2**power for power in range(14))
+
+CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_ON_SPANS: Final = frozenset({"true", "span_only", "span_and_event"})
+
+_PROVIDERS: Final[Mapping[str, str]] = {
+    "api.openai.com": "openai",
+    "openai.azure.com": "azure.ai.openai",
+    "api.anthropic.com": "anthropic",
+    "api.deepseek.com": "deepseek",
+    "api.groq.com": "groq",
+    "api.mistral.ai": "mistral_ai",
+    "api.perplexity.ai": "perplexity",
+    "api.x.ai": "x_ai",
+    "generativelanguage.googleapis.com": "gcp.gemini",
+    "aiplatform.googleapis.com": "gcp.vertex_ai",
+}
+"""The conventions' own names, by the ends of host names."""
+
+_PACKAGES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("bedrock", "bedrock_converse", "anthropic_bedrock"), "aws.bedrock"),
+    **dict.fromkeys(("google_vertexai", "google_anthropic_vertex"), "gcp.vertex_ai"),
+    "azure_openai": "azure.ai.openai",
+    "google_genai": "gcp.gemini",
+    "ibm": "ibm.watsonx.ai",
+    "mistralai": "mistral_ai",
+    "xai": "x_ai",
+}
+"""The conventions' names for the providers of LangChain's packages, where they differ."""
+
+
+_FINISH_REASONS: Final = {FinishReason.TOOL_CALLS: "tool_call", FinishReason.REFUSAL: "content_filter"}
+"""Where the schema's word is another one than the endpoint's, which the span's own attribute keeps."""
+
 
 CANCELLED: Final = "cancelled"
 """The `error.type` of what somebody has stopped."""
@@ -52,7 +111,7 @@ class Span:
 
     def fail(self, error_type: str) -> None:
         """It has failed for this reason, a word of a small vocabulary."""
-        self.set({names.ERROR_TYPE: error_type})
+        self.set({ERROR_TYPE: error_type})
         with suppress(Exception):
             if self.span is not None and self.span.is_recording():
                 self.span.set_status(trace.Status(trace.StatusCode.ERROR, error_type))
@@ -84,18 +143,18 @@ class RunSpan(Span):
         """Begin it, as a child of the caller's span where there is one. `run_id` is "" where it is not known yet."""
         super().__init__(
             {
-                names.OPERATION: "invoke_agent",
-                "gen_ai.agent.name": names.AGENT_NAME,
+                OPERATION: "invoke_agent",
+                "gen_ai.agent.name": AGENT_NAME,
                 "gen_ai.agent.version": own_version(),
-                names.CONVERSATION: scrub(run_id),
+                CONVERSATION: scrub(run_id),
             }
         )
         self._tracer, self.scrub = tracer, scrub
-        self._with_messages = names.captures_messages(os.environ)
+        self._with_messages = captures_messages(os.environ)
         self._input, self._output = 0, 0
         self._context: Context | None = None
         with suppress(Exception):
-            self.span = tracer.start_span(f"invoke_agent {names.AGENT_NAME}", attributes=self.attributes)
+            self.span = tracer.start_span(f"invoke_agent {AGENT_NAME}", attributes=self.attributes)
             self._context = trace.set_span_in_context(self.span)
 
     def __enter__(self) -> Self:
@@ -124,13 +183,13 @@ class RunSpan(Span):
 
     def child(self, name: str, attributes: Attributes, *, remote: bool = False) -> "Child":
         """A span inside of the run, as a context manager; `remote` where another process does the work."""
-        known = {names.CONVERSATION: self.attributes.get(names.CONVERSATION)}
+        known = {CONVERSATION: self.attributes.get(CONVERSATION)}
         return Child(self._tracer, name, {**attributes, **known}, remote=remote)
 
     def spent(self, input_tokens: int, output_tokens: int) -> None:
         """Count the tokens of a model call, and set the run's sum of them."""
         self._input, self._output = self._input + input_tokens, self._output + output_tokens
-        self.set({names.INPUT_TOKENS: self._input, names.OUTPUT_TOKENS: self._output})
+        self.set({INPUT_TOKENS: self._input, OUTPUT_TOKENS: self._output})
 
     def node_ended(self, node: str, state: Mapping[str, Any], update: Mapping[str, Any] | None) -> None:
         """Record what a node decides, which no model call and no tool can tell by itself."""
@@ -148,17 +207,17 @@ class RunSpan(Span):
     def tool_call(self, call: ToolCall) -> Iterator[Callable[[ToolRun], None]]:
         """A span `execute_tool {tool}`; what is yielded is given what the call came to."""
         attributes = {
-            names.OPERATION: "execute_tool",
-            names.TOOL_NAME: call.tool,
+            OPERATION: "execute_tool",
+            TOOL_NAME: call.tool,
             "gen_ai.tool.type": "function",
-            names.TOOL_CALL: call.call_id,
-            **self.said(lambda: {"gen_ai.tool.call.arguments": names.as_json(call.arguments)}),
+            TOOL_CALL: call.call_id,
+            **self.said(lambda: {"gen_ai.tool.call.arguments": _compact(call.arguments)}),
         }
         with self.child(f"execute_tool {call.tool}", attributes) as span:
 
             def ended(ran: ToolRun) -> None:
                 span.set({"mendgraph.tool.attempts": ran.attempts})
-                span.set(self.said(lambda: {"gen_ai.tool.call.result": names.as_json(ran.result.as_map())}))
+                span.set(self.said(lambda: {"gen_ai.tool.call.result": _compact(ran.result.as_map())}))
                 if ran.result.error is not None:
                     span.fail(ran.result.error.code.value)
 
@@ -169,7 +228,7 @@ class RunSpan(Span):
         found = find_endpoint(wanted.model, wanted.base_url, os.environ, key_variable=wanted.key_variable)
         endpoint = None if own or isinstance(found, ProviderFailure) else found
         name = self.scrub(wanted.model or (endpoint.model if endpoint else ""))
-        self.set({names.PROVIDER: names.provider_of(endpoint), names.REQUEST_MODEL: name})
+        self.set({PROVIDER: provider_of(endpoint), REQUEST_MODEL: name})
         return _ObservedModel(model, self, endpoint, name)
 
 
@@ -206,7 +265,7 @@ class Child(Span):
     def _measure(self, seconds: float) -> None:
         """The two histograms of the conventions; what a meter drops costs nothing."""
         kept = (
-            *(names.OPERATION, names.PROVIDER, names.REQUEST_MODEL, names.RESPONSE_MODEL, names.ERROR_TYPE),
+            *(OPERATION, PROVIDER, REQUEST_MODEL, RESPONSE_MODEL, ERROR_TYPE),
             *("server.address", "server.port"),
         )
         told = {name: self.attributes[name] for name in kept if name in self.attributes}
@@ -215,15 +274,15 @@ class Child(Span):
             "gen_ai.client.operation.duration",
             unit="s",
             description="Duration of a model call.",
-            explicit_bucket_boundaries_advisory=names.DURATION_BUCKETS,
+            explicit_bucket_boundaries_advisory=DURATION_BUCKETS,
         ).record(seconds, told)
         tokens = measured.create_histogram(
             "gen_ai.client.token.usage",
             unit="{token}",
             description="Tokens of a model call.",
-            explicit_bucket_boundaries_advisory=names.TOKEN_BUCKETS,
+            explicit_bucket_boundaries_advisory=TOKEN_BUCKETS,
         )
-        for kind, name in (("input", names.INPUT_TOKENS), ("output", names.OUTPUT_TOKENS)):
+        for kind, name in (("input", INPUT_TOKENS), ("output", OUTPUT_TOKENS)):
             if self.attributes.get(name):
                 tokens.record(self.attributes[name], {**told, "gen_ai.token.type": kind})
 
@@ -240,14 +299,14 @@ class _ObservedModel:
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         """Make one try."""
         attributes = {
-            names.OPERATION: "chat",
-            names.PROVIDER: names.provider_of(self.endpoint),
-            names.REQUEST_MODEL: self.name,
+            OPERATION: "chat",
+            PROVIDER: provider_of(self.endpoint),
+            REQUEST_MODEL: self.name,
             "gen_ai.request.max_tokens": call.max_output_tokens,
             "gen_ai.request.temperature": call.prompt.temperature,
             "gen_ai.request.seed": call.seed,
-            **names.server_of(self.endpoint),
-            **self.run.said(lambda: names.asked(call.prompt.messages)),
+            **server_of(self.endpoint),
+            **self.run.said(lambda: asked(call.prompt.messages)),
         }
         with self.run.child(f"chat {self.name}".rstrip(), attributes, remote=True) as chat:
             result = await self.model.acomplete(call, on_text)
@@ -264,27 +323,25 @@ class _ObservedModel:
                     chat.span.update_name(f"chat {result.model}")
         chat.set(
             {
-                names.RESPONSE_MODEL: result.model,
-                names.INPUT_TOKENS: result.input_tokens,
-                names.OUTPUT_TOKENS: result.output_tokens,
-                names.CACHED_TOKENS: result.cached_tokens or None,
-                names.CACHE_WRITE_TOKENS: result.cache_write_tokens or None,
-                names.REASONING_TOKENS: result.reasoning_tokens or None,
-                names.FINISH_REASONS: (result.finish_reason.value,),
-                **self.run.said(lambda: names.answered(result)),
+                RESPONSE_MODEL: result.model,
+                INPUT_TOKENS: result.input_tokens,
+                OUTPUT_TOKENS: result.output_tokens,
+                CACHED_TOKENS: result.cached_tokens or None,
+                CACHE_WRITE_TOKENS: result.cache_write_tokens or None,
+                REASONING_TOKENS: result.reasoning_tokens or None,
+                FINISH_REASONS: (result.finish_reason.value,),
+                **self.run.said(lambda: answered(result)),
             }
         )
         self.run.spent(result.input_tokens, result.output_tokens)
 
 
 def _begun(run: RunSpan, _: State, update: State) -> None:
-    """The run's id, which may have been made just now."""
     if "context" in update:
-        run.set({names.CONVERSATION: run.scrub(update["run_id"]), "mendgraph.mode": update["context"].mode})
+        run.set({CONVERSATION: run.scrub(update["run_id"]), "mendgraph.mode": update["context"].mode})
 
 
 def _healed(run: RunSpan, _: State, update: State) -> None:
-    """The reply could not be used, and what of it was wrong."""
     attempts = update.get("healing_attempts") or ()
     errors = tuple(error.error_type.value for error in attempts[-1].errors) if attempts else ()
     name = "mendgraph.reply.rescued" if "reading" in update else "mendgraph.reply.healing"
@@ -292,19 +349,17 @@ def _healed(run: RunSpan, _: State, update: State) -> None:
 
 
 def _judged(run: RunSpan, state: State, update: State) -> None:
-    """Which calls were denied, by which rule."""
     for item, verdict in zip(state["items"], update["verdicts"], strict=False):
         if verdict.kind is VerdictKind.DENY:
             code = verdict.error.code.value if verdict.error else ""
-            call = {names.TOOL_NAME: run.scrub(item.tool), names.TOOL_CALL: run.scrub(item.call_id)}
-            run.event("mendgraph.call.denied", {**call, "mendgraph.rule": verdict.rule, names.ERROR_TYPE: code})
+            call = {TOOL_NAME: run.scrub(item.tool), TOOL_CALL: run.scrub(item.call_id)}
+            run.event("mendgraph.call.denied", {**call, "mendgraph.rule": verdict.rule, ERROR_TYPE: code})
 
 
 def _checked(run: RunSpan, _: State, update: State) -> None:
-    """Which action came too often."""
     loop = update.get("loop")
     for override in loop.overrides if loop is not None and loop.verdict is LoopVerdict.OVERRIDE else ():
-        repeated = {names.TOOL_NAME: run.scrub(override.tool), "mendgraph.loop.repeats": override.repeats}
+        repeated = {TOOL_NAME: run.scrub(override.tool), "mendgraph.loop.repeats": override.repeats}
         run.event("mendgraph.loop.override", repeated)
 
 
@@ -349,3 +404,84 @@ def _known(attributes: Attributes) -> dict[str, Any]:
         for name, value in attributes.items()
         if value is not None and value not in ("", ())
     }
+
+
+# --- What the conventions call it
+
+
+def captures_messages(environment: Mapping[str, str]) -> bool:
+    """Whether what is said may be told as well: only where the user says so."""
+    return environment.get(CAPTURE_VARIABLE, "").strip().lower() in _ON_SPANS
+
+
+def provider_of(endpoint: Endpoint | None) -> str:
+    """Who answers: by the endpoint's host, `llama.cpp` for the embedded model, `custom` for a model of the user's own.
+
+    An unknown host speaks OpenAI's language, so it is named after that, as the conventions have it.
+    """
+    if endpoint is None:
+        return "custom"
+    if endpoint.embedded:
+        return "llama.cpp"
+    if endpoint.provider:
+        return _PACKAGES.get(endpoint.provider, endpoint.provider)
+    host = (urlsplit(endpoint.base_url).hostname or "").lower() if endpoint.base_url else "api.openai.com"
+    known = (name for end, name in _PROVIDERS.items() if host == end or host.endswith(f".{end}"))
+    return next(known, "openai")
+
+
+def server_of(endpoint: Endpoint | None) -> dict[str, str | int]:
+    """The address and port of the endpoint; nothing for the embedded model and for one of the user's own."""
+    if endpoint is None or endpoint.embedded or (endpoint.provider and not endpoint.base_url):
+        return {}
+    parts = urlsplit(endpoint.base_url or "https://api.openai.com")
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return {"server.address": parts.hostname or "", "server.port": port}
+
+
+def asked(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The attributes for the messages of a request, as they go on the wire."""
+    system = [_text(message) for message in messages if message.get("role") == "system"]
+    others = [_message(message) for message in messages if message.get("role") != "system"]
+    said = {"gen_ai.input.messages": _compact(others)}
+    return {**said, "gen_ai.system_instructions": _compact(system)} if system else said
+
+
+def answered(reply: ModelReply) -> dict[str, str]:
+    """The attributes for a reply."""
+    parts: list[JsonMap] = [{"type": "reasoning", "content": reply.reasoning}] if reply.reasoning else []
+    parts += [{"type": "text", "content": reply.text}] if reply.text else []
+    parts += [_call(call.call_id, call.tool, call.arguments) for call in reply.calls]
+    reason = _FINISH_REASONS.get(reply.finish_reason, reply.finish_reason.value)
+    message = {"role": "assistant", "parts": parts, "finish_reason": reason}
+    return {"gen_ai.output.messages": _compact([message])}
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _message(message: Mapping[str, Any]) -> JsonMap:
+    role = str(message.get("role"))
+    if role == "tool":
+        part = {"type": "tool_call_response", "id": message.get("tool_call_id"), "response": message.get("content")}
+        return {"role": role, "parts": [part]}
+    calls: Iterable[Mapping[str, Any]] = message.get("tool_calls") or ()
+    made = [_call(each.get("id"), each["function"]["name"], each["function"]["arguments"]) for each in calls]
+    return {"role": role, "parts": [*([_text(message)] if message.get("content") else []), *made]}
+
+
+def _text(message: Mapping[str, Any]) -> JsonMap:
+    return {"type": "text", "content": message.get("content")}
+
+
+def _call(call_id: Any, name: str, arguments: str) -> JsonMap:
+    return {"type": "tool_call", "id": call_id, "name": name, "arguments": _read(arguments)}
+
+
+def _read(arguments: str) -> Any:
+    """The arguments as the object that they are; a text that is none as it is."""
+    try:
+        return json.loads(arguments, parse_constant=str)
+    except (ValueError, RecursionError):
+        return arguments

@@ -8,7 +8,6 @@ ours. The editor is the only effect.
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import tempfile
 import textwrap
@@ -86,8 +85,6 @@ def ask_person(
 
 @dataclass(frozen=True)
 class _Question:
-    """One call that waits."""
-
     call: AskedCall
     screen: Screen
     read_line: ReadLine
@@ -194,10 +191,6 @@ class _Question:
                 yield Line(bar + piece, line.style)
 
 
-LARGEST = 10_000_000
-"""Bytes of an edited text that are read."""
-
-
 def in_editor(environment: Mapping[str, str], text: str) -> str | None:
     """The text after it was edited in `$VISUAL` or `$EDITOR`; None without one, and where it failed.
 
@@ -218,13 +211,8 @@ def in_editor(environment: Mapping[str, str], text: str) -> str | None:
         path.write_text(text + "\n", encoding="utf-8")
         try:
             ended = subprocess.run([*words, str(path)], check=False, env=seen)  # noqa: S603
-            if ended.returncode != 0 or path.stat().st_size > LARGEST:
+            if ended.returncode != 0:
                 return None
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             return None
-
-
-def columns() -> int:
-    """How wide the terminal is; 80 where there is none."""
-    return shutil.get_terminal_size((80, 24)).columns

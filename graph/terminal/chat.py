@@ -356,7 +356,6 @@ def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
 
 
 def _show(display: Display, told: Told | ToolError) -> None:
-    """Show what a command has to say; with `--json` in one object."""
     if isinstance(told, ToolError):
         message, named = refusal_words(told)
         for line in (f"mendgraph: {message}", *named):

@@ -40,7 +40,6 @@ def takes_settings(command: _Function) -> _Function:
 
 
 def _parameter(name: str) -> inspect.Parameter:
-    """The option of this field, as typer reads it from a signature."""
     field, setting = AgentContext.model_fields[name], SETTINGS[name]
     names, _, metavar = setting.option.partition(" ")
     kind: Any = Literal[setting.choices] if setting.choices else field.annotation
@@ -50,7 +49,6 @@ def _parameter(name: str) -> inspect.Parameter:
     for each in field.metadata:
         bounds |= {"min": each.ge} if isinstance(each, annotated_types.Ge) else {}
         bounds |= {"max": each.le} if isinstance(each, annotated_types.Le) else {}
-        about += f"  [x>{each.gt}]" if isinstance(each, annotated_types.Gt) else ""
     if repeated:
         about = f"Once for each: {about[:1].lower()}{about[1:]}".replace("allowed_hosts", "--allow-host")
     elif field.default not in {None, ""}:
@@ -162,20 +160,16 @@ Task: TypeAlias = Annotated[
     list[str] | None, typer.Argument(metavar="TASK", help="What to do; `-` reads it from the input.")
 ]
 _A_RUN = "The run, by its id or the beginning of it."
-Run: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help=_A_RUN, autocompletion=_runs)]
-NewestRun: TypeAlias = Annotated[
-    str,
-    typer.Argument(metavar="RUN", help=f"{_A_RUN} Default: the newest one.", show_default=False, autocompletion=_runs),
-]
-RunToResume: TypeAlias = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help=f"{_A_RUN} Default: the newest one that can go on.",
-        show_default=False,
-        autocompletion=_runs,
-    ),
-]
+
+
+def _run(default: str = "") -> Any:
+    about = f"{_A_RUN} {default}".rstrip()
+    return typer.Argument(metavar="RUN", help=about, show_default=False, autocompletion=_runs)
+
+
+Run: TypeAlias = Annotated[str, _run()]
+NewestRun: TypeAlias = Annotated[str, _run("Default: the newest one.")]
+RunToResume: TypeAlias = Annotated[str, _run("Default: the newest one that can go on.")]
 RunToTalkOf: TypeAlias = Annotated[
     str | None, typer.Option("--run", metavar="RUN", help=f"Go on with this run. {_A_RUN}", autocompletion=_runs)
 ]

@@ -342,7 +342,6 @@ def _as_line(definition: JsonMap, event: str) -> JsonMap:
 
 
 def _chat_schemas(*, lines: bool) -> tuple[list[JsonMap], JsonMap]:
-    """The references to the objects of a chat, and what these are."""
     held, definitions = _schemas(*(kind for kind, _ in _CHAT.values()))
     references = []
     for (key, (_, about)), schema in zip(_CHAT.items(), held, strict=True):

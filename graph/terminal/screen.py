@@ -218,7 +218,6 @@ class RunView:
         self.display.notes.line(text, style)
 
     def _warn(self, text: str) -> None:
-        """A note that is worth saying once."""
         if text not in self._warned:
             self._warned.add(text)
             self._note(f"! {one_line(text, _LONGEST_WARNING)}", "yellow")

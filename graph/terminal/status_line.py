@@ -165,7 +165,6 @@ class StatusLine:
                 self._refresh()
 
     def _refresh(self) -> None:
-        """Draw it, if it is not there or would say something else."""
         if not self._is_shown or self._in_line:
             return
         words, cells = one_line(self.words(), 1_000), self._console.width - 1

@@ -5,6 +5,7 @@ thread that waits for an endpoint cannot be interrupted.
 """
 
 import asyncio
+import shutil
 import signal
 import sys
 import threading
@@ -20,7 +21,7 @@ from mendgraph.graph.runs.events import Asked, Ended, Event
 from mendgraph.graph.runs.kept_run import KeptRun
 from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.graph.terminal.answers import Line, as_json
-from mendgraph.graph.terminal.approval import ReadLine, ask_person, columns, in_editor
+from mendgraph.graph.terminal.approval import ReadLine, ask_person, in_editor
 from mendgraph.graph.terminal.output_lines import (
     diff_lines,
     event_as_map,
@@ -283,8 +284,9 @@ class Turns:
         if self._signals.stopping:
             return "stop"
         edit = partial(in_editor, self.setup.environment)
+        width = shutil.get_terminal_size((80, 24)).columns
         try:
-            return ask_person(asked.request, self._display.err, self.setup.ask, edit, width=columns())
+            return ask_person(asked.request, self._display.err, self.setup.ask, edit, width=width)
         except KeyboardInterrupt:
             self._display.err.line("")  # the question stands in this line, and the terminal's ^C
             raise
@@ -296,7 +298,6 @@ class Turns:
             raise KeyboardInterrupt from None
 
     async def _show(self, events: AsyncGenerator[Event, None]) -> Asked | None:
-        """Show all events; the question, if they end in one."""
         last: Event | None = None
         with self._signals.draining(), self._status.shown() if self._status else nullcontext():
             async with aclosing(events):  # where nobody reads any more, the run ends here, in order
@@ -350,7 +351,6 @@ class Turns:
 
 
 def _view(setup: Setup) -> RunView:
-    """How the turns of this setup are shown."""
     tools = frozenset(tool.name for tool in default_tools())
     return RunView(setup.display, VisibleText(tools, blocks=edits_in_blocks(setup)), setup.context.workspace)
 

@@ -78,7 +78,6 @@ class VisibleText:
             yield passage.shown
 
     def _next(self, *, final: bool) -> _Passage | None:
-        """The next passage; None while more has to come before it is clear what it is."""
         lines = self._held.splitlines(keepends=True)
         line, complete = lines[0], _is_complete(lines, 0, final=final)
         start = line.lstrip()
@@ -131,7 +130,6 @@ class VisibleText:
         return _Passage(len(lines[0]), lines[0]) if final else None
 
     def _code_block(self, lines: Sequence[str], at: int, *, final: bool) -> _Passage | None:
-        """The code block that opens in line `at`, with the file's name before it."""
         fence = fence_after(lines[at], "")
         closing = (
             number
@@ -160,7 +158,6 @@ class VisibleText:
 
 
 def _is_complete(lines: Sequence[str], number: int, *, final: bool) -> bool:
-    """Whether this line has its end."""
     return final or number < len(lines) - 1 or lines[number][-1] in _LINE_ENDS
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mendgraph.graph.doctor import examination
-from mendgraph.graph.doctor.examination import Finding, Status, broken, examine, is_fine, made, report, summary
+from mendgraph.graph.doctor.examination import Finding, Status, examine, made
 
 NAMES = [
     *("packages", "model", "endpoint", "embedded model", "sandbox", "openat2", "ripgrep"),
@@ -88,25 +88,3 @@ def test_the_configuration_is_used_and_its_problems_are_told(tmp_path: Path, mon
 
 GOOD, OFF = Finding("a", Status.OK, "there"), Finding("d", Status.OFF, "not there")
 WARN, BAD = Finding("b", Status.WARNING, "odd", "look"), Finding("c", Status.PROBLEM, "gone", "fetch it")
-
-
-@pytest.mark.parametrize(
-    ("found", "fine", "said"),
-    [
-        ([], True, "all is well"),
-        ([GOOD, OFF], True, "all is well"),
-        ([GOOD, WARN], True, "1 warning"),
-        ([BAD, WARN, WARN], False, "1 problem, 2 warnings"),
-        ([BAD, BAD], False, "2 problems"),
-    ],
-)
-def test_only_a_problem_is_bad(found: list[Finding], fine: bool, said: str) -> None:
-    assert (is_fine(found), summary(found), report(found)["ok"]) == (fine, said, fine)
-
-
-def test_a_check_that_broke_is_a_problem_with_a_remedy() -> None:
-    late, raised = broken("x", TimeoutError(), 2.0), broken("x", ValueError("why"), 2.0)
-    assert (late.status, late.found) == (Status.PROBLEM, "no answer within 2 s")
-    assert (raised.status, raised.found) == (Status.PROBLEM, "this could not be checked (ValueError: why)")
-    assert late.remedy
-    assert raised.remedy

@@ -8,11 +8,8 @@ import pytest
 
 from mendgraph.graph.machine.routes import Transition
 from mendgraph.graph.persistence.store import Store
-from mendgraph.graph.report.history import END, START, History, Turn, course_of, read_history
+from mendgraph.graph.report.history import END, START, History, course_of, read_history
 from mendgraph.graph.runs.run import Session
-from mendgraph.nodes.call_model.budget import APIUsageStats
-from mendgraph.nodes.call_model.ledger import Spending
-from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.guard.grants import Grant
 from mendgraph.nodes.records import (
     LoopRecord,
@@ -82,11 +79,6 @@ def test_of_turns_that_were_kept_at_their_end_no_visit_is_made_up(tmp_path: Path
     assert found.requests == ("Mend add.", "Once more.")
 
 
-def test_an_unknown_run_has_no_history(tmp_path: Path) -> None:
-    folder = project(tmp_path / "project")
-    assert read(folder, "nobody") == History((), whole=True, values={}, requests=(), messages=())
-
-
 @pytest.mark.parametrize(
     ("verdict", "label"),
     [
@@ -107,47 +99,9 @@ SAID = visit("call_model", "parse", after={"reply": REPLY, "step": 1})
 ENDED = (visit("parse", "FINISHED"), visit("FINISHED", "__end__", after={"outcome": OUTCOME}))
 
 
-def test_two_turns_with_their_requests_and_ends() -> None:
-    course = course_of(history(*TURN, SAID, *ENDED, *TURN, SAID, *ENDED, requests=("before the fork", "one", "two")))
-    assert [(turn.number, turn.request, len(turn.steps), turn.outcomes) for turn in course.turns] == [
-        (1, "one", 1, [OUTCOME]),
-        (2, "two", 1, [OUTCOME]),
-    ]
-    assert course.edges[Transition("parse", "an answer", "FINISHED")] == 2
-    assert course.visited["call_model"] == 2
-    assert course.path == ("__start__", "begin_turn", "call_model", "parse", "FINISHED", "__end__") * 2
-    assert (course.at, len(course.steps)) == ("", 2)
-
-
 def test_what_a_fork_took_over_has_no_number() -> None:
     assert [turn.number for turn in course_of(history(SAID)).turns] == [0]
     assert [turn.number for turn in course_of(history(TURN[1], SAID)).turns] == [1]
-
-
-def test_a_fork_that_has_not_begun_has_no_steps() -> None:
-    assert course_of(history(visit("call_model")), begun=False).turns == ()
-
-
-def test_a_node_that_the_run_has_not_left() -> None:
-    course = course_of(history(*TURN, visit("call_model", before={"step": 4})))
-    assert (course.at, course.path[-1]) == ("call_model", "call_model")
-    assert "call_model" not in course.visited
-    assert [each.number for each in course.steps] == [5]
-    assert [turn.number for turn in course.turns] == [1]
-
-
-def test_a_turn_that_ended_before_the_model_was_called() -> None:
-    ended = visit("SYSTEM_ERROR", "__end__", after={"outcome": OUTCOME})
-    (turn,) = course_of(history(TURN[0], visit("begin_turn", "SYSTEM_ERROR"), ended)).turns
-    assert turn == Turn(1, None, [], [OUTCOME], TURN[0].began)
-
-
-def test_what_a_step_has_used() -> None:
-    was, now = Spending(usage=APIUsageStats(1, 10, 2, 1)), Spending(usage=APIUsageStats(3, 110, 12, 3), cost_usd=0.5)
-    called = visit("call_model", "parse", before={"spending": was}, after={"spending": now, "reply": REPLY})
-    assert (step(called).tokens, step(called).spending) == ((100, 10), (was, now))
-    assert step(visit("call_model")).tokens == (0, 0)
-    assert step(called).seconds_in("call_model", "parse") == 1.0
 
 
 def test_calls_with_their_verdicts_and_results() -> None:
@@ -171,14 +125,6 @@ def test_what_a_person_had_allowed_before() -> None:
     before = {"items": [CALL, CALL], "grants": [Grant(thread="t", rule="ask_before_write", tool="edit_file")]}
     guard = visit("guard", "execute_tools", before=before, after={"verdicts": [ruled, ALLOWED]})
     assert [call.granted for call in step(SAID, guard).calls] == [True, False]
-
-
-def test_a_compaction_is_a_change_of_what_is_shown() -> None:
-    was, now = Window(), Window(first="m3", head="Before that ...")
-    called = visit("call_model", "parse", before={"window": was}, after={"window": now, "reply": REPLY})
-    assert step(called).compaction == (was, now)
-    counted = visit("call_model", "parse", before={"window": was}, after={"window": Window(tokens=9), "reply": REPLY})
-    assert step(counted).compaction is None
 
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

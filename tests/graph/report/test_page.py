@@ -10,15 +10,13 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.routes import TRANSITIONS
 from mendgraph.graph.machine.run_records import UNDONE
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import START, History
-from mendgraph.graph.report.page import Stored, page_view, report_html
-from mendgraph.graph.report.texts import Bounds, DayUse, Texts
+from mendgraph.graph.report.page import DayUse, Stored, page_view, report_html
+from mendgraph.graph.report.step_view import Bounds, Texts
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import ListedRun, RunState
-from mendgraph.graph.spending.report import AccountSpent
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.database import FILE_NAME, open_file
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
@@ -26,9 +24,6 @@ from mendgraph.nodes.records import (
     ModelReply,
     Outcome,
     OutcomeKind,
-    Plan,
-    PlanStatus,
-    PlanStep,
     StopReason,
     ToolError,
     ToolErrorCode,
@@ -223,13 +218,6 @@ def test_nobodys_words_become_a_part_of_the_page(hostile: str) -> None:
     assert hostile.count("</style>") == 1
 
 
-def test_nobodys_words_are_a_template_or_steer_a_screen(hostile: str) -> None:
-    said = words(hostile)
-    assert "{{ 7 * 7 }} {% raw %} ${7*7} &lt; --> ]]>" in said
-    assert "\\x1b[31mred\\x07 \\u202egnp.exe" in said
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", hostile)
-
-
 def test_the_page_may_load_and_run_nothing(hostile: str) -> None:
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', hostile)
     assert re.fullmatch(
@@ -308,15 +296,6 @@ def test_a_large_run_is_shown_in_part_and_says_what_is_left_out(
     assert "more characters are not shown here" in text
 
 
-def test_a_page_that_is_too_large_at_every_level_is_the_smallest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = project(tmp_path / "project")
-    played(folder)
-    monkeypatch.setattr("mendgraph.graph.report.page.MOST_BYTES", 1)
-    assert "It adds now." in page(report_html("", str(folder)))
-
-
 RUN = ListedRun(
     run_id="0123456789abcdef0123456789abcdef",
     task="Mend add.",
@@ -375,63 +354,6 @@ def commands(run: ListedRun, root: str = ".") -> list[str]:
     return [command for _, command in seen(run, root=root).commands]
 
 
-def test_a_finished_run() -> None:
-    view = seen(told=replace(steps(2), values={"plan": Plan(steps=(PlanStep(title="Look", status=PlanStatus.DONE),))}))
-    assert (view.title, view.task.text, view.standing, view.look, view.standing_says) == (
-        "Mend add.",
-        "Mend add.",
-        "finished",
-        "good",
-        "",
-    )
-    assert (view.end.kind, view.end.reason, view.end.checks, view.end.advice) == (
-        "FINISHED",
-        "answered",
-        "passed",
-        "Send more.",
-    )
-    assert (view.end.diagnostics, view.end.changed, view.end.value[0].value.text) == (
-        ["looked twice"],
-        ["a.py"],
-        '{"n": 1}',
-    )
-    assert dict(view.facts)["Model"] == "m-1"
-    assert view.settings == [("seed", "3"), ("max_steps", "7")]
-    assert view.totals == [
-        ("steps", "2"),
-        ("model calls", "0"),
-        ("tokens", "0"),
-        ("in its steps", "3.0 s"),
-        ("file changed", "1"),
-    ]
-    assert [name for name, _ in view.bars] == [
-        "The last turn",
-        "The whole session",
-        "2026-11-21 (UTC), all runs of all folders",
-    ]
-    assert view.plan == [("done", "Look")]
-    assert (view.gaps, view.conversation) == ([], [])
-    assert len(view.edges) == len(TRANSITIONS)
-
-
-def test_what_can_be_done_with_a_run() -> None:
-    short = "01234567"
-    assert commands(RUN) == [
-        f"mendgraph chat --run {short}",
-        f"mendgraph undo {short}",
-        f"mendgraph fork {short} --at 1",
-        f"mendgraph runs show {short}",
-    ]
-    stopped = replace(RUN, kind="BUDGET_STOP", reason="max_steps", standing=RunState.STOPPED, files=())
-    assert commands(stopped, root="/a b")[0] == f"mendgraph resume {short} --root '/a b'"
-    assert commands(replace(RUN, state="working", standing=RunState.WORKING))[:2] == [
-        f"mendgraph report {short} --force",
-        f"mendgraph undo {short}",
-    ]
-    asking = replace(RUN, state="working", standing=RunState.ASKS)
-    assert seen(asking).commands[0] == ("Answer the question, and go on", f"mendgraph resume {short}")
-
-
 def test_an_end_of_which_no_checkpoint_tells_is_the_one_of_the_list() -> None:
     undone = replace(RUN, kind="BUDGET_STOP", reason=UNDONE, message="Taken back.", standing=RunState.STOPPED)
     view = seen(undone)
@@ -457,15 +379,6 @@ def test_what_is_not_known_is_said() -> None:
     assert [(who, said.text) for who, said in view.conversation] == [("person", "Mend add.")]
     assert ("Forked from", "run ffffffff after step 2") in view.facts
     assert [name for name, _ in view.bars] == ["The last turn", "The whole session"]
-
-
-def test_the_budgets_of_an_account_are_its_own() -> None:
-    context = AgentContext(account="team", account_days=True, max_tokens_per_account=1_000)
-    view = seen(
-        replace(RUN, stored_context=context.model_dump_json()), account=AccountSpent(account="team", tokens=500)
-    )
-    assert [name for name, _ in view.bars][2:] == ["2026-11-21 (UTC), account team", "Account team, in all"]
-    assert (view.bars[3][1][0].used, view.bars[3][1][0].limit) == ("500", "1,000")
 
 
 def test_a_run_without_checkpoints() -> None:

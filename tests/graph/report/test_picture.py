@@ -44,15 +44,6 @@ def test_no_line_runs_through_a_node() -> None:
     assert [(each, name) for each, route in ROUTES.items() for name in BOXES if crosses(route, name)] == []
 
 
-def test_no_two_nodes_meet() -> None:
-    boxes = [*BOXES.values()]
-    assert all(
-        abs(a.x - b.x) >= (a.width + b.width) / 2 or abs(a.y - b.y) >= (a.height + b.height) / 2
-        for at, a in enumerate(boxes)
-        for b in boxes[at + 1 :]
-    )
-
-
 def test_the_way_of_a_run_lies_on_top_with_its_counts() -> None:
     picture = draw({ACCEPTED: 3}, {"begin_turn": 3, "call_model": 2}, "call_model")
     (last,) = picture.edges[-1:]

@@ -4,22 +4,33 @@ from typing import Any
 
 import pytest
 
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.report.history import Step
-from mendgraph.graph.report.step_view import Scale, call_view, step_view
-from mendgraph.graph.report.texts import Field, Shown
+from mendgraph.graph.report.page import Bar, shared_bars, turn_bars
+from mendgraph.graph.report.step_view import (
+    Bounds,
+    DiffLine,
+    Field,
+    Scale,
+    Shown,
+    Texts,
+    call_view,
+    cost_words,
+    seconds_words,
+    step_view,
+)
+from mendgraph.graph.spending.report import AccountSpent
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.call_model.window import Window
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.guard.grants import Grant
 from mendgraph.nodes.guard.policy import denied
-from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
-    ChangeKind,
     ExtractionError,
     ExtractionErrorType,
-    FileChange,
     LoopRecord,
     LoopVerdict,
     ModelReply,
@@ -84,11 +95,6 @@ def test_what_a_step_is_called(shown: Step, working: bool, title: str, state: st
     assert (view.title, view.state) == (title, state)
 
 
-def test_several_calls_of_one_tool_are_counted() -> None:
-    guard = visit("guard", "loop_check", before={"items": [CALL, CALL]})
-    assert seen(step(called(), guard)).title == "edit_file ×2"  # noqa: RUF001 - as it is shown
-
-
 @pytest.mark.parametrize(
     ("was", "now", "words"),
     [
@@ -120,16 +126,6 @@ def test_what_the_machine_and_the_person_did_is_noted() -> None:
         "A person allowed for the rest of the run: run_command pytest.",
         "The run ended here: Late.",
     ]
-
-
-def test_a_reply_that_was_mended() -> None:
-    wrong = ExtractionError(ExtractionErrorType.INVALID_JSON_SYNTAX, 2, "x", "a comma is missing")
-    attempt = HealingAttempt(0, "I say", [wrong], "Please mend it.")
-    before = {"errors": [wrong], "reply": REPLY}
-    healed = seen(step(called(), visit("heal", "call_model", before=before, after={"healing_attempts": [attempt]})))
-    assert healed.healing.errors == ["INVALID_JSON_SYNTAX in line 2: a comma is missing"]
-    assert (healed.healing.reply.text, healed.healing.prompt.text) == ("I say", "Please mend it.")
-    assert not healed.healing.rescued
 
 
 def test_a_reply_that_was_read_as_it_is() -> None:
@@ -168,31 +164,6 @@ WAS = {"index": 0, "rule": "ask_before_write", "path": "a.py", "arguments": {"pa
 
 def seen_call(**more: Any) -> Any:
     return attributes(call_view(judged(**more), TEXTS))
-
-
-def test_a_call_that_went_well() -> None:
-    view = seen_call()
-    assert (view.tool, view.target, view.state, view.verdict, view.rule) == ("edit_file", "a.py", "ok", "allowed", "")
-    assert (view.result, view.duration) == ("edited", "4 ms")
-    assert view.arguments == [Field("path", Shown("a.py"), block=False)]
-    assert (view.diffs, view.preview, view.person, view.why) == ([], [], "", "")
-
-
-def test_a_call_that_failed() -> None:
-    view = seen_call(result=FAILED)
-    assert (view.state, view.result, view.duration) == ("failed", "conflict: Changed.", "less than 1 ms, 3 attempts")
-
-
-def test_a_call_that_was_denied() -> None:
-    view = seen_call(verdict=NO, result=REFUSED)
-    assert (view.state, view.verdict, view.rule) == ("denied", "denied", "workspace_boundary")
-    assert (view.why, view.suggestions, view.duration) == ("It is outside.", ["a.py"], "")
-
-
-def test_what_a_call_changed_is_shown_as_a_diff() -> None:
-    change = FileChange(path="a.py", kind=ChangeKind.EDITED, sha256_before="1", sha256_after="2", diff="-a\n+b\n")
-    (diff,) = seen_call(result=DONE.model_copy(update={"changes": (change,)})).diffs
-    assert (diff.path, diff.kind, [line.kind for line in diff.lines]) == ("a.py", "edited", ["removed", "added"])
 
 
 def test_a_malformed_call_says_what_is_wrong_with_it() -> None:
@@ -242,3 +213,101 @@ def test_what_did_not_run_is_shown_as_it_was_proposed(kind: str) -> None:
     assert waiting.preview == (proposed if kind in {"argv", "problem"} else [])
     ran = seen_call(asked=True, was=was)
     assert (ran.diffs, ran.preview) == ([], [])
+
+
+# --- What others said, as it may stand on a page.
+
+CANARY = "kanarie-8471-vogel"
+SHORT = Texts(Redactor((CANARY,)), Bounds(text=20))
+
+
+def test_a_long_text_says_how_much_of_it_is_left_out() -> None:
+    assert SHORT.shown("a" * 20) == Shown("a" * 20)
+    assert SHORT.shown("a" * 25) == Shown("a" * 20, 5)
+    assert SHORT.shown("a" * 25, 10) == Shown("a" * 10, 15)
+    assert SHORT.shown("a" * 25, 1_000) == Shown("a" * 20, 5)
+
+
+def test_secrets_go_before_anything_is_cut() -> None:
+    shown = SHORT.shown(f"0123456789 {CANARY}")
+    assert CANARY[:4] not in shown.text
+    assert SHORT.line(f"key {CANARY}") == "key [redacted secret]"
+
+
+def test_values_by_their_names() -> None:
+    wide = Texts(Redactor(()), Bounds())
+    many = [*range(100)]
+    fields = wide.fields({"path": "a.py", "empty": "", "none": None, "no": False, "two": "a\nb", "many": many, "": 1})
+    assert fields[:3] == [
+        Field("path", Shown("a.py"), block=False),
+        Field("no", Shown("false"), block=False),
+        Field("two", Shown("a\nb"), block=True),
+    ]
+    assert (fields[3].name, fields[3].block, fields[3].value.text[:10]) == ("many", True, "[\n 0,\n 1,\n")
+    assert fields[4] == Field("", Shown("1"), block=False)
+
+
+def test_the_lines_of_a_diff() -> None:
+    head = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n"
+    diff = f"{head}-- old\n++ new\n same\n\\ No newline at end of file\n[... 3 more lines of this diff]\n"
+    lines, left_out = Texts(Redactor(()), Bounds()).diff(diff)
+    assert left_out == 0
+    assert [line.kind for line in lines] == ["file", "file", "head", "removed", "added", "same", "note", "note"]
+    assert lines[3] == DiffLine("removed", "-- old")
+    assert SHORT.diff("+" + "x" * 30)[1] == 11
+
+
+BOTH_TURNS = Spending(
+    usage=APIUsageStats(20, 50_000, 1_000, 8), at_turn_start=APIUsageStats(12, 40_000, 900, 0), steps=7, seconds=30.0
+)
+
+
+def test_the_turn_against_its_limits() -> None:
+    context = AgentContext(max_steps=7, max_seconds=60, max_input_tokens_per_turn=20_000)
+    assert turn_bars(BOTH_TURNS, context) == [
+        Bar("Model calls", "8", "10", 0.8),
+        Bar("Input tokens", "10,000", "20,000", 0.5),
+        Bar("Output tokens", "100", "", None),
+        Bar("Rounds of tools", "7", "7", 1.0),
+        Bar("Time in model and tools", "30.0 s", "1 min 0 s", 0.5),
+    ]
+    assert turn_bars(BOTH_TURNS, AgentContext())[-1] == Bar("Time in model and tools", "30.0 s", "", None)
+
+
+def test_an_account_against_its_limits() -> None:
+    used = AccountSpent(account="team", tokens=500, cost_usd=1.5)
+    context = AgentContext(account="team", max_tokens_per_account=1_000, max_cost_usd_per_account=3.0)
+    assert shared_bars(used, context.max_tokens_per_account, context.max_cost_usd_per_account) == [
+        Bar("Tokens", "500", "1,000", 0.5),
+        Bar("Cost", "1.5000 USD", "3 USD", 0.5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 ms"),
+        (0.0004, "0.4 ms"),
+        (0.0125, "12 ms"),
+        (0.9994, "999 ms"),
+        (0.9996, "1.0 s"),
+        (59.94, "59.9 s"),
+        (59.96, "1 min 0 s"),
+        (125, "2 min 5 s"),
+        (3_780, "1 h 3 min"),
+    ],
+)
+def test_seconds_in_words(seconds: float, words: str) -> None:
+    assert seconds_words(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("cost", "unpriced", "words"),
+    [
+        (0.5, 0, "0.5000 USD"),
+        (0.0, 1, "1 call without a known price"),
+        (0.5, 1_200, "0.5000 USD and 1,200 calls without a known price"),
+    ],
+)
+def test_no_price_is_guessed(cost: float, unpriced: int, words: str) -> None:
+    assert cost_words(cost, unpriced) == words

@@ -11,7 +11,6 @@ from mendgraph.graph.spending import store as spending_store
 from mendgraph.graph.spending.database import SqliteBook
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model.ledger import RunLimits, Used, unknown_price
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import StopCause, StopReason
 from tests.graph.spending.spending_entries import Clock, as_reserved, entry, reserved, rows, settled, used
 

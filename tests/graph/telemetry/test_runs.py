@@ -18,7 +18,6 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.compiled import AgentGraph
 from mendgraph.graph.runs.events import Asked, Ended
 from mendgraph.graph.runs.run import Session, arun_task, run_task
 from tests.doubles.scripted_server import Calls, Say, ScriptedServer, Status
@@ -257,12 +256,6 @@ def test_a_listener_that_breaks_breaks_no_run(tmp_path: Path, monkeypatch: pytes
         assert run_task("Look.", context(tmp_path, server.base_url)).outcome.answer == "Done."
 
 
-def test_a_copy_of_the_machine_tells_as_well() -> None:
-    machine = build_graph().with_config(tags=["mine"])
-    assert isinstance(machine, AgentGraph)
-    assert machine.scrub("plain") == "plain"
-
-
 class Listener(BaseCallbackHandler):
     """Hears what LangChain's callbacks are told, as LangSmith does."""
 
@@ -293,15 +286,6 @@ def test_callbacks_hear_no_secret_of_a_request(
     assert "Look for [redacted secret]." in listener.heard[0]
     assert WORD not in "".join(listener.heard)
     assert asked["messages"][0].text == f"Look for {WORD}."
-
-
-def test_what_is_no_list_of_messages_is_handed_on_as_it_is() -> None:
-    machine = build_graph()
-    assert isinstance(machine, AgentGraph)
-    for given in ((), (None,), ({"messages": "Look."},), ({"messages": [("user", "Look.")]},), ({},)):
-        assert machine._clean(given) is given
-    plain: tuple[Any, ...] = ({"messages": [HumanMessage("Look.")]}, {})
-    assert machine._clean(plain) is plain
 
 
 READ_TRACED_ROOMS = Calls([("read_file", '{"path": "a.txt"}')])

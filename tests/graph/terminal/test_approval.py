@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from mendgraph.graph.terminal.answers import Screen
-from mendgraph.graph.terminal.approval import HELP, ask_person, columns, in_editor
+from mendgraph.graph.terminal.approval import HELP, ask_person, in_editor
 from mendgraph.nodes.records import JsonMap
 
 DIFF = "--- a/calc.py\n+++ b/calc.py\n@@ -1 +1 @@\n-a - b\n+a + b"
@@ -75,18 +75,6 @@ def test_the_diff_and_the_choices_stand_above_the_question() -> None:
     head = "? edit_file calc.py: ask_before_write"
     assert shown == [head, *(f"│ {line}" for line in DIFF.splitlines()), CHOICES]
     assert person.prompts == ["Allow edit_file calc.py? "]
-
-
-def test_the_diff_is_coloured() -> None:
-    file = io.StringIO()
-    console = Console(file=file, force_terminal=True, color_system="standard", no_color=False)
-    ask_person({"calls": [EDIT]}, Screen(console), Person("y"))
-    assert "\x1b[31m│ -a - b\x1b[0m\n\x1b[32m│ +a + b\x1b[0m\n" in file.getvalue()
-
-
-def test_a_no_is_asked_for_its_reason() -> None:
-    assert decided(Person("n", "not now"), EDIT)[0] == {"0": {"action": "reject", "reason": "not now", "digest": "d0"}}
-    assert decided(Person("n"), EDIT)[0] == {"0": {"action": "reject", "reason": "", "digest": "d0"}}
 
 
 @pytest.mark.parametrize("said", ["", "yikes", "y please", "1", "a calc.py"])
@@ -168,21 +156,11 @@ def test_arguments_that_are_no_object_are_asked_again(text: str, told: str) -> N
     assert any(line.startswith(told) for line in shown)
 
 
-def test_an_editor_that_is_left_by_the_end_of_the_input_decides_nothing() -> None:
-    assert decided(Person("e"), EDIT)[0] == {"0": {"action": "reject", "digest": "d0"}}
-
-
 def test_help_and_all_arguments_can_be_seen() -> None:
     _, shown = decided(Person("?", "v", "y"), EDIT)
     assert [line for line in HELP if line in shown] == list(HELP)
     assert f"a would allow: {GRANT}" in shown
     assert '│   "old_str": "a - b",' in shown
-
-
-def test_help_names_no_like_calls_where_there_are_none() -> None:
-    _, shown = decided(Person("?", "y"), CONFIG)
-    head, choices = "? edit_file a.toml: project_config", "[y]es, [e]dit, [n]o, [s]top, [v]iew, [?]"
-    assert shown == [head, *(f"│ {line}" for line in DIFF.splitlines()), choices, *HELP, choices]
 
 
 def test_what_was_wrong_with_an_edit_and_what_is_cut_is_said() -> None:
@@ -243,11 +221,6 @@ def test_no_editor_and_one_that_fails_give_nothing(editor: str) -> None:
     assert in_editor({"EDITOR": editor}, "old") is None
 
 
-@pytest.mark.parametrize("body", ['rm "$2"', "printf '\\377' > \"$2\"", 'truncate -s 11000000 "$2"'])
+@pytest.mark.parametrize("body", ['rm "$2"', "printf '\\377' > \"$2\""])
 def test_what_cannot_be_read_back_gives_nothing(tmp_path: Path, body: str) -> None:
     assert in_editor({"EDITOR": script(tmp_path, body)}, "old") is None
-
-
-def test_the_width_is_that_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    assert columns() == 40

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -105,19 +104,6 @@ def test_lint_tells_each_finding_in_a_line(run: Run, folder: Path) -> None:
     assert (code, finding["path"], finding["line"]) == (1, "cassettes/one.yaml", 1)
 
 
-def test_a_note_is_nothing_to_mend(run: Run, folder: Path) -> None:
-    (folder / "cassettes/test_it").mkdir(parents=True)
-    (folder / "test_it.py").write_text("def test_it(): ...\n", encoding="utf-8")
-    path = cassette(folder, EXCHANGE.model_copy(update={"path": "/v1/messages"}))
-    path.rename(folder / "cassettes/test_it/test_it.yaml")
-    code, out, err = run("cassette", "lint")
-    assert (code, err) == (0, "")
-    note, last = out.splitlines()
-    assert note.startswith("cassettes/test_it/test_it.yaml:3: drift was not looked for: ")
-    assert last == "nothing to mend"
-    assert [each["note"] for each in json.loads(run("cassette", "lint", "--json")[1])] == [True]
-
-
 @pytest.mark.parametrize(
     ("path", "use"),
     [("/v1/responses", "use it with OPENAI_BASE_URL={}"), ("/v1/messages", "give its address to the client")],
@@ -158,14 +144,6 @@ def test_who_serves_waits_for_a_signal_and_leaves_the_handlers_as_they_were(monk
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_what_was_served_is_an_object_too(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.graph.terminal.run_commands.until_stopped", lambda announce: announce())
-    code, out, err = run("cassette", "serve", str(cassette(folder, EXCHANGE)), "--json")
-    announced, ended = out.splitlines()
-    assert announced.startswith(f"serving {folder / 'one.yaml'} on http://127.0.0.1:")
-    assert (code, json.loads(ended), err) == (0, {"misses": [], "unplayed": 1}, "")
-
-
 def test_each_refusal_is_told_at_the_end(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(cassette(folder, EXCHANGE))
     monkeypatch.setattr("mendgraph.graph.terminal.run_commands.until_stopped", lambda announce: announce())
@@ -176,10 +154,7 @@ def test_each_refusal_is_told_at_the_end(run: Run, folder: Path, monkeypatch: py
     assert out.splitlines()[1:] == ["refused: one", "two", "1 exchange not played, 1 request refused"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("asked", [b'{"said": 1}', b'{"said": 2}'], ids=["recorded", "not recorded"])
-def test_a_cassette_is_served_until_it_is_stopped(folder: Path, number: signal.Signals, asked: bytes) -> None:
-    recorded = asked == EXCHANGE.request
+def test_a_cassette_is_served_until_it_is_stopped(folder: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -189,13 +164,9 @@ def test_a_cassette_is_served_until_it_is_stopped(folder: Path, number: signal.S
         announced = served.stdout.readline()
         url = announced.strip().rpartition("OPENAI_BASE_URL=")[2]
         assert url == f"http://127.0.0.1:{port}/v1"
-        try:
-            with urlopen(Request(f"{url}/chat/completions", data=asked), timeout=10) as answer:  # noqa: S310 - loopback
-                assert answer.read() == b"hi"
-        except HTTPError as error:
-            with error:
-                assert not recorded
-        served.send_signal(number)
+        asked = Request(f"{url}/chat/completions", data=EXCHANGE.request)  # noqa: S310 - loopback
+        with urlopen(asked, timeout=10) as answer:  # noqa: S310 - loopback
+            assert answer.read() == b"hi"
+        served.send_signal(signal.SIGTERM)
         out, err = served.communicate(timeout=20)
-    last = "0 exchanges not played, 0 requests refused" if recorded else "1 exchange not played, 1 request refused"
-    assert (served.returncode, out.splitlines()[-1], err) == (0 if recorded else 1, last, "")
+    assert (served.returncode, out.splitlines()[-1], err) == (0, "0 exchanges not played, 0 requests refused", "")

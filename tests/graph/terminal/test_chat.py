@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.runs.runs import RunStep, StepKind
 from mendgraph.graph.terminal.chat import (
     COMMANDS,
     KEYS,
     _files,
     as_request,
-    begin_of_last_change,
     chat,
     prompt_for,
     run_command,
@@ -30,10 +28,8 @@ from tests.graph.terminal.played_terminal import BUG, FIX, READ, Terminal
 from tests.graph.terminal.signalled_models import (
     STOPPING,
     Interrupted,
-    InterruptedTwice,
     Terminated,
     TerminatedTwice,
-    interrupt_late,
 )
 
 COMMENT = 'tool: edit_file({"path": "calc.py", "old_str": "a + b", "new_str": "a + b  # sum"})'
@@ -88,26 +84,6 @@ def test_undo_from_a_step_and_what_it_refuses(tmp_path: Path) -> None:
     assert chat(terminal.setup) is ExitCode.FINISHED
     assert terminal.err.count("mendgraph: /undo takes the number of a step") == 2
     assert "nothing to undo: it changed no file, or all of that has been taken back\nrestored calc.py\n" in terminal.out
-
-
-def test_undo_refuses_in_the_words_of_the_command(tmp_path: Path) -> None:
-    lines = iter(["fix", "/undo", "/undo --skip-changed"])
-    terminal = Terminal(tmp_path, [FIX, "Fixed."])
-
-    def next_line(_: str) -> str:
-        line = next(lines, None)
-        if line is None:
-            raise EOFError
-        if line == "/undo":
-            terminal.calc.write_text("mine\n", encoding="utf-8")
-        return line
-
-    assert chat(replace(terminal.setup, next_line=next_line)) is ExitCode.FINISHED
-    assert terminal.err.startswith("mendgraph: Nothing was restored. ")
-    assert "With --skip-changed all other files are restored" in terminal.err
-    assert terminal.err.endswith("\n  calc.py\n")
-    assert "left calc.py: " in terminal.out
-    assert terminal.calc.read_text(encoding="utf-8") == "mine\n"
 
 
 def test_undo_works_where_a_question_was_left_open(tmp_path: Path) -> None:
@@ -224,32 +200,6 @@ def test_help_names_every_command_and_the_keys_where_there_is_a_prompt(tmp_path:
     assert all(each[:20] in again.out for each in KEYS)
 
 
-def test_the_last_change_is_that_of_the_newest_turn_with_one() -> None:
-    def step(number: int, turn: int, *changed: str) -> RunStep:
-        return RunStep(number, StepKind.CALLS, turn, changed=changed)
-
-    steps = [step(0, 1), step(1, 1, "a"), step(2, 1), step(3, 2), step(4, 2, "b"), step(5, 3)]
-    assert begin_of_last_change(steps) == 3
-    assert begin_of_last_change(steps[:4]) == 1
-    assert begin_of_last_change(steps[:1]) is None
-
-
-def test_debug_ends_each_turn_with_the_place_of_its_log(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, ["Hello.", "I wait"], model=Interrupted, lines=["hi", "wait"], debug=True)
-    assert chat(terminal.setup) is ExitCode.FINISHED
-    log = "log: /data/audit\\x1b.jsonl\n"
-    told = [line for line in terminal.err.splitlines(keepends=True) if "{" not in line]
-    assert told == [log, STOPPING, log]
-
-
-def test_a_chat_goes_on_until_the_input_ends_and_then_tells_its_usage(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, ["Hello.", "Bye."], lines=["hi", "  ", "bye"])
-    assert chat(terminal.setup) is ExitCode.FINISHED
-    assert terminal.asked == ["You: "] * 4
-    assert terminal.out.count("mendgraph: ") == 2
-    assert "API Usage Stats:\n  Calls: 2/100\n  Turn Calls: 1/10\n" in terminal.out
-
-
 def test_ctrl_c_ends_a_turn_but_not_the_chat(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, ["Hello.", "I wait", "Here again."], model=Interrupted, lines=["hi", "wait", "and?"])
     assert chat(terminal.setup) is ExitCode.FINISHED
@@ -257,21 +207,6 @@ def test_ctrl_c_ends_a_turn_but_not_the_chat(tmp_path: Path) -> None:
     assert terminal.out.count("FINISHED (answered): no file changed\n") == 2
     assert terminal.out.count("BUDGET_STOP (cancelled): The run was stopped by Ctrl-C.\n") == 1
     assert "mendgraph: Here again.\n" in terminal.out
-
-
-def test_each_turn_is_stopped_by_a_signal_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupt_late(monkeypatch)
-    terminal = Terminal(tmp_path, ["One.", "Two."], lines=["one", "two"])
-    assert chat(terminal.setup) is ExitCode.FINISHED
-    assert terminal.err == STOPPING * 2
-    assert terminal.out.count("FINISHED (answered): no file changed\n") == 2
-
-
-@pytest.mark.parametrize(("model", "calls"), [(Interrupted, 2), (InterruptedTwice, 1)])
-def test_a_turn_that_was_cut_off_counts_in_the_usage(tmp_path: Path, model: type[Interrupted], calls: int) -> None:
-    terminal = Terminal(tmp_path, [READ, "I wait"], model=model, lines=["wait"])
-    assert chat(terminal.setup) is ExitCode.FINISHED
-    assert f"API Usage Stats:\n  Calls: {calls}/100\n  Turn Calls: {calls}/10\n" in terminal.out
 
 
 @pytest.mark.parametrize("model", [Terminated, TerminatedTwice])
@@ -293,25 +228,6 @@ def test_a_signal_at_the_prompt_ends_the_chat(tmp_path: Path, number: signal.Sig
 
     assert chat(replace(terminal.setup, next_line=hear)) is code
     assert ("API Usage Stats:" in terminal.out, terminal.err) == (True, "")
-
-
-def test_a_chat_goes_on_after_ctrl_c_at_a_question(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, [FIX, "Hello."], said="y", context={"mode": "ask"}, lines=["fix", "hi"])
-
-    def stop(_: str) -> str:
-        raise KeyboardInterrupt
-
-    assert chat(replace(terminal.setup, ask=stop)) is ExitCode.FINISHED
-    assert "\n\nmendgraph: stopped by Ctrl-C; " in terminal.err  # the first one ends the line of the question
-    assert "mendgraph: Hello.\n" in terminal.out
-    assert terminal.calc.read_text(encoding="utf-8") == BUG
-
-
-def test_a_chat_in_json_is_one_object_for_each_turn(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, ["Hello.", "Bye."], lines=["hi", "bye"], as_json=True)
-    assert chat(terminal.setup) is ExitCode.FINISHED
-    assert terminal.asked == [""] * 3
-    assert [json.loads(line)["outcome"]["answer"] for line in terminal.out.splitlines()] == ["Hello.", "Bye."]
 
 
 @pytest.mark.parametrize(

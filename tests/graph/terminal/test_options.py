@@ -7,8 +7,7 @@ from hypothesis import given, strategies as st
 
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, SETTINGS, AgentContext
-from mendgraph.graph.configuration.settings_file import program_problem
-from mendgraph.graph.terminal.options import MIN_CALLS_PER_SESSION, Options, in_order, settings_of
+from mendgraph.graph.terminal.options import Options, in_order, settings_of
 from mendgraph.nodes.execute_tools.call_policy import BUILT_IN_ROLES
 
 
@@ -22,39 +21,8 @@ def test_more_calls_in_a_turn_raise_the_session_as_well(calls: int, session: int
     assert (context.max_calls_per_turn, context.max_calls_per_session) == (calls, session)
 
 
-def test_the_session_never_gets_fewer_calls_than_by_default() -> None:
-    assert AgentContext().max_calls_per_session == MIN_CALLS_PER_SESSION
-
-
 def test_the_roles_are_those_that_are_built_in() -> None:
     assert SETTINGS["role"].choices == tuple(BUILT_IN_ROLES)
-
-
-@pytest.mark.parametrize("entry", ["make", "python3.12", "g++", ".venv/bin/pytest", "./run", "/usr/bin/make", "é"])
-def test_one_program_is_a_name_or_a_path(entry: str) -> None:
-    assert program_problem(entry) is None
-
-
-REMEDY = "give a name such as make, or a path such as .venv/bin/pytest"
-
-
-@pytest.mark.parametrize(
-    ("entry", "problem"),
-    [
-        ("python3 -m pytest", "'python3 -m pytest' is not one program: give the program alone, 'python3'"),
-        (" make", "' make' is not one program: give the program alone, 'make'"),
-        ("/usr/bin/make\n", r"'/usr/bin/make\n' is not one program: give the program alone, '/usr/bin/make'"),
-        ("", f"'' is not one program: {REMEDY}"),
-        ("-m", f"'-m' is not one program: {REMEDY}"),
-        ("*", f"'*' is not one program: {REMEDY}"),
-        ("make;ls", f"'make;ls' is not one program: {REMEDY}"),
-        ("$HOME/x y", f"'$HOME/x y' is not one program: {REMEDY}"),
-        ("~/bin/x", f"'~/bin/x' is not one program: {REMEDY}"),
-        ("/usr/bin/", f"'/usr/bin/' is not one program: {REMEDY}"),
-    ],
-)
-def test_what_is_not_one_program_is_told_with_the_remedy(entry: str, problem: str) -> None:
-    assert program_problem(entry) == problem
 
 
 SPENDING = {

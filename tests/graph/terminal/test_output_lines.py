@@ -8,15 +8,11 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.events import Compacted, Paid, Text
+from mendgraph.graph.runs.events import Paid
 from mendgraph.graph.runs.runs import ListedRun, RunState, RunStep, StepKind
 from mendgraph.graph.terminal.answers import Line, as_json
-from mendgraph.graph.terminal.chat import chat
 from mendgraph.graph.terminal.output_lines import (
     Account,
-    bytes_words,
-    compaction_words,
-    cost_words,
     diff_lines,
     interruption,
     notes_lines,
@@ -24,9 +20,7 @@ from mendgraph.graph.terminal.output_lines import (
     result_object,
     run_details,
     run_lines,
-    run_object,
     session_line,
-    step_object,
     usage_block,
     usage_lines,
 )
@@ -35,7 +29,6 @@ from mendgraph.graph.terminal.turns import run_once
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.ledger import Spending, Used, begin_turn, charge, priced, usage_report
 from mendgraph.nodes.call_model.prices import Price
-from mendgraph.nodes.language.display import usd
 from mendgraph.nodes.records import (
     CallError,
     ChangeKind,
@@ -46,7 +39,6 @@ from mendgraph.nodes.records import (
     Outcome,
     OutcomeKind,
     Plan,
-    PlanStep,
     StopReason,
     ToolCall,
 )
@@ -129,27 +121,6 @@ def test_a_run_that_a_limit_ended_gives_the_account_of_its_model() -> None:
     assert shown["outcome"]["account"] == "Done: the fix.\n\nLeft: its test."
 
 
-def test_a_result_is_one_object_on_one_line_of_ascii() -> None:
-    outcome = Outcome(
-        kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="é\u202e", usage={"total_calls": 1}
-    )
-    used = {"steps": [{"step": 1}], "compactions": []}
-    text = as_json(result_object(outcome, [CHANGE], Plan(steps=(PlanStep(title="x"),)), "thread", used, "/data/é"))
-    assert text.isascii()
-    assert text.isprintable()
-    assert json.loads(text) == {
-        "schema": 1,
-        "outcome": outcome.model_dump(mode="json"),
-        "changes": [CHANGE.model_dump(mode="json")],
-        "plan": {"steps": [{"title": "x", "status": "pending"}]},
-        "usage": {"total_calls": 1},
-        "steps": [{"step": 1}],
-        "compactions": [],
-        "thread_id": "thread",
-        "log": "/data/é",
-    }
-
-
 @pytest.mark.parametrize(
     ("changed", "said"), [([], ""), (["b.py", "a.py", "b.py"], "; changed before that: b.py, a.py")]
 )
@@ -217,10 +188,6 @@ def test_a_session_of_one_turn_is_one_line(changed: dict[str, Any], line: str) -
     assert list(usage_lines({**USAGE, **changed}, LIMITS, Account())) == [Line(line, "dim")]
 
 
-def test_where_no_model_was_called_nothing_is_told() -> None:
-    assert list(usage_lines({}, LIMITS, Account())) == []
-
-
 def second_turn() -> dict[str, Any]:
     """The report of a session whose first turn had 40,000 tokens, and whose second had 1,000."""
     one = Used(calls=1, input_tokens=40_000, output_tokens=100, cached_tokens=30_000, reasoning_tokens=90, seconds=3.0)
@@ -252,18 +219,6 @@ def test_a_price_that_is_not_known_is_said_with_its_model() -> None:
     assert session.text.endswith(f"110 out (96 reasoning), {unknown}")
 
 
-def test_a_session_remembers_whose_price_is_not_known_and_a_turn_begins_anew() -> None:
-    noted = account(paid(model="a", cost_usd=None), paid(model="a", cost_usd=None))
-    noted.note(Compacted(1, "slid", 2, 1))
-    noted.begin()
-    assert noted == Account(unpriced=["a"])
-
-
-def test_the_embedded_model_s_price_is_not_worth_a_word() -> None:
-    assert cost_words(0.0, []) == []
-    assert (usd(0.0), usd(0.0001), usd(12.3)) == ("0.0000 USD", "0.0001 USD", "12.3000 USD")
-
-
 def test_the_block_is_that_of_the_specification() -> None:
     report = second_turn()
     assert "\n".join(line.text for line in usage_block(report, LIMITS)) == (
@@ -272,42 +227,9 @@ def test_the_block_is_that_of_the_specification() -> None:
     assert session_line({}, LIMITS, Account()).text.startswith("session: 0/100 calls, 0 tokens in, 0 out")
 
 
-def test_a_program_gets_each_call_and_each_compaction_in_order() -> None:
-    noted = Account()
-    for event in (
-        Compacted(2, "cleared", 900, 400),
-        Text("no matter"),
-        Paid(2, "summary", "a", 9, 1, 0, 0.1 + 0.2, 0.12345),
-        Paid(2, "reply", "b", 5, 2, 3, None, 1.0, 1, 2),
-    ):
-        noted.note(event)
-    first = {"step": 2, "purpose": "summary", "model": "a", "input_tokens": 9, "output_tokens": 1, "cached_tokens": 0}
-    second = {"step": 2, "purpose": "reply", "model": "b", "input_tokens": 5, "output_tokens": 2, "cached_tokens": 3}
-    first |= {"cost_usd": 0.3, "seconds": 0.123, "reasoning_tokens": 0, "cache_write_tokens": 0}
-    second |= {"cost_usd": None, "seconds": 1.0, "reasoning_tokens": 1, "cache_write_tokens": 2}
-    assert noted.as_map() == {
-        "steps": [first, second],
-        "compactions": [{"step": 2, "kind": "cleared", "tokens_before": 900, "tokens_after": 400}],
-    }
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("cleared", "older results are no longer shown to the model: 13,400 -> 6,900 tokens"),
-        ("summarised", "the model is shown a summary of the conversation's beginning: 13,400 -> 6,900 tokens"),
-        ("slid", "the conversation's beginning is no longer shown to the model: 13,400 -> 6,900 tokens"),
-        ("new", "the model is shown less of the conversation: 13,400 -> 6,900 tokens"),
-    ],
-)
-def test_a_compaction_says_what_it_did_and_saved(kind: str, words: str) -> None:
-    assert compaction_words(Compacted(1, kind, 13_400, 6_900)) == words
-
-
 # --- At the terminal
 
 PRICED = {"model": "gpt-4o", "evidence": False}
-UNPRICED = "cost unknown: no price for nobody-s-model (see prices.toml)"
 
 
 def test_a_task_ends_with_its_usage_and_the_block(tmp_path: Path) -> None:
@@ -323,31 +245,6 @@ def test_a_task_ends_with_its_usage_and_the_block(tmp_path: Path) -> None:
         "  Input Tokens: 800/100000",
         "  Output Tokens: 40/50000",
     ]
-
-
-def test_a_price_that_nobody_knows_is_said_at_the_end_of_a_task(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, ["It adds."], context={"model": "nobody-s-model"})
-    assert run_once(terminal.setup, "Does it add?") is ExitCode.FINISHED
-    assert terminal.out.splitlines()[2].endswith(f" s, {UNPRICED}")
-
-
-def test_a_chat_shows_its_usage_when_it_is_asked(tmp_path: Path) -> None:
-    script = [Say("Hello.", (300, 5)), Say("Bye.", (400, 10))]
-    terminal = Terminal(tmp_path, script, lines=["hi", "bye", " /usage "], context=PRICED)
-    assert chat(terminal.setup) is ExitCode.FINISHED
-    lines = terminal.out.splitlines()
-    assert lines.count("API Usage Stats:") == 2
-    assert lines.count("session: 2/100 calls, 700 tokens in, 15 out, 0.0019 USD") == 3
-    (second,) = [line for line in lines if line.startswith("usage: 1/10 calls, 400 tokens in, 10 out, ")]
-    assert second.endswith(" s, 0.0011 USD")
-
-
-def test_in_json_a_chat_s_usage_is_an_object(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, [Say("Hello.", (300, 5))], lines=["/usage", "hi", "/usage"], as_json=True)
-    assert chat(terminal.setup) is ExitCode.FINISHED
-    before, turn, after = (json.loads(line) for line in terminal.out.splitlines())
-    assert [each["usage"]["total_calls"] for each in (before, turn, after)] == [0, 1, 1]
-    assert set(before) == {"usage"}
 
 
 def test_json_has_a_row_for_each_call(tmp_path: Path) -> None:
@@ -534,33 +431,3 @@ def test_what_is_not_as_usual_is_told_too() -> None:
 
 
 # --- For programs
-
-
-def test_a_run_as_an_object_has_all_that_is_known() -> None:
-    shown = run_object(DONE)
-    assert shown == {
-        **{name: DEFAULTS[name] for name in DEFAULTS if name not in {"standing", "stored_context", "changed"}},
-        "state": "finished",
-        "can_go_on": False,
-        "files": ["calc.py", "new.py"],
-        "context": AgentContext(workspace="/w").model_dump(mode="json"),
-    }
-    assert as_json(shown).isascii()
-
-
-def test_a_step_as_an_object_names_tools_and_targets() -> None:
-    assert step_object(STEPS[1]) == {
-        "step": 1,
-        "turn": 1,
-        "kind": "calls",
-        "calls": [{"tool": "edit_file", "target": "a.py"}, {"tool": "", "target": ""}],
-        "changed": ["a.py", "b\x1b.py"],
-        "can_fork": True,
-    }
-
-
-@pytest.mark.parametrize(
-    ("count", "words"), [(1, "1 byte"), (999, "999 bytes"), (1_234, "1.2 kB"), (5_600_000, "5.6 MB")]
-)
-def test_bytes(count: int, words: str) -> None:
-    assert bytes_words(count) == words

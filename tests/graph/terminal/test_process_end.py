@@ -8,36 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-import typer
 
 from mendgraph.graph.configuration.settings_file import Problem
 from mendgraph.graph.terminal import process_end
 from mendgraph.graph.terminal.options import Options
-from mendgraph.graph.terminal.process_end import MEANINGS, ExitCode, exit_code_of, exit_code_table, settings_refused
-from mendgraph.nodes.records import OutcomeKind
-
-
-def test_every_outcome_has_a_code_of_its_own() -> None:
-    assert {kind: int(exit_code_of(kind)) for kind in OutcomeKind} == {
-        OutcomeKind.FINISHED: 0,
-        OutcomeKind.BUDGET_STOP: 3,
-        OutcomeKind.SYSTEM_ERROR: 4,
-    }
-
-
-def test_the_table_tells_every_code_in_order() -> None:
-    assert list(MEANINGS) == sorted(ExitCode)
-    assert [line.split()[0] for line in exit_code_table().splitlines()] == [
-        "0",
-        "1",
-        "2",
-        "3",
-        "4",
-        "70",
-        "130",
-        "143",
-        "155",
-    ]
+from mendgraph.graph.terminal.process_end import MEANINGS, ExitCode, settings_refused
 
 
 def test_the_readme_has_the_same_table() -> None:
@@ -56,10 +31,6 @@ def test_a_failure_is_one_line_and_an_object_where_one_is_wanted(
     error = {"code": "usage_error", "message": "no such thing"}
     event = {"event": "error"} if "--json-lines" in arguments else {}
     assert (json.loads(said.out) if said.out else None) == ({**event, "error": error} if arguments else None)
-
-
-def test_typers_words_are_one_line_without_its_trimmings() -> None:
-    assert process_end.tidy(typer.BadParameter("Value error, not\nso.")) == "Invalid value: not so"
 
 
 @pytest.mark.parametrize("arguments", [[], ["--debug"]])

@@ -93,11 +93,6 @@ def test_ctrl_c_leaves_where_it_is_pressed_again(keys: str) -> None:
         typed(keys)
 
 
-def test_ctrl_d_ends_the_input() -> None:
-    with pytest.raises(EOFError):
-        typed("\x04")
-
-
 @pytest.mark.parametrize("begun", ["one\x1b\r", "one\\\r"])
 def test_a_line_that_is_begun_at_the_prompt_at_once_is_none_that_was_typed_ahead(begun: str) -> None:
     with prompt(Requests()) as (ask, keys):
@@ -174,13 +169,3 @@ def test_names_of_files_are_offered_after_an_at_sign_or_when_asked_for() -> None
     assert offered("see (CALC", asked=True) == [("calc.py", -4), ("pkg/calc_words.py", -4)]
     assert offered("see @bad") == offered("see ", asked=True) == []
     assert len(offered("@", files=[f"{number}.py" for number in range(1_000)])) == MOST_OFFERED
-
-
-def test_files_are_looked_for_anew_with_each_line() -> None:
-    looks: list[int] = []
-    completer = ChatCompleter(COMMANDS, lambda: [f"{looks.append(0) or len(looks)}.py"])  # type: ignore[func-returns-value]
-    event = CompleteEvent()
-    found = [[each.text for each in completer.get_completions(Document("@"), event)] for _ in range(2)]
-    completer.forget()
-    found.append([each.text for each in completer.get_completions(Document("@"), event)])
-    assert found == [["1.py"], ["1.py"], ["2.py"]]

@@ -20,7 +20,6 @@ from mendgraph.graph.runs.events import (
     FellBack,
     HealingBegan,
     LoopOverridden,
-    Paid,
     Rescued,
     StepDone,
     Text,
@@ -31,7 +30,6 @@ from mendgraph.graph.runs.events import (
 from mendgraph.graph.terminal.answers import Line, Screen
 from mendgraph.graph.terminal.screen import Display, RunView
 from mendgraph.graph.terminal.visible_text import VisibleText
-from mendgraph.nodes.language.text_protocol import format_extraction_errors
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
@@ -130,34 +128,6 @@ def test_a_change_that_file_rules_deny_is_shown_with_its_rules_in_place_of_its_r
     assert shown.out == f"{blocked}\n"
 
 
-def test_words_appear_as_they_come() -> None:
-    shown = Shown()
-    seen = [shown.show(Text(piece)).out for piece in ("On", "e\n", "two", " three\n", "tool: r")]
-    assert seen == [
-        "mendgraph: On",
-        "mendgraph: One",
-        "mendgraph: One\ntwo",
-        "mendgraph: One\ntwo three",
-        "mendgraph: One\ntwo three",
-    ]
-
-
-def test_each_turn_has_its_own_prefix() -> None:
-    shown = Shown().show(Text("One"), ENDED)
-    shown.view.begin()
-    assert shown.show(Text("Two"), ENDED).out == "mendgraph: One\nmendgraph: Two\n"
-
-
-def test_with_json_nothing_but_the_object_goes_to_standard_output() -> None:
-    shown = Shown(as_json=True).show(*TURN)
-    assert shown.out == ""
-    assert shown.err.splitlines() == [
-        "→ read_file calc.py  2 lines",
-        "⛔ edit_file .env: Blocked by rule 'env_file': secrets.",
-        "⛔ x: Blocked by rule 'env_file': secrets.",
-    ]
-
-
 def test_debug_tells_calls_results_and_refused_paths_as_json_without_secrets() -> None:
     shown = Shown(debug=True).show(*TURN)
     assert shown.out == "mendgraph: I look.\nNow it is clear.\n"
@@ -182,7 +152,6 @@ def test_debug_tells_calls_results_and_refused_paths_as_json_without_secrets() -
 
 
 CLEARED = "older results are no longer shown to the model"
-PAID = Paid(1, "reply", "gpt-x", 10, 2, 0, None, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -213,26 +182,11 @@ def test_other_events_are_a_line_at_most(event: Event, line: str) -> None:
     assert Shown().show(Text("Hm"), event).out == f"mendgraph: Hm\n{line}\n".replace("\n\n", "\n")
 
 
-def test_what_a_call_used_is_no_line_and_ends_none() -> None:
-    shown = Shown().show(Text("Hm"), PAID, Text(", yes."), ENDED)
-    assert shown.out == "mendgraph: Hm, yes.\n"
-    assert shown.view.account.paid == [PAID]
-    shown.view.begin()
-    assert (shown.view.account.paid, shown.view.account.unpriced) == ([], ["gpt-x"])
-
-
 def test_an_implied_call_is_not_shown() -> None:
     ending = READ.model_copy(update={"call_id": "z", "tool": "final_answer", "implied": True})
     late = ToolResult.failure(ToolErrorCode.CANCELLED, "Not taken as the final answer.")
     done = CallResult(call_id="z", tool="final_answer", result=late)
     assert Shown().show(CallsRead((ending,)), StepDone((done,), ())).out == ""
-
-
-def test_changes_are_those_of_the_turn() -> None:
-    shown = Shown().show(StepDone((result(READ).model_copy(update={"changes": (CHANGE,)}),), ()))
-    assert shown.view.changes == (CHANGE,)
-    shown.view.begin()
-    assert not shown.view.changes
 
 
 @pytest.mark.parametrize(
@@ -250,12 +204,6 @@ def test_an_answer_is_shown_unless_it_was_seen_as_it_came(said: str, answer: str
     shown = Shown().show(Text(said), ENDED)
     shown.view.answer(answer)
     assert shown.out == out
-
-
-def test_debug_shows_what_was_wrong_with_a_reply() -> None:
-    shown = Shown(debug=True).show(HealingBegan(2, (PAREN,)))
-    [line] = [json.loads(line) for line in shown.err.splitlines() if line.startswith("{")]
-    assert line == {"event": "reply.unusable", "attempt": 2, "errors": format_extraction_errors([PAREN])}
 
 
 def test_colours_are_for_terminals() -> None:
@@ -299,13 +247,6 @@ def test_a_return_at_the_end_of_all_words_ends_their_line() -> None:
     assert file.getvalue() == "One\nTwo\n+three\nfour\n"
 
 
-def test_a_model_that_ends_its_lines_as_windows_does_is_shown_without_returns() -> None:
-    shown = Shown().show(
-        Text("One.\r"), Text("\nTwo.\r\n\r\n"), Text('tool: read_file({"path": "calc.py"})\r\n'), ENDED
-    )
-    assert shown.out == "mendgraph: One.\nTwo.\n"
-
-
 def test_what_was_refused_is_kept_for_programs() -> None:
     shown = Shown(as_json=True).show(*TURN)
     assert [(each["tool"], each["target"], each["code"]) for each in shown.view.refused] == [
@@ -314,14 +255,6 @@ def test_what_was_refused_is_kept_for_programs() -> None:
     ]
     shown.view.begin()
     assert shown.view.refused == []
-
-
-def test_an_object_among_json_lines_has_the_name_of_its_event() -> None:
-    told = {"usage": {"total_calls": 1}}
-    one, many = Shown(as_json=True), Shown(as_json=True, json_lines=True)
-    for shown in (one, many):
-        shown.view.display.tell_object("usage", told)
-    assert [json.loads(each.out) for each in (one, many)] == [told, {"event": "usage", **told}]
 
 
 EVIL = st.text(alphabet="ab \n\x1b[2J\x07\r\u202e\u2028\ud800é", max_size=30)
@@ -345,19 +278,8 @@ def test_nothing_that_is_shown_steers_the_terminal(text: str) -> None:
     assert set("\x1b\x07\r\u202e\u2028\ud800").isdisjoint(shown.out + shown.err)
 
 
-@given(st.lists(EVIL, max_size=6))
-def test_how_words_are_cut_makes_no_difference_on_screen(pieces: list[str]) -> None:
-    assert Shown().show(*map(Text, pieces), ENDED).out == Shown().show(Text("".join(pieces)), ENDED).out
-
-
 def unavailable(name: str, reason: str = "there is no bubblewrap") -> Traced:
     return Traced(name, {"reason": reason}, "run", "1", 0)
-
-
-def test_an_alert_is_a_line() -> None:
-    alert = Alerted("error_rate", "5 of the last 5 tool calls failed:\n look at \x1b[31m their errors.", 0.625, 0.5)
-    shown = Shown().show(Text("I look."), alert, ENDED)
-    assert shown.out == "mendgraph: I look.\n! 5 of the last 5 tool calls failed: look at \\x1b[31m their errors.\n"
 
 
 def test_what_a_run_has_to_do_without_is_told_once() -> None:
@@ -366,18 +288,6 @@ def test_what_a_run_has_to_do_without_is_told_once() -> None:
     assert shown.out == (
         "! no commands: there is no bubblewrap\n! no log of this run: it lies inside\n! no log of this run: another\n"
     )
-
-
-def test_what_is_not_in_the_spending_book_is_told_once() -> None:
-    trouble = unavailable("spending.unbooked", "The disk is full.")
-    assert Shown().show(trouble, trouble, ENDED).out == "! not in the spending book: The disk is full.\n"
-
-
-def test_notes_that_were_read_are_told() -> None:
-    files = [{"path": "AGENTS.md", "lines": 34, "cut": False}, {"path": "a/AGENTS.md", "lines": 1, "cut": True}]
-    shown = Shown().show(Traced("notes.read", {"files": files}, "run", "1", 0), ENDED)
-    assert shown.out == "→ AGENTS.md  34 lines of notes\n→ a/AGENTS.md  1 line of notes, the rest left out\n"
-    assert shown.err == ""
 
 
 def test_a_warning_is_shown_down_to_its_remedy() -> None:

@@ -91,27 +91,6 @@ def raising(*numbers: signal.Signals) -> Callable[[], Awaitable[None]]:
     return act
 
 
-@pytest.mark.parametrize(("number", "by"), [(SIGINT, "Ctrl-C"), (SIGTERM, "SIGTERM")])
-def test_the_first_signal_asks_and_the_turn_goes_on(scene: Scene, number: signal.Signals, by: str) -> None:
-    scene.turn(raising(number))
-    assert (scene.asked, scene.told) == ([f"by {by}"], ["stopping"])
-    assert (scene.signals.stopping, scene.signals.last) == (True, by)
-    assert scene.signals.terminated is (number == SIGTERM)
-
-
-def test_a_turn_that_nobody_stops_is_left_alone(scene: Scene) -> None:
-    scene.turn(raising())
-    assert (scene.asked, scene.told) == ([], [])
-    assert (scene.signals.stopping, scene.signals.last, scene.signals.terminated) == (False, "Ctrl-C", False)
-
-
-@pytest.mark.parametrize("numbers", [(SIGINT, SIGINT), (SIGINT, SIGTERM), (SIGTERM, SIGINT), (SIGTERM, SIGTERM)])
-def test_the_second_signal_cancels_the_turn(scene: Scene, numbers: tuple[signal.Signals, ...]) -> None:
-    with pytest.raises(asyncio.CancelledError):
-        scene.turn(raising(*numbers))
-    assert (len(scene.asked), scene.signals.terminated) == (1, SIGTERM in numbers)
-
-
 def test_the_second_signal_wakes_a_loop_in_which_nothing_happens(scene: Scene) -> None:
     async def wait() -> None:
         asyncio.get_running_loop().call_soon(signal.raise_signal, SIGINT)
@@ -136,33 +115,6 @@ def test_the_third_signal_ends_even_what_does_not_let_itself_be_cancelled(
     with pytest.raises(kind) as caught:
         scene.turn(stay)
     assert caught.type is kind
-
-
-def test_each_turn_has_a_first_signal_of_its_own(scene: Scene) -> None:
-    scene.turn(raising(SIGTERM))
-    scene.turn(raising(SIGINT))
-    assert scene.asked == ["by SIGTERM", "by Ctrl-C"]
-    assert scene.signals.terminated
-
-
-def test_a_turn_in_several_parts_is_one_turn(scene: Scene) -> None:
-    async def two_parts() -> None:
-        for number in (SIGINT, SIGTERM):
-            with scene.signals.draining():
-                signal.raise_signal(number)
-
-    with pytest.raises(asyncio.CancelledError), asyncio.Runner() as runner:
-        runner.run(two_parts())
-    assert scene.asked == ["by Ctrl-C"]
-
-
-@pytest.mark.parametrize(("number", "kind"), [(SIGINT, KeyboardInterrupt), (SIGTERM, Terminated)])
-def test_where_no_turn_is_at_work_a_signal_raises(
-    scene: Scene, number: signal.Signals, kind: type[BaseException]
-) -> None:
-    with pytest.raises(KeyboardInterrupt) as caught:
-        signal.raise_signal(number)
-    assert (caught.type, scene.signals.terminated, scene.asked) == (kind, number == SIGTERM, [])
 
 
 @pytest.mark.parametrize("number", [SIGINT, SIGTERM])
@@ -195,7 +147,6 @@ def test_in_another_thread_there_are_no_signals() -> None:
     assert found == [before]
 
 
-COMMENT = 'tool: edit_file({"path": "calc.py", "old_str": "a + b", "new_str": "a + b  # sum"})'
 DOWN = ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message="The endpoint refuses the key.")
 
 
@@ -238,13 +189,6 @@ def test_a_task_is_worked_on_before_the_eyes_of_its_owner(tmp_path: Path) -> Non
     assert terminal.err == ""
 
 
-def test_many_changes_of_a_file_are_one_diff(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, [FIX, COMMENT, 'tool: final_answer({"answer": "Done so."})'])
-    assert run_once(terminal.setup, "Fix add") is ExitCode.FINISHED
-    assert "mendgraph: Done so.\n" in terminal.out
-    assert "-    return a - b\n+    return a + b  # sum\nFINISHED" in terminal.out
-
-
 @pytest.mark.parametrize(
     ("script", "context", "code", "line"),
     [
@@ -276,15 +220,6 @@ def test_debug_ends_a_turn_that_was_ended_at_once_with_the_place_of_its_log(tmp_
     terminal = Terminal(tmp_path, [READ, "I wait"], model=InterruptedTwice, debug=True)
     assert run_once(terminal.setup, "wait") is ExitCode.INTERRUPTED
     assert terminal.err.endswith("\nlog: /data/audit\\x1b.jsonl\n")
-
-
-@pytest.mark.parametrize("audit", [True, False])
-def test_a_run_without_a_log_names_none(tmp_path: Path, audit: bool) -> None:
-    terminal = Terminal(tmp_path, ["Hello."], as_json=True, debug=True, context={"audit": audit})
-    setup = replace(terminal.setup, find_log=lambda _: None) if audit else terminal.setup
-    assert run_once(setup, "Hello") is ExitCode.FINISHED
-    assert json.loads(terminal.out)["log"] is None
-    assert "log:" not in terminal.err
 
 
 @pytest.mark.parametrize(
@@ -323,15 +258,6 @@ def test_a_signal_drops_the_model_call_and_ends_the_task_with_an_outcome(
     assert terminal.err == STOPPING.replace("Ctrl-C", by)
 
 
-@SIGNALS
-def test_with_json_a_drained_run_is_an_outcome_too(tmp_path: Path, model: type[Interrupted], by: str) -> None:
-    terminal = Terminal(tmp_path, [READ, "I go on"], model=model, as_json=True)
-    assert run_once(terminal.setup, "Fix add") is ExitCode.BUDGET_STOP
-    outcome = json.loads(terminal.out)["outcome"]
-    assert (outcome["kind"], outcome["reason"]) == ("BUDGET_STOP", "cancelled")
-    assert outcome["message"] == f"The run was stopped by {by}."
-
-
 @pytest.mark.parametrize(
     ("model", "code", "by"),
     [
@@ -355,13 +281,6 @@ def test_ended_at_once_with_json_there_is_an_object_too(tmp_path: Path) -> None:
     assert run_once(terminal.setup, "Fix add") is ExitCode.INTERRUPTED
     message = f"stopped by Ctrl-C; go on with: mendgraph resume {terminal.thread_id}"
     assert json.loads(terminal.out) == {"error": {"code": "interrupted", "message": message}}
-
-
-def test_a_reply_that_is_complete_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupt_late(monkeypatch)
-    terminal = Terminal(tmp_path, ["It adds."])
-    assert run_once(terminal.setup, "Does it add?") is ExitCode.FINISHED
-    assert ("\nIt adds.\nFINISHED (answered)" in terminal.out, terminal.err) == (True, STOPPING)
 
 
 def test_the_calls_of_a_reply_are_not_begun_after_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,12 +310,6 @@ def test_a_call_that_nobody_waits_for_any_more_tidies_up_before_the_end() -> Non
     tool.start()
     _let_tools_tidy_up()
     assert (ended, tool.is_alive()) == ([True], False)
-
-
-def test_the_signals_are_afterwards_what_they_were(tmp_path: Path) -> None:
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    run_once(Terminal(tmp_path, [READ, "I wait"], model=TerminatedTwice).setup, "Fix add")
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 @pytest.mark.parametrize(

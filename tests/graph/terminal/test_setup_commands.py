@@ -1,0 +1,573 @@
+"""`mendgraph usage`, `model`, `doctor` and `config` at the command line."""
+
+import io
+import json
+import os
+import sys
+import zipfile
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from mendgraph.graph import cli
+from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.loading import CONFIG_VARIABLE
+from mendgraph.graph.doctor.examination import Finding, Status
+from mendgraph.graph.spending.report import AccountSpent, ModelDay
+from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.graph.terminal import setup_commands
+from mendgraph.graph.terminal.answers import Line
+from mendgraph.graph.terminal.setup_commands import (
+    account_lines,
+    day_lines,
+    day_objects,
+    finding_lines,
+    shown_pull,
+)
+from mendgraph.graph.terminal.turns import Setup
+from mendgraph.nodes.call_model.embedded import local_model, pull, weights
+from mendgraph.nodes.call_model.embedded.pull import Pulled, PullFailure, PullFailureKind
+from mendgraph.nodes.call_model.embedded.weights import PullPhase, PullProgress, WeightsState, WeightsStatus
+from mendgraph.nodes.call_model.ledger import RunLimits
+from mendgraph.nodes.call_model.limits import Entry, Used
+from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
+
+TODAY = date(2026, 2, 28)
+
+
+def day(model: str, days_ago: int = 0, **changed: Any) -> ModelDay:
+    one = {"calls": 12, "input_tokens": 120_000, "output_tokens": 900, "cached_tokens": 80_000, "cost_usd": 0.25}
+    zero = {"unpriced_calls": 0, "unsettled": 0, "seconds": 1.5}
+    return ModelDay.model_validate({"day": TODAY - timedelta(days=days_ago), "model": model, **one, **zero, **changed})
+
+
+def test_a_day_has_a_line_for_each_model_and_one_for_all_of_them() -> None:
+    spent = [
+        day("gpt-4o-mini"),
+        day("local", cached_tokens=0, cost_usd=0.0),
+        day("", 1, calls=1, cost_usd=0.0, unpriced_calls=1),
+    ]
+    lines = day_lines(spent, 7, TODAY)
+    assert [line.text for line in lines] == [
+        "DAY         MODEL          CALLS       IN  CACHED    OUT  COST",
+        "today       gpt-4o-mini       12  120,000  80,000    900  0.2500 USD",
+        "            local             12  120,000       0    900",
+        "            (all)             24  240,000  80,000  1,800  0.2500 USD",
+        "2026-02-27  (the default)      1  120,000  80,000    900  no price known",
+    ]
+    assert [line.style for line in lines] == ["bold", "", "", "", ""]
+
+
+def test_cache_writes_and_reasoning_have_a_column_where_there_are_any() -> None:
+    first = day("a", cache_write_tokens=7_000)
+    assert [line.text for line in day_lines([first], 7, TODAY)] == [
+        "DAY    MODEL  CALLS       IN  CACHED  WRITTEN  OUT  COST",
+        "today  a         12  120,000  80,000    7,000  900  0.2500 USD",
+    ]
+    assert [line.text for line in day_lines([first, day("b", 1, reasoning_tokens=600)], 7, TODAY)] == [
+        "DAY         MODEL  CALLS       IN  CACHED  WRITTEN  OUT  REASONING  COST",
+        "today       a         12  120,000  80,000    7,000  900          0  0.2500 USD",
+        "2026-02-27  b         12  120,000  80,000        0  900        600  0.2500 USD",
+    ]
+
+
+def test_calls_without_a_price_or_an_end_are_told() -> None:
+    lines = day_lines([day("m", unpriced_calls=2, unsettled=1_200)], 7, TODAY)
+    assert lines[1].text.endswith("900  0.2500 USD and 2 without a price")
+    assert lines[2:] == [
+        Line("1,200 calls of these have no end yet, or were killed: they count as what was reserved for them.", "dim")
+    ]
+
+
+@pytest.mark.parametrize(("days", "words"), [(1, "today"), (7, "in the last 7 days")])
+def test_without_calls_there_is_one_sentence(days: int, words: str) -> None:
+    assert day_lines([], days, TODAY) == [Line(f"No model was called {words} (UTC).")]
+    assert day_lines([], days, TODAY, "a") == [Line(f"No model was called {words} (UTC) for the account 'a'.")]
+    assert day_lines([], days, TODAY, "") == [Line(f"No model was called {words} (UTC) by runs that name no account.")]
+
+
+def spent(account: str, days_ago: int = 0, **changed: Any) -> AccountSpent:
+    values: dict[str, Any] = {"calls": 1_200, "tokens": 5_000_000, "cost_usd": 0.1 + 0.2}
+    last = TODAY - timedelta(days=days_ago)
+    return AccountSpent(**{"account": account, "first_day": date(2026, 1, 2), "last_day": last, **values, **changed})
+
+
+def test_an_account_has_a_line_with_all_that_it_has_used() -> None:
+    lines = account_lines([spent("batch/nightly", unsettled=3), spent("", 1, calls=1, cost_usd=0.0, unpriced=1)], TODAY)
+    assert lines == [
+        Line("ACCOUNT        LAST USED   CALLS     TOKENS  COST", "bold"),
+        Line("batch/nightly  today       1,200  5,000,000  0.3000 USD"),
+        Line("(none)         2026-02-27      1  5,000,000  no price known"),
+        Line("3 calls of these have no end yet, or were killed: they count as what was reserved for them.", "dim"),
+    ]
+
+
+def test_programs_get_the_days_with_their_models() -> None:
+    shown = day_objects([day("a", cost_usd=0.1 + 0.2), day("b"), day("a", 1)])
+    assert [(each["day"], [model["model"] for model in each["models"]]) for each in shown] == [
+        ("2026-02-28", ["a", "b"]),
+        ("2026-02-27", ["a"]),
+    ]
+    assert shown[0]["models"][0] == {
+        "day": "2026-02-28",
+        "model": "a",
+        "calls": 12,
+        "input_tokens": 120_000,
+        "output_tokens": 900,
+        "cached_tokens": 80_000,
+        "cost_usd": 0.3,
+        "unpriced_calls": 0,
+        "unsettled": 0,
+        "seconds": 1.5,
+        "reasoning_tokens": 0,
+        "cache_write_tokens": 0,
+    }
+
+
+def book(base: Path, days_ago: int, account: str = "") -> None:
+    store = SpendingStore(str(base), lambda: datetime.now(UTC) - timedelta(days=days_ago))
+    entry = Entry(thread="t", model="m", purpose="reply", input_tokens=9, output_tokens=1, cost_usd=0.0)
+    number = store.reserve(entry, RunLimits(account=account))
+    assert isinstance(number, int)
+    store.settle(number, Used(calls=1, input_tokens=5, output_tokens=1))
+    store.close()
+
+
+def test_the_command_shows_the_last_days(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path))
+    book(tmp_path, 0)
+    book(tmp_path, 3)
+    days = []
+    for words in ([], ["--days", "3"], ["--days=4"]):
+        assert cli.main(["usage", *words, "--json"]) == 0
+        days.append(len(json.loads(capsys.readouterr().out)))
+    assert days == [2, 1, 2]
+    assert cli.main(["usage"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["today", "m", "1", "5", "0", "1"]
+
+
+@pytest.mark.usefixtures("any_store")
+def test_the_command_shows_accounts_and_the_days_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path))
+    book(tmp_path, 3, "a")
+    book(tmp_path, 0, "b")
+    book(tmp_path, 0)
+    shown = {}
+    for words in (["--account", "a"], ["--account="], ["--accounts"], ["--accounts", "--account", "b"]):
+        assert cli.main(["usage", *words, "--json"]) == 0
+        shown[" ".join(words)] = json.loads(capsys.readouterr().out)
+    days = {words: [len(day["models"]) for day in shown[words]] for words in ("--account a", "--account=")}
+    assert days == {"--account a": [1], "--account=": [1]}
+    assert [each["account"] for each in shown["--accounts"]] == ["", "b", "a"]
+    assert shown["--accounts --account b"] == shown["--accounts"][1:2]
+    assert cli.main(["usage", "--accounts"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["ACCOUNT", "(none)", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--accounts", "--days", "3"], "--accounts shows all that was ever used: omit --days"),
+        (["--max-tokens-per-account", "5"], "--max-tokens-per-account is for new runs"),
+        (["--account", "a\tb"], "an account's name is empty, or has 1 to 200 printable characters"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_line(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["usage", *words]) == 2
+    said = capsys.readouterr().err
+    assert problem in said
+    assert said.count("\n") == 1
+
+
+# --- `mendgraph model ...`: one line for each answer, and an exit code.
+
+GIGABYTE = 1_000_000_000
+
+
+def called(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = cli.main(["model", *words])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "out", "err"),
+    [
+        (Pulled("/m\x1b.gguf", GIGABYTE, "hub"), 0, "the model is in place and verified: /m\\x1b.gguf (1.0 GB)\n", ""),
+        (Pulled("/m.gguf", GIGABYTE, "cache"), 0, "the model was already there: /m.gguf (1.0 GB)\n", ""),
+        (PullFailure(PullFailureKind.DISK_FULL, "the disk is full"), 4, "", "mendgraph: the disk is full\n"),
+        (PullFailure(PullFailureKind.INTERRUPTED, "stopped"), 130, "", "mendgraph: stopped\n"),
+    ],
+)
+def test_pull(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    outcome: Pulled | PullFailure,
+    code: int,
+    out: str,
+    err: str,
+) -> None:
+    monkeypatch.setattr(pull, "pull_weights", lambda _: outcome)
+    assert called(capsys, "pull") == (code, out, err)
+
+
+@pytest.mark.parametrize(
+    ("state", "present", "server", "code", "first"),
+    [
+        (WeightsState.READY, GIGABYTE, True, 0, "weights: ready (1.0 GB of 1.0 GB)"),
+        (WeightsState.READY, GIGABYTE, False, 4, "weights: ready (1.0 GB of 1.0 GB)"),
+        (WeightsState.ABSENT, 0, True, 4, "weights: absent (0.0 GB of 1.0 GB): run `mendgraph model pull`"),
+        (WeightsState.DAMAGED, GIGABYTE, True, 4, "weights: damaged (1.0 GB of 1.0 GB): run `mendgraph model pull`"),
+    ],
+)
+def test_status(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    state: WeightsState,
+    present: int,
+    server: bool,
+    code: int,
+    first: str,
+) -> None:
+    found = WeightsStatus(state, "/m.gguf", present, GIGABYTE)
+    monkeypatch.setattr(setup_commands, "weights_status", lambda **_: found)
+    monkeypatch.setattr(setup_commands, "find_spec", lambda _: object() if server else None)
+    local = "installed" if server else setup_commands.EXTRA_HINT
+    assert called(capsys, "status") == (code, f'{first}\nfile: /m.gguf\nextra "local": {local}\n', "")
+
+
+def test_for_programs_there_is_one_object(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    found = WeightsStatus(WeightsState.READY, "/m.gguf", GIGABYTE, GIGABYTE)
+    monkeypatch.setattr(setup_commands, "weights_status", lambda **_: found)
+    monkeypatch.setattr(setup_commands, "find_spec", lambda _: None)
+    monkeypatch.setattr(pull, "pull_weights", lambda _: PullFailure(PullFailureKind.DISK_FULL, "the disk is full"))
+    assert cli.main(["--json", "model", "status"]) == 4
+    assert json.loads(capsys.readouterr().out) == {
+        "state": "ready",
+        "path": "/m.gguf",
+        "bytes_present": GIGABYTE,
+        "bytes_expected": GIGABYTE,
+        "extra_installed": False,
+        "usable": False,
+    }
+    assert cli.main(["--json", "model", "pull"]) == 4
+    told = {"code": "system_error", "message": "the disk is full"}
+    assert json.loads(capsys.readouterr().out) == {"error": told}
+    monkeypatch.setattr(pull, "pull_weights", lambda _: Pulled("/m.gguf", 5, "hub"))
+    assert cli.main(["--json", "model", "pull"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"path": "/m.gguf", "size_bytes": 5, "source": "hub"}
+
+
+@pytest.mark.parametrize("words", ["model status", "doctor", "config", "runs"])
+def test_what_works_on_no_task_tells_no_events(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--json-lines", *words.split()]) == 2
+    assert "use --json here" in capsys.readouterr().err
+
+
+def test_status_of_a_fresh_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(weights.MODEL_DIR_VARIABLE, str(tmp_path))
+    code, out, err = called(capsys, "status")
+    assert (code, err) == (4, "")
+    assert out.startswith("weights: absent (0.0 GB of 1.1 GB): run `mendgraph model pull`\n")
+    assert os.listdir(tmp_path) == []
+
+
+def test_serve_says_where_and_ends_with_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def serve(_: str, port: int, announce: object) -> None:
+        assert callable(announce)
+        announce(f"http://127.0.0.1:{port}/v1")
+
+    monkeypatch.setattr(local_model, "why_unavailable", lambda: None)
+    monkeypatch.setattr(local_model, "serve_in_foreground", serve)
+    url = "http://127.0.0.1:8123/v1"
+    line = f"serving on {url} until Ctrl-C; use it with OPENAI_BASE_URL={url}\n"
+    assert called(capsys, "serve", "--port", "8123") == (0, line, "")
+    assert cli.main(["--json", "model", "serve", "--port", "8123"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"base_url": url}
+
+
+def test_serve_needs_the_model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    failure = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="no weights: run the pull")
+    monkeypatch.setattr(local_model, "why_unavailable", lambda: failure)
+    assert called(capsys, "serve") == (4, "", "mendgraph: no weights: run the pull\n")
+
+
+REPORTS = [
+    PullProgress(PullPhase.WAITING, 0, 0),
+    PullProgress(PullPhase.FETCHING, 500_000_000, 1_000_000_000),
+    PullProgress(PullPhase.FETCHING, 750_000_000, 1_000_000_000),
+    PullProgress(PullPhase.VERIFYING, 1_000_000_000, 1_000_000_000),
+]
+
+
+def shown(*, terminal: bool, reports: list[PullProgress]) -> str:
+    file = io.StringIO()
+    with shown_pull(Console(file=file, force_terminal=terminal, width=100, legacy_windows=False)) as bar:
+        for report in reports:
+            bar(report)
+    return file.getvalue()
+
+
+def test_without_a_terminal_each_phase_is_a_line() -> None:
+    assert shown(terminal=False, reports=REPORTS) == "waiting for another pull\nfetching\nverifying\n"
+
+
+def test_a_terminal_shows_one_bar_with_the_bytes_of_the_phase() -> None:
+    drawn = shown(terminal=True, reports=REPORTS)
+    last = drawn.rpartition("verifying")[2]
+    assert "1.0/1.0 GB" in last
+    assert "fetching" not in last
+
+
+# --- `mendgraph doctor` at the command line.
+
+GOOD = Finding("model", Status.OK, "there")
+BAD = Finding("endpoint", Status.PROBLEM, "gone\x1b[2J", "start it")
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Finding]:
+    """What the checks find; the tests change it."""
+    findings = [GOOD]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mendgraph.graph.doctor.examination.examine", lambda *_, **__: tuple(findings))
+    return findings
+
+
+def test_a_finding_is_a_line_and_its_remedy_another() -> None:
+    assert [line.text for line in finding_lines((GOOD, BAD))] == [
+        "ok       model     there",
+        "problem  endpoint  gone\\x1b[2J",
+        "                   -> start it",
+        "1 problem",
+    ]
+
+
+def test_on_a_terminal_no_word_is_cut() -> None:
+    long = Finding("store", Status.PROBLEM, "the disk under /var/lib/mendgraph/runs is full", "make room on it")
+    assert [line.text for line in finding_lines((long,), 60)] == [
+        "problem  store  the disk under /var/lib/mendgraph/runs is",
+        "                full",
+        "                -> make room on it",
+        "1 problem",
+    ]
+    assert [line.text for line in finding_lines((long,), 24)] == [
+        "problem  store",
+        "  the disk under",
+        "  /var/lib/mendgraph/runs",
+        "  is full",
+        "  -> make room on it",
+        "1 problem",
+    ]
+
+
+def test_the_exit_code_says_whether_there_is_a_problem(
+    found: list[Finding], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["doctor"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "all is well"
+    found.append(BAD)
+    assert cli.main(["doctor"]) == 1
+
+
+def test_options_of_a_run_are_honoured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[object] = []
+
+    def examine(_: str, settings: dict[str, object], **options: object) -> tuple[Finding, ...]:
+        given.extend([settings, options])
+        return ()
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mendgraph.graph.doctor.examination.examine", examine)
+    assert cli.main(["--model", "m", "doctor", "--offline", "--deep"]) == 0
+    assert given == [{"model": "m"}, {"offline": True, "deep": True, "workspace_file": True}]
+
+
+def test_a_report_is_written_once(found: list[Finding], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert found
+    assert cli.main(["doctor", "--bundle"]) == 0
+    shown = capsys.readouterr().out
+    assert "mendgraph-doctor.zip" in shown
+    assert "To reproduce: mendgraph doctor" in shown
+    with zipfile.ZipFile(tmp_path / "mendgraph-doctor.zip") as archive:
+        assert json.loads(archive.read("doctor.json"))["ok"] is True
+    assert cli.main(["doctor", "--bundle"]) == 4
+    assert "--force" in capsys.readouterr().err
+    assert cli.main(["--json", "doctor", "--bundle", "other.zip"]) == 0
+    assert json.loads(capsys.readouterr().out)["path"] == str(tmp_path / "other.zip")
+
+
+@pytest.mark.parametrize(
+    "words", [["b.zip"], ["--run", "1"], ["--force"], ["--include-messages"], ["--bundle", "--include-messages"]]
+)
+def test_what_belongs_to_a_report_is_refused_without_one(words: list[str], found: list[Finding]) -> None:
+    assert found
+    assert cli.main(["doctor", *words]) == 2
+
+
+# --- `mendgraph config`, and how files reach a run at the command line.
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(CONFIG_VARIABLE, str(tmp_path / "user.toml"))
+    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "user.toml").touch()
+    (tmp_path / "root").mkdir()
+    monkeypatch.chdir(tmp_path / "root")
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The command line; a run that would begin says its context, as JSON."""
+
+    def started(setup: Setup, *_: Any) -> int:
+        sys.stdout.write(setup.context.model_dump_json())
+        return 0
+
+    monkeypatch.setattr("mendgraph.graph.terminal.turns.run_once", started)
+    monkeypatch.setattr("mendgraph.graph.terminal.chat.chat", started)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = cli.main(arguments)
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+def context_of(shown: str) -> AgentContext:
+    return AgentContext.model_validate_json(shown)
+
+
+@pytest.mark.parametrize("words", [["Mend it."], ["chat"]])
+def test_options_win_over_files_and_files_over_defaults(words: list[str], root: Path, run: Run) -> None:
+    (root.parent / "user.toml").write_text('max_steps = 9\nmodel = "m"\nproject_notes = false\n')
+    (root / SETTINGS_FILE).write_text('max_steps = 5\nmode = "ask"\n')
+    code, out, err = run("--mode", "read-only", *words)
+    wanted = AgentContext(workspace=".", mode="read-only", max_steps=5, model="m", project_notes=False)
+    assert (code, context_of(out), err) == (0, wanted, "")
+    _, out, _ = run("--no-workspace-config", "--project-notes", *words)
+    assert context_of(out) == AgentContext(workspace=".", max_steps=9, model="m")
+
+
+def test_more_calls_in_a_turn_do_not_raise_a_files_limit_of_the_session(root: Path, run: Run) -> None:
+    (root.parent / "user.toml").write_text("max_calls_per_session = 40\n")
+    for calls, session in (("20", 40), ("50", 50)):
+        _, out, _ = run("--max-calls", calls, "Mend it.")
+        assert context_of(out).max_calls_per_session == session
+
+
+@pytest.mark.parametrize("words", [["Mend it."], ["chat"], ["config"], ["config", "show"], ["config", "check"]])
+def test_where_a_file_is_wrong_nothing_is_run_and_all_of_it_is_told(words: list[str], root: Path, run: Run) -> None:
+    (root / SETTINGS_FILE).write_text('modle = "m"\nmax_steps = 0\n')
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    first, second = err.splitlines()
+    assert first == "mendgraph: .mendgraph.toml:1: there is no setting modle: did you mean mode or model?"
+    assert second.startswith("mendgraph: .mendgraph.toml:2: max_steps should be greater than or equal to 1. It means:")
+
+
+def test_programs_are_told_in_an_object(root: Path, run: Run) -> None:
+    (root / SETTINGS_FILE).write_text('modle = "m"\n')
+    code, out, _ = run("Mend it.", "--json")
+    message = "there is no setting modle: did you mean mode or model?"
+    problem = {"file": SETTINGS_FILE, "line": 1, "column": 0, "field": "modle", "message": message}
+    assert (code, json.loads(out)["error"]) == (
+        2,
+        {"code": "usage_error", "message": f"{SETTINGS_FILE}:1: {message}", "problems": [problem]},
+    )
+    code, out, _ = run("Mend it.", "--json-lines")
+    assert (code, json.loads(out)["event"]) == (2, "error")
+
+
+def test_a_cloned_repository_asks_for_nothing_without_trust(root: Path, run: Run) -> None:
+    (root / SETTINGS_FILE).write_text('base_url = "https://evil.example/v1"\nallowed_programs = ["sh"]\n')
+    code, out, err = run("Mend it.")
+    assert (code, out, len(err.splitlines())) == (2, "", 2)
+    assert run("--no-workspace-config", "Mend it.")[0] == 0
+    code, out, _ = run("config", "trust")
+    assert (code, out.splitlines()) == (
+        0,
+        [
+            "trusted .mendgraph.toml as it is now; it sets",
+            'base_url = "https://evil.example/v1"',
+            'allowed_programs = ["sh"]',
+        ],
+    )
+    _, out, _ = run("Mend it.")
+    assert context_of(out).allowed_programs == ("sh",)
+    assert run("config", "trust", "--forget")[:2] == (0, ".mendgraph.toml of this folder is not trusted any more\n")
+    assert run("Mend it.")[0] == 2
+
+
+def test_what_is_wrong_or_not_there_is_not_trusted(root: Path, run: Run) -> None:
+    code, _, err = run("config", "trust")
+    assert (code, err) == (2, "mendgraph: There is no .mendgraph.toml in this folder to trust.\n")
+    (root / SETTINGS_FILE).write_text("x")
+    assert run("config", "trust")[0] == 2
+    assert run("config", "trust", "--forget")[0] == 0
+
+
+def test_every_setting_is_shown_with_where_it_comes_from(root: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+    (root.parent / "user.toml").write_text('model = "m"\nbase_url = "http://other/v1"\n')
+    (root / SETTINGS_FILE).write_text("\nmax_steps = 5\n")
+    told = json.loads(run("--role", "reader", "config", "show", "--json")[1])
+    user = str(root.parent / "user.toml")
+    assert told["files"] == [user, SETTINGS_FILE]
+    assert told["settings"].keys() == AgentContext.model_fields.keys()
+    named = {name: told["settings"][name] for name in ("model", "base_url", "max_steps", "role", "mode")}
+    assert named == {
+        "model": {"value": "m", "origin": user, "line": 1},
+        "base_url": {"value": "http://127.0.0.1:1/v1", "origin": "OPENAI_BASE_URL", "line": 0},
+        "max_steps": {"value": 5, "origin": SETTINGS_FILE, "line": 2},
+        "role": {"value": "reader", "origin": "command line", "line": 0},
+        "mode": {"value": "auto", "origin": "default", "line": 0},
+    }
+    shown = run("config")[1]
+    assert run("config", "show")[1] == shown
+    rows = {line.split()[0]: line.split() for line in shown.splitlines()}
+    assert rows["max_steps"] == ["max_steps", "5", f"{SETTINGS_FILE}:2"]
+    assert rows["seed"] == ["seed", "-", "default"]
+
+
+def test_files_are_checked_and_nothing_else(root: Path, run: Run, tmp_path: Path) -> None:
+    assert run("config", "check")[:2] == (0, f"{root.parent}/user.toml is fine: 0 settings\n")
+    (root / SETTINGS_FILE).write_text('model = "m"\n')
+    assert run("config", "check")[1].splitlines()[1] == ".mendgraph.toml is fine: 1 setting (model)"
+    (tmp_path / "other.toml").write_text('max_steps = 1\nmode = "ask"\n')
+    code, out, _ = run("config", "check", str(tmp_path / "other.toml"))
+    assert (code, out) == (0, f"{tmp_path}/other.toml is fine: 2 settings (max_steps, mode)\n")
+    told = json.loads(run("config", "check", "--json", str(tmp_path / "other.toml"))[1])
+    assert told == {"files": [{"file": f"{tmp_path}/other.toml", "settings": ["max_steps", "mode"]}]}
+    assert run("config", "check", str(tmp_path / "none.toml"))[0] == 2
+    os.mkfifo(tmp_path / "pipe.toml")
+    assert run("config", "check", str(tmp_path / "pipe.toml"))[0] == 2
+
+
+def test_what_a_file_says_cannot_steer_the_screen(root: Path, run: Run) -> None:
+    (root / SETTINGS_FILE).write_bytes(b'"a\\u001b]0;x\\u0007\\u202e" = 1\nmodel = "x\\u001b[31m\\ny"\n')
+    _, out, err = run("config", "check")
+    assert out == ""
+    assert "\x1b" not in err
+    assert "\u202e" not in err
+    (root / SETTINGS_FILE).write_bytes(b'model = "x\\u001b[31m\\ny"\n')
+    assert "\x1b" not in run("config", "trust")[1]
+    assert "\x1b" not in run("config", "show")[1]
