@@ -64,7 +64,7 @@ test: setup ## all tests, offline
 
 SWEEP ?= all
 sweep: setup ## kill and fail a run at every single call that changes the disk (make test visits some, SWEEP=turns more)
-	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest tests/crash/test_*sweep.py $(ARGS)
+	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest tests/crash/test_*sweep.py tests/machine/test_depth_six.py $(ARGS)
 
 coverage: setup ## all tests, with the branches that they take: 97 % of all, and every one of the pure files
 	@$(BIN)/coverage erase

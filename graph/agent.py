@@ -1,6 +1,6 @@
 """What `langgraph.json` names: the machine without a checkpointer, because the server brings its own.
 
-Its runs may do what the server's operator allows: see `mendgraph.graph.configuration.client_context`.
+Its runs may do what the server's operator allows: see `mendgraph.graph.configuration.narrowing.client_context`.
 """
 
 from mendgraph.graph.machine.build import build_machine

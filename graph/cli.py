@@ -15,19 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from mendgraph.graph.runs.kept_run import KeptRun
-from mendgraph.graph.terminal import (
-    batch_command,
-    cassette_commands,
-    config_commands,
-    doctor_command,
-    model_commands,
-    options as opt,
-    process_end,
-    run_commands,
-    usage_command,
-)
-from mendgraph.graph.terminal.options import TaskGroup
-from mendgraph.graph.terminal.process_end import ExitCode, exit_code_table
+from mendgraph.graph.terminal import batch_command, options as opt, process_end, run_commands, setup_commands
+from mendgraph.graph.terminal.process_end import ExitCode, exit_code_table, refused
 from mendgraph.nodes.language.display import one_line
 
 if TYPE_CHECKING:
@@ -54,7 +43,7 @@ Examples:
 EPILOG = f"\b\nExit codes:\n{exit_code_table()}"
 
 app = typer.Typer(
-    cls=TaskGroup,
+    cls=opt.TaskGroup,
     help=HELP,
     epilog=EPILOG,
     subcommand_metavar='"TASK" | COMMAND',
@@ -95,7 +84,11 @@ def options(
     """Keep the options for the command that follows."""
     if as_json and json_lines:
         context.fail("--json and --json-lines exclude each other: one object at the end, or a line for each event")
-    given = tuple(each.opts[0] for each in context.command.params if _is_of_new_runs(context, str(each.name)))
+    given = tuple(
+        each.opts[0]
+        for each in context.command.params
+        if each.name not in _FOR_EVERY_COMMAND and opt.is_given(context, str(each.name))
+    )
     context.obj = opt.Options(
         root,
         as_json or json_lines,
@@ -112,7 +105,7 @@ def options(
 def run(context: typer.Context, task: opt.Task = None) -> int:
     """Work on one task. The word `run` may be omitted."""
     request = _task_of(context, task or [])
-    config_commands.configure(context)
+    setup_commands.configure(context)
     _check_folder(context)
 
     def work(setup: "Setup") -> int:
@@ -130,7 +123,7 @@ def chat(context: typer.Context, run: opt.RunToTalkOf = None) -> int:
     A line that begins with / is a command of the chat: /help lists them.
     """
     if run is None:
-        config_commands.configure(context)
+        setup_commands.configure(context)
     _check_folder(context)
 
     def work(setup: "Setup") -> int:
@@ -144,12 +137,12 @@ def chat(context: typer.Context, run: opt.RunToTalkOf = None) -> int:
 
 
 @app.command()
-def resume(context: typer.Context, run: opt.NewestRun = "") -> int:
+def resume(context: typer.Context, run: opt.RunToResume = "") -> int:
     """Go on with a run that was cut off or stopped.
 
     It goes on with the options that it was begun with. A run that has finished says so.
     """
-    chosen = run_commands.options_without_a_task(context)
+    chosen = opt.options_without_a_task(context)
 
     def work(setup: "Setup") -> int:
         from mendgraph.graph.terminal.turns import resume_once
@@ -163,12 +156,12 @@ app.add_typer(run_commands.app, name="runs")
 app.command()(run_commands.undo)
 app.command()(run_commands.fork)
 app.command()(run_commands.report)
-app.command()(usage_command.usage)
+app.command()(setup_commands.usage)
 app.command()(batch_command.batch)
-app.command()(doctor_command.doctor)
-app.add_typer(config_commands.app, name="config")
-app.add_typer(cassette_commands.app, name="cassette")
-app.add_typer(model_commands.app, name="model")
+app.command()(setup_commands.doctor)
+app.add_typer(setup_commands.config_app, name="config")
+app.add_typer(run_commands.cassettes, name="cassette")
+app.add_typer(setup_commands.model_app, name="model")
 
 
 @app.command()
@@ -191,7 +184,7 @@ def serve(
     MENDGRAPH_TENANTS names the file with the users, MENDGRAPH_STORE_URL the PostgreSQL database. Start as many of these
     as you like with the same two, on one machine or several that see the same folders.
     """
-    chosen = run_commands.options_without_a_task(context)
+    chosen = opt.options_without_a_task(context)
     if new_token:
         return _print_token()
     from mendgraph.graph.fleet.serving.admission import CannotServeError
@@ -204,7 +197,7 @@ def serve(
     try:
         return run_server(host, port)
     except CannotServeError as error:
-        return run_commands.refused(chosen, ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=str(error)))
+        return refused(chosen, ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=str(error)))
 
 
 def _print_token() -> int:
@@ -220,7 +213,7 @@ def _print_token() -> int:
 
 @app.command()
 def schema(
-    form: Annotated[Literal["json", "json-lines"], typer.Argument(help="Of which option.")] = "json",
+    form: Annotated[Literal["json", "json-lines"], typer.Argument(metavar="FORM", help="json or json-lines.")] = "json",
 ) -> int:
     """Print the JSON Schema of what --json or --json-lines write."""
     import json
@@ -289,8 +282,7 @@ def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: boo
         code = ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
         if not terminated and sys.stderr.isatty():
             sys.stderr.write("\n")  # the terminal has echoed ^C
-        asked_for = ["--json-lines" if chosen.json_lines else "--json"] if chosen.as_json else []
-        return process_end.fail(asked_for, code, f"stopped by {'SIGTERM' if terminated else 'Ctrl-C'}")
+        return process_end.fail(chosen.forms, code, f"stopped by {'SIGTERM' if terminated else 'Ctrl-C'}")
 
 
 def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, even_finished: bool = True) -> int:
@@ -300,7 +292,9 @@ def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, e
 
     found = get_run(run, str(chosen.root))
     if isinstance(found, ToolError):
-        return run_commands.refused(chosen, found)
+        return refused(chosen, found)
+    if "allowed_private_hosts" in chosen.settings:
+        opt.check_private_hosts({**found.context.model_dump(), **chosen.settings})
     if found.standing is RunState.FINISHED and not even_finished:
         done = KeptRun(found.run_id, can_go_on=False, root=str(chosen.root))
         sys.stderr.write(f"mendgraph: {one_line(done.when_finished(), 1_000)}\n")
@@ -319,16 +313,22 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
     from rich.console import Console
 
     from mendgraph.graph.configuration.context import AgentContext
-    from mendgraph.graph.terminal.screen import Display, Screen
-    from mendgraph.graph.terminal.status_line import is_live, live_line
+    from mendgraph.graph.terminal.answers import Screen
+    from mendgraph.graph.terminal.screen import Display
+    from mendgraph.graph.terminal.status_line import StatusLine, is_live
     from mendgraph.graph.terminal.turns import Setup
+    from mendgraph.nodes.call_model.embedded.local_model import local_server_is_starting
     from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 
     out, err = Console(), Console(stderr=True)
-    live = None if chosen.as_json else live_line(out, err, monotonic_s)
-    screens = Screen(out, live), Screen(err, live if is_live(err) else None)
+    context = AgentContext(**{"workspace": str(chosen.root), **chosen.settings})
+    live = None
+    if is_live(out) and not chosen.as_json and (is_live(err) or not err.file.isatty()):
+        live = StatusLine(out, context.limits(), local_server_is_starting, monotonic_s)
+    write = live.write if live is not None else None
+    screens = Screen(out, write), Screen(err, write if is_live(err) else None)
     return Setup(
-        context=AgentContext(**{"workspace": str(chosen.root), **chosen.settings}),
+        context=context,
         display=Display(*screens, chosen.as_json, chosen.debug, chosen.json_lines, live),
         next_line=input,
         find_log=_find_log,
@@ -342,12 +342,6 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
 def _session_options() -> Mapping[str, Any]:
     """Further arguments of `Session`: the seam at which tests put a model of their own."""
     return {}
-
-
-def _is_of_new_runs(context: typer.Context, name: str) -> bool:
-    """Whether this option was given, and says how a run is to be."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE" and name not in _FOR_EVERY_COMMAND
 
 
 def _find_log(thread_id: str) -> str | None:

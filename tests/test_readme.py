@@ -21,7 +21,6 @@ import typer
 from mendgraph.graph.cli import app
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.serving.tenants import Tenants, parse_tenants
-from mendgraph.graph.terminal.options import NESTED
 from tests import readme
 from tests.architecture.house import ROOT, text_of
 from tests.doubles.scripted_server import ScriptedServer
@@ -219,7 +218,6 @@ def test_every_command_that_is_named_is_there() -> None:
         assert words[1] in known, span
         if below[words[1]] and words[2]:
             assert words[2] in below[words[1]], span
-    assert NESTED in known
 
 
 # --- Names

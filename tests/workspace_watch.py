@@ -34,7 +34,7 @@ EXCUSED: Final = {
             "store/database.py:connect_to",
             "store/audit_log.py:write",
             "store/audit_log.py:_turn",
-            "store/artifacts.py:_open_folder",
+            "store/run_folder.py:_open_folder",
             "store/run_lock.py:_taken",
             "store/run_lock.py:_introduce",
             "store/run_lock.py:_forget",

@@ -217,7 +217,7 @@ _KEPT: Final = ("stream", "stream_options", "stop")
 
 _LINE = re.compile(r"^- (\w+)\(\{.*?\}\): (.*)$", re.MULTILINE)
 _NOTE = re.compile(r" (Allowed(?: hosts)?: .{0,2000}\.)$")
-"""What the description of a tool says of one run's permissions; see `graph.machine.tool_runtime.ToolRuntime`."""
+"""What the description of a tool says of one run's permissions; see `mendgraph.graph.machine.tool_runtime`."""
 
 
 def drift(cassette: CassetteFile, specs: Sequence[ToolSpec]) -> list[str]:

@@ -36,8 +36,8 @@ from mendgraph.graph.runs.runs import small_history, thread_config
 from mendgraph.nodes.call_model.effects import Connect
 from mendgraph.nodes.call_model.exchange import WRAP_UP_SYSTEM
 from mendgraph.nodes.call_model.window import Window
-from mendgraph.nodes.execute_tools.files.change_plan import MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.failures import quoted
+from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.workspace import Change, FileContent, Workspace, WriteFile
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.restoring import net_effects

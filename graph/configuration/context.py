@@ -26,6 +26,7 @@ from mendgraph.nodes.call_model.limits import RunLimits, account_problem
 from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
+from mendgraph.nodes.language.display import LEAST_USD
 from mendgraph.nodes.loop_check.repetition import LoopConfig
 from mendgraph.nodes.records import EditForm, Profile, Protocol
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
 
 MAX_CALLS_PER_TURN_LIMIT = 1_000
-"""The most calls that a context may allow in one turn; `graph.machine.build` derives its recursion limit from it."""
+"""The most calls that a context may allow in one turn; the machine's recursion limit follows from it."""
 
 
 MOST = 2**53
@@ -76,8 +77,9 @@ class Setting(NamedTuple):
     """What else there is to know of a field, beside its type, default, bounds and description.
 
     `trust` says when a workspace's own file may set it although the user does not trust the file: the name of a rule
-    in `graph.configuration.trust`, or the values in order, the strictest one first; "" is never. `option` is the option
-    of the command line, with its metavar, "" where there is none; `choices` are its values where the field takes more.
+    in `mendgraph.graph.configuration.loading`, or the values in order, the strictest one first; "" is never. `option`
+    is the option of the command line, with its metavar, "" where there is none; `choices` are its values where the
+    field takes more.
     """
 
     trust: str | tuple[str | None, ...] = ""
@@ -110,9 +112,8 @@ def _setting(
 
 
 def _limit(default: Any, description: str, **more: Any) -> Any:
-    """The same of a limit: a count from 1 on, unless `more` bounds it; a workspace's own file may lower it."""
-    bounds: dict[str, Any] = {} if "gt" in more else {"ge": 1, "le": MOST}
-    return _setting(default, description, trust="less", **bounds, **more)
+    """The same of a limit: a count from 1 on, unless `more` has another bound; a workspace's own file may lower it."""
+    return _setting(default, description, trust="less", **({"ge": 1, "le": MOST} | more))
 
 
 class AgentContext(BaseModel):
@@ -228,10 +229,10 @@ class AgentContext(BaseModel):
         False, "Only report when max_steps is passed, instead of stopping.", at="loop_check", trust="off"
     )
     max_seconds: float | None = _limit(
-        None, "Seconds in model calls and tools in one turn.", option="--max-seconds S", gt=0
+        None, "Seconds in model calls and tools in one turn.", option="--max-seconds S", ge=0.1
     )
     max_cost_usd: float | None = _limit(
-        None, "USD in one thread; the model needs a known price.", option="--max-cost-usd USD", gt=0
+        None, "USD in one thread; the model needs a known price.", option="--max-cost-usd USD", ge=LEAST_USD
     )
     max_tokens_per_day: int | None = _limit(
         None,
@@ -239,7 +240,10 @@ class AgentContext(BaseModel):
         option="--max-tokens-per-day N",
     )
     max_cost_usd_per_day: float | None = _limit(
-        None, "USD in one UTC day, in all workspaces. Default: no limit.", option="--max-cost-usd-per-day USD", gt=0
+        None,
+        "USD in one UTC day, in all workspaces. Default: no limit.",
+        option="--max-cost-usd-per-day USD",
+        ge=LEAST_USD,
     )
     account: str = _setting(
         "", "Whose spending this is, for limits over many runs: a project, a batch or a user.", option="--account NAME"
@@ -253,7 +257,10 @@ class AgentContext(BaseModel):
         option="--max-tokens-per-account N",
     )
     max_cost_usd_per_account: float | None = _limit(
-        None, "USD that the account may ever use. Default: no limit.", option="--max-cost-usd-per-account USD", gt=0
+        None,
+        "USD that the account may ever use. Default: no limit.",
+        option="--max-cost-usd-per-account USD",
+        ge=LEAST_USD,
     )
     usd_per_million_input: float | None = _setting(
         None, "Price of a million input tokens, in USD. Default: as the price list has it.", ge=0

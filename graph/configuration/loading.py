@@ -5,19 +5,18 @@ From the strongest: what the caller says (the command line's options), the envir
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from pydantic import ValidationError
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.price_files import FILE_NAME as PRICES
+from mendgraph.graph.configuration.context import REPLY_TOKENS, SETTINGS, AgentContext
 from mendgraph.graph.configuration.settings_file import Problem, Settings, parse_settings
-from mendgraph.graph.configuration.trust import widening
-from mendgraph.nodes.call_model.prices import PRICES_VARIABLE
+from mendgraph.nodes.call_model.prices import PRICES_VARIABLE, PriceList, parse_prices, with_own
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.store.user_files import (
     SETTINGS_FILE,
@@ -125,18 +124,30 @@ def load_context(workspace: str = ".", *, workspace_file: bool = True, **setting
 def read_user_settings(environment: Mapping[str, str]) -> Settings | tuple[Problem, ...]:
     """What the user's own file sets; nothing where there is none."""
     named = environment.get(CONFIG_VARIABLE)
-    if named == "":
+    found = None if named == "" else _users_file(FILE_NAME, named, CONFIG_VARIABLE)
+    if found is None:
         return Settings()
-    path = named or configuration_file(FILE_NAME)
-    if isinstance(path, ToolError):
-        return Settings()
-    text = read_user_file(path)
+    path, text = found
     if isinstance(text, ToolError):
-        if not named and text.code is ToolErrorCode.NOT_FOUND:
-            return Settings()
-        more = f" Mend what {CONFIG_VARIABLE} says, or leave it empty." if named else ""
-        return (Problem(shown(path), f"{text.message}{more}"),)
+        return (Problem(shown(path), text.message),)
     return parse_settings(text, shown(path), of_user=True)
+
+
+def _users_file(name: str, named: str | None, variable: str) -> tuple[str, str | ToolError] | None:
+    """A file's path, and its text or why it cannot be read: the one that `variable` names, which then has to be there.
+
+    Otherwise it is the user's own of this name, None where there is none.
+    """
+    path = named or configuration_file(name)
+    if isinstance(path, ToolError):
+        return None
+    text = read_user_file(path)
+    if not isinstance(text, ToolError):
+        return path, text
+    if not named:
+        return None if text.code is ToolErrorCode.NOT_FOUND else (path, text)
+    message = f"{text.message} Mend what {variable} says, or leave it empty."
+    return path, text.model_copy(update={"message": message})
 
 
 def read_workspace_settings(workspace: str) -> Settings | tuple[Problem, ...]:
@@ -170,15 +181,19 @@ def _context(values: Mapping[str, Any], where: str) -> AgentContext | Problem:
     try:
         return AgentContext(**values)
     except ValidationError as error:
-        [first, *_] = error.errors(include_url=False, include_context=False, include_input=False)
-        path = ".".join(map(str, first["loc"]))
-        message = first["msg"].removeprefix("Value error, ")
+        path, message = first_error(error)
         return Problem(where, f"{path}: {message}" if path else message, field=path.partition(".")[0])
+
+
+def first_error(error: ValidationError) -> tuple[str, str]:
+    """Where the first mistake is, as a dotted path, "" where it is the whole, and what pydantic says of it."""
+    [first, *_] = error.errors(include_url=False, include_context=False, include_input=False)
+    return ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
 
 
 def user_settings_rule(workspace: str) -> FileGuardrailRule | None:
     """What denies the user's files that lie below the workspace, a real name; None where none do."""
-    usual = (configuration_file(name) for name in (FILE_NAME, PRICES))
+    usual = (configuration_file(name) for name in (FILE_NAME, PRICES_FILE))
     named = (os.environ.get(variable, "") for variable in (CONFIG_VARIABLE, PRICES_VARIABLE))
     places = [each for each in (*usual, *named) if isinstance(each, str) and each]
     return _rule(workspace, tuple(map(absolute_name, places)))
@@ -197,3 +212,67 @@ def _rule(workspace: str, places: tuple[str, ...]) -> FileGuardrailRule | None:
         return folded_parts(path) in known
 
     return FileGuardrailRule("user_settings", "The user's own settings of the agent", is_users)
+
+
+# --- What a workspace's own file may set by itself: preferences, and less than the user allows
+
+
+def _shorter(new: Any, old: Any) -> bool:
+    """Tokens of a reply; where nobody says how many, there is a limit all the same."""
+    return bool(new is not None and new <= (REPLY_TOKENS if old is None else old))
+
+
+def _extensions(new: Any, old: Any) -> bool:
+    """Extensions; none of them means all."""
+    return bool(new) and (not old or {each.lstrip(".").lower() for each in new} <= {each.lstrip(".") for each in old})
+
+
+_RULES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "any": lambda _new, _old: True,
+    "less": lambda new, old: bool(new is not None and (old is None or new <= old)),
+    "shorter": _shorter,
+    "off": lambda new, old: bool(old or not new),
+    "on": lambda new, old: bool(new or not old),
+    "part": lambda new, old: set(new) <= set(old),
+    "extensions": _extensions,
+    "limits": lambda new, old: all(name in new and new[name] <= most for name, most in old.items()),
+}
+"""(value of the file, value without the file) -> whether the file's allows nothing more."""
+
+
+def widening(values: Mapping[str, Any], base: AgentContext) -> tuple[str, ...]:
+    """Those of the file's fields that need the user's trust, in the file's order; `base` is what holds without it."""
+    return tuple(name for name, value in values.items() if not _is_narrower(name, value, base))
+
+
+def _is_narrower(name: str, value: Any, base: AgentContext) -> bool:
+    old, rule = getattr(base, name), SETTINGS[name].trust
+    if value == (list(old) if isinstance(old, tuple) else old):
+        return True
+    if isinstance(rule, tuple):
+        return value in rule and old in rule and rule.index(value) <= rule.index(old)
+    if rule == "times":  # a tool that is not named has the usual time
+        usual = base.tool_timeout_s
+        return all(value.get(tool, usual) <= old.get(tool, usual) for tool in {*value, *old})
+    return bool(rule) and _RULES[rule](value, old)
+
+
+# --- Prices
+
+PRICES_FILE: Final = "prices.toml"
+
+
+def load_prices() -> PriceList | ToolError:
+    """The shipped prices, with the user's own in place of those of the same name.
+
+    The user's are in the file that `MENDGRAPH_PRICES` names, which then has to be there; otherwise in `prices.toml` in
+    the platform's configuration folder, if there is one. A file that cannot be read, or is no price list, is an error.
+    """
+    ours = resources.files("mendgraph.nodes.call_model").joinpath(PRICES_FILE).read_text(encoding="utf-8")
+    shipped = parse_prices(ours, f"{PRICES_FILE} of mendgraph")
+    found = _users_file(PRICES_FILE, os.environ.get(PRICES_VARIABLE), PRICES_VARIABLE)
+    if isinstance(shipped, ToolError) or found is None:
+        return shipped
+    path, text = found
+    own = text if isinstance(text, ToolError) else parse_prices(text, quoted(path))
+    return own if isinstance(own, ToolError) else with_own(shipped, own)

@@ -2,14 +2,15 @@
 
 import os
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
+from langgraph.runtime import Runtime
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import SETTINGS, AgentContext
-from mendgraph.graph.configuration.loading import CONFIG_VARIABLE, FILE_NAME, load_context
-from mendgraph.graph.configuration.trust import widening
+from mendgraph.graph.configuration.loading import CONFIG_VARIABLE, FILE_NAME, first_error, load_context, widening
 from mendgraph.nodes.call_model.endpoint import split_provider
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.store.user_files import configuration_file
@@ -52,9 +53,8 @@ def narrowed(asked: Mapping[str, Any], most: Allowance, folder: str) -> AgentCon
             return refusal(most.refusal.replace("{}", what))
         return AgentContext.model_validate({**base.model_dump(), **taken, "workspace": folder})
     except ValidationError as error:
-        [first, *_] = error.errors(include_url=False, include_context=False, include_input=False)
-        path = ".".join(map(str, first["loc"])) or "context"
-        return refusal(f"The request's context does not fit: {path}: {first['msg'].removeprefix('Value error, ')}.")
+        path, message = first_error(error)
+        return refusal(f"The request's context does not fit: {path or 'context'}: {message}.")
 
 
 def fields_set(asked: object) -> Mapping[str, Any]:
@@ -188,3 +188,59 @@ def _folder(workspace: object, root: str) -> str | StopCause:
         f"The workspace {quoted(str(workspace))} is outside {quoted(root)}, the folder of this server: choose one in "
         f"it, or start the server with {ROOT_VARIABLE} set to a folder that holds both."
     )
+
+
+# --- The context of a turn
+
+_REMEDY = "say what this agent may do where it is built: build_graph(context=AgentContext(...))"
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What a server has decided of a turn before it begins: its context, or why it ends at once; `owner` is whose."""
+
+    context: AgentContext | StopCause
+    owner: str
+
+    def run_id(self, thread: str) -> str:
+        """The run's id in our own records, where threads of two owners never meet."""
+        return f"{self.owner}/{thread}"
+
+
+def given_context(
+    given: object, bound: AgentContext | None, stored: AgentContext | None
+) -> AgentContext | StopCause | str:
+    """The context of a turn, why a server refuses it, or what is wrong with the one that it was given.
+
+    `given` comes with the run. Inside another graph it is that graph's own context, which may be of any type; then the
+    agent's is `bound`, what its graph was built with. `stored` is that of the thread's last turn.
+    """
+    if isinstance(given, AgentContext):
+        return given
+    if isinstance(given, Admission):
+        return given.context
+    if given is None:
+        return bound or stored or AgentContext()
+    if bound is not None:
+        return bound
+    if not isinstance(given, Mapping):
+        return f"The run was given a context of the type {type(given).__name__}, which is no AgentContext: {_REMEDY}."
+    try:
+        return AgentContext.model_validate(dict(given))
+    except ValidationError as error:
+        path, message = first_error(error)
+        return f"The run was given a context that is no AgentContext ({path or 'context'}: {message}): {_REMEDY}."
+
+
+def run_id_of(runtime: Runtime[AgentContext]) -> str:
+    """The thread, which is the run; on a server for several users with its owner. "" where there is no thread.
+
+    As a part of another graph, with the place there: its agents share a thread, and no records.
+    """
+    info = runtime.execution_info
+    if info is None or info.thread_id is None:
+        return ""
+    place = info.checkpoint_ns.rpartition("|")[0]
+    thread = f"{info.thread_id}|{place}" if place else str(info.thread_id)
+    admitted = cast("object", runtime.context)
+    return admitted.run_id(thread) if isinstance(admitted, Admission) else thread

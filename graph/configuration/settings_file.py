@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.context import SETTINGS, AgentContext
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules, rule_problems
 from mendgraph.nodes.language.documents import DocumentProblem, read_toml
 
@@ -264,7 +264,10 @@ def _further(name: str, value: Any) -> Iterator[str]:
 def _in_words(path: tuple[str, ...], said: str) -> str:
     where = path[0] + "".join(f"[{part}]" if part.isdigit() else f".{_shown(part)}" for part in path[1:])
     if said.startswith("Value error, "):
-        return f"{where}: {said.removeprefix('Value error, ')}."
+        return f"{where}: {said.removeprefix('Value error, ').rstrip('.')}."
+    if said.startswith("String should match pattern"):  # of `reasoning_effort`, whose values stand in order
+        *known, last = filter(None, SETTINGS[path[0]].trust)
+        return f"{where} should be one word in small letters: {', '.join(known)} or {last}."
     return f"{where} {said.removeprefix('Input ')}."
 
 

@@ -4,7 +4,7 @@ Each method is one node: it takes the node's slice of the state with the turn's 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -12,19 +12,17 @@ from uuid import uuid4
 
 from langchain_core.language_models import BaseChatModel
 from langgraph.config import get_config, get_stream_writer
-from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Overwrite
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.given_context import Admission, given_context, run_id_of
-from mendgraph.graph.configuration.narrowing import client_context
+from mendgraph.graph.configuration.narrowing import Admission, client_context, given_context, run_id_of
 from mendgraph.graph.machine.guard_runtime import judge_calls, with_known_files
 from mendgraph.graph.machine.judged_workspace import WorkspaceFiles
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared
 from mendgraph.graph.machine.reply_reader import reply_reader, rescue
 from mendgraph.graph.machine.run_records import REQUEST_ID
-from mendgraph.graph.machine.slices import (
+from mendgraph.graph.machine.state import (
     BeginTurnSlice,
     CallModelSlice,
     ExecuteToolsSlice,
@@ -33,13 +31,12 @@ from mendgraph.graph.machine.slices import (
     LoopCheckSlice,
     ParseSlice,
     StopSlice,
+    Update,
     Watched,
 )
-from mendgraph.graph.machine.state import Update
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.machine.workspace_records import WorkspaceRecords
-from mendgraph.graph.telemetry.observing import OBSERVER
 from mendgraph.nodes.begin_turn.node import begin_turn
 from mendgraph.nodes.begin_turn.noted_files import most_bytes
 from mendgraph.nodes.begin_turn.turn_start import Made, TurnResources
@@ -144,7 +141,7 @@ class BoundNodes:
         for name, reason in ({} if update["stop"] else self._tools.lacks(context, run_id)).items():
             _tell(run_id, name, {"reason": reason})
         update |= {"context": context, "spending": ledger.begin_turn(spent), "run_id": run_id, "tool_counts": {}}
-        return _observed("begin_turn", state, update)
+        return update
 
     def _refused(self, state: BeginTurnSlice, cause: StopCause) -> Update:
         """End the turn where it begins: nothing was looked at, and nothing is touched. Its context is the last one's.
@@ -157,7 +154,7 @@ class BoundNodes:
         run_id = state.get("run_id") or uuid4().hex
         update |= {"stop": cause, "run_id": run_id, "spending": spending, "tool_counts": {}}
         update |= {"context": state["context"]} if state.get("context") else {}
-        return _observed("begin_turn", state, update)
+        return update
 
     def _turn_resources(
         self, state: BeginTurnSlice, context: AgentContext, problem: str | None, run_id: str
@@ -230,21 +227,17 @@ class BoundNodes:
         asked = int(not rescued and "corrections" in update)
         update = self._tools.words.hidden(state["run_id"], update, "reply", "items", *_SAID_OF_REPLIES)
         update["spending"] = ledger.count_mending(state["spending"], rescued=int(rescued), asked_again=asked)
-        return _observed("heal", state, update)
+        return update
 
     def guard(self, state: GuardSlice) -> Update:
         """Judge the calls."""
-        try:
-            judged = judge_calls(self._tools, self._as_written(state, "items"))
-        except GraphBubbleUp:
-            _observed("guard", state)
-            raise
+        judged = judge_calls(self._tools, self._as_written(state, "items"))
         update = self._tools.words.hidden(state["run_id"], judged, "items", "verdicts", "results")
         if update["results"]:
             log, items = self._tools.log(state["context"], state["run_id"]), update.get("items", state["items"])
             for item, verdict, result in zip(items, update["verdicts"], update["results"], strict=True):
                 log.call(state.get("step", 0), item, verdict, result)
-        return _observed("guard", state, update)
+        return update
 
     def execute_tools(self, state: ExecuteToolsSlice) -> Update:
         """Run the allowed calls, and charge the time to the turn; once a stop is asked for, no further call begins."""
@@ -273,11 +266,7 @@ class BoundNodes:
         paid = not (state.get("reply") or ModelReply()).preloaded
         spending = state["spending"]
         update |= {"items": [], "spending": spending.model_copy(update={"steps": spending.steps + paid})}
-        return _observed("loop_check", state, update)
-
-    async def aloop_check(self, state: LoopCheckSlice) -> Update:
-        """The same in the event loop: nothing is waited for."""
-        return self.loop_check(state)
+        return update
 
     def finish(self, state: StopSlice) -> Update:
         """End with the answer."""
@@ -300,7 +289,7 @@ class BoundNodes:
         """Write what is left of the spending, and forget what the model wrote."""
         self._models.flush()
         self._tools.words.forget(state.get("run_id", ""))
-        return _observed(update["outcome"].kind.value, state, update)
+        return update
 
     def _asked(self, runtime: Runtime[AgentContext]) -> object:
         """The context that the run was given, or what a client may have of it where it comes through a server.
@@ -386,13 +375,6 @@ class BoundNodes:
             if problem:
                 return problem
         return schema_problem(context.answer_schema or {})
-
-
-def _observed(node: str, state: Mapping[str, Any], update: Update | None = None) -> Update:
-    """The update, which whoever observes the run hears of; None where the node waits for a person."""
-    if observer := OBSERVER.get():
-        observer.node_ended(node, state, update)
-    return update or {}
 
 
 def _tell(run_id: str, name: str, payload: JsonMap, step: int = 0) -> None:

@@ -19,8 +19,11 @@ from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, Agen
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.bound_nodes import BoundNodes
 from mendgraph.graph.machine.build_arguments import BuildArguments, check_arguments, with_keys
-from mendgraph.graph.machine.compiled import Machine, agent_graph
-from mendgraph.graph.machine.slices import (
+from mendgraph.graph.machine.compiled import Machine, Route, TwoWays, agent_graph, bounded, direct
+from mendgraph.graph.machine.state import (
+    AgentInput,
+    AgentOutput,
+    AgentState,
     BeginTurnSlice,
     CallModelSlice,
     ExecuteToolsSlice,
@@ -28,11 +31,10 @@ from mendgraph.graph.machine.slices import (
     HealSlice,
     LoopCheckSlice,
     ParseSlice,
+    StopSlice,
 )
-from mendgraph.graph.machine.state import AgentInput, AgentOutput, AgentState
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
-from mendgraph.graph.machine.two_ways import Route, TwoWays, bounded
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from mendgraph.nodes.records import OutcomeKind
@@ -116,7 +118,7 @@ def build_machine(  # noqa: PLR0913 - the same
     stop: StopRequest | None = None,
     served: bool = False,
 ) -> tuple[Machine, BoundNodes]:
-    """Compile the machine, and give its nodes as well: they are closed by whoever runs it (`graph.runs.session`).
+    """Compile the machine, and give its nodes as well, which are closed by whoever runs it.
 
     `stop` is how somebody may let a run end early. With `served` every context is a client's, on any server.
     """
@@ -125,19 +127,20 @@ def build_machine(  # noqa: PLR0913 - the same
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )
     beginning = bounded("begin_turn", lambda state: nodes.begin_turn(state, get_runtime(AgentContext)))
-    builder.add_node("begin_turn", beginning, input_schema=BeginTurnSlice)
-    calling = TwoWays("call_model", nodes.call_model, nodes.acall_model)
-    builder.add_node("call_model", calling, input_schema=CallModelSlice)
-    builder.add_node("parse", bounded("parse", nodes.parse), input_schema=ParseSlice)
-    builder.add_node("heal", bounded("heal", nodes.heal), input_schema=HealSlice)
-    builder.add_node("guard", bounded("guard", nodes.guard), input_schema=GuardSlice)
-    executing = TwoWays("execute_tools", nodes.execute_tools, nodes.aexecute_tools)
-    builder.add_node("execute_tools", executing, input_schema=ExecuteToolsSlice)
-    checking = TwoWays("loop_check", nodes.loop_check, nodes.aloop_check)
-    builder.add_node("loop_check", checking, input_schema=LoopCheckSlice)
-    builder.add_node(OutcomeKind.FINISHED.value, nodes.finish)
-    builder.add_node(OutcomeKind.BUDGET_STOP.value, nodes.budget_stop)
-    builder.add_node(OutcomeKind.SYSTEM_ERROR.value, nodes.system_error)
+    parts = (
+        (beginning, BeginTurnSlice),
+        (TwoWays("call_model", nodes.call_model, nodes.acall_model), CallModelSlice),
+        (bounded("parse", nodes.parse), ParseSlice),
+        (bounded("heal", nodes.heal), HealSlice),
+        (bounded("guard", nodes.guard), GuardSlice),
+        (TwoWays("execute_tools", nodes.execute_tools, nodes.aexecute_tools), ExecuteToolsSlice),
+        (direct("loop_check", nodes.loop_check), LoopCheckSlice),
+        (direct(OutcomeKind.FINISHED, nodes.finish), StopSlice),
+        (direct(OutcomeKind.BUDGET_STOP, nodes.budget_stop), StopSlice),
+        (direct(OutcomeKind.SYSTEM_ERROR, nodes.system_error), StopSlice),
+    )
+    for node, seen in parts:
+        builder.add_node(node.name, node, input_schema=seen)
     for source, _, target in routes.TRANSITIONS:
         if source not in _ROUTERS:
             builder.add_edge(source, target)

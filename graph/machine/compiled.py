@@ -5,7 +5,7 @@ secrets in what is given, for limits, for whoever observes, and for checkpointer
 machine's records come back.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, closing, nullcontext
 from copy import copy
 from functools import partial
@@ -13,19 +13,21 @@ from typing import Any, Final, cast
 
 import ormsgpack
 from langchain_core.messages import BaseMessage
-from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.errors import GraphInterrupt
 from langgraph.graph.state import CompiledStateGraph
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentInput, AgentOutput, AgentState, serializer
-from mendgraph.graph.telemetry.observing import RunObserver, at_work, run_observer
-from mendgraph.nodes.begin_turn.history import scrubbed
+from mendgraph.graph.telemetry.observing import OBSERVER, RunObserver, at_work, run_observer
+from mendgraph.nodes.begin_turn.turn_start import scrubbed
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here
 
 Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
 """The compiled graph, as `build_graph` returns it."""
@@ -52,31 +54,38 @@ class AgentGraph(Machine):
             tell_records(found)
         return found
 
-    def stream(self, *given: Any, **options: Any) -> Iterator[Any]:
+    def stream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Iterator[Any]:  # noqa: A002
         """Run; the parts are LangGraph's own."""
-        given, options = _own_limit(self._clean(given), options)
-        observer = partial(run_observer, self._run_id(given, options), self.scrub)
-        return _observed(observer, super().stream(*given, **options))
+        own = _own_limit(config or {})
+        return _observed(self._observer(own), super().stream(self._clean(input), own, **options))
 
-    def astream(self, *given: Any, **options: Any) -> AsyncIterator[Any]:
+    def astream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> AsyncIterator[Any]:  # noqa: A002
         """Run without blocking the event loop."""
-        given, options = _own_limit(self._clean(given), options)
-        observer = partial(run_observer, self._run_id(given, options), self.scrub)
-        return _aobserved(observer, super().astream(*given, **options))
+        own = _own_limit(config or {})
+        return _aobserved(self._observer(own), super().astream(self._clean(input), own, **options))
 
-    def _clean(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _observer(self, config: RunnableConfig) -> Callable[[], RunObserver | None]:
+        """Who observes the run, once it begins; its id is that of the thread, "" where it is made then."""
+        thread = (config.get("configurable") or {}).get("thread_id")
+        return partial(run_observer, str(thread or ""), self.scrub)
+
+    def _clean(self, given: Any) -> Any:
         """What is given, its messages without secrets: LangChain's callbacks hear of them before any node does."""
-        asked = given[0] if given and isinstance(given[0], dict) else {}
-        messages = asked.get("messages")
+        messages = given.get("messages") if isinstance(given, dict) else None
         if not isinstance(messages, list) or not all(isinstance(each, BaseMessage) for each in messages):
             return given
         clean = scrubbed(messages, self.scrub)
-        return given if clean is None else ({**asked, "messages": clean}, *given[1:])
+        return given if clean is None else {**given, "messages": clean}
 
-    def _run_id(self, given: tuple[Any, ...], options: Any) -> str:
-        """The thread's id, which is the run's; "" where it is made when the turn begins."""
-        config = options.get("config") or (given[1] if len(given) > 1 else None) or {}
-        return str((config.get("configurable") or {}).get("thread_id") or "")
+
+def _own_limit(config: RunnableConfig) -> RunnableConfig:
+    """Without LangChain's default limit of steps, which `batch` and chains hand on as if it were set.
+
+    The machine has limits of its own, and a bound that follows from them.
+    """
+    if config.get("recursion_limit") != DEFAULT_RECURSION_LIMIT:
+        return config
+    return cast("RunnableConfig", {name: value for name, value in config.items() if name != "recursion_limit"})
 
 
 def agent_graph(compiled: Machine, scrub: Callable[[str], str], secrets: Sequence[str]) -> AgentGraph:
@@ -114,18 +123,6 @@ async def _aobserved(observing: Callable[[], RunObserver | None], parts: AsyncIt
                 if part is _OVER:
                     return
                 yield part
-
-
-def _own_limit(given: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What is given, without LangChain's default limit of steps, which `batch` and chains hand on as if it were set.
-
-    The machine has limits of its own, and a bound that follows from them.
-    """
-    config = options.get("config") or (given[1] if len(given) > 1 else None)
-    if not isinstance(config, dict) or config.get("recursion_limit") != DEFAULT_RECURSION_LIMIT:
-        return given, options
-    own = {name: value for name, value in config.items() if name != "recursion_limit"}
-    return (given, {**options, "config": own}) if "config" in options else ((given[0], own, *given[2:]), options)
 
 
 _NAMES = {(each.__module__, each.__qualname__) for each in CHECKPOINT_TYPES}
@@ -188,3 +185,110 @@ def _without_warnings(serde: JsonPlusSerializer) -> JsonPlusSerializer:
 
     clone._unpack_ext_hook, clone._custom_unpack_ext_hook = built, True  # noqa: SLF001 - the same
     return clone
+
+
+# --- A node as LangGraph runs it
+
+NODE_S: Final = 60.0
+"""Seconds after which a node that only reads and decides is given up. It takes milliseconds."""
+
+
+class NodeTimeoutError(Exception):
+    """A node did not end in time. The thread stands before it, as after a kill: a resume runs it again."""
+
+
+class TwoWays(Runnable[Any, Any]):
+    """Calls `sync` or awaits `in_loop` with the node's slice of the state; whoever observes the run hears of its end.
+
+    LangGraph traces it as the node. A `RunnableLambda` would look at the functions' signatures and open a run of its
+    own at every call. Source: measured on LangGraph 1.2, 0.2 ms a node.
+    """
+
+    def __init__(self, name: str, sync: Callable[[Any], Any], in_loop: Callable[[Any], Awaitable[Any]]) -> None:
+        """`name` is what is shown of it."""
+        self.name: str = name
+        self._sync, self._in_loop = sync, in_loop
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002 - Runnable's
+        """Run the node here."""
+        try:
+            return self._ended(input, self._sync(input))
+        except GraphInterrupt:
+            self._ended(input, None)
+            raise
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002
+        """Run the node in the event loop."""
+        try:
+            return self._ended(input, await self._in_loop(input))
+        except GraphInterrupt:
+            self._ended(input, None)
+            raise
+
+    def _ended(self, state: Any, update: Any) -> Any:
+        """The update, None where the node waits for a person."""
+        if observer := OBSERVER.get():
+            observer.node_ended(self.name, state, update)
+        return update
+
+
+def bounded(name: str, node: Callable[[Any], Any]) -> TwoWays:
+    """A node that ends within `NODE_S`, whether its code lets itself be interrupted or not.
+
+    In the main thread of a sync run a timer interrupts it; elsewhere it has a thread of its own, which is left behind.
+    Neither can end code of C that keeps the interpreter's lock.
+
+    Raises:
+        NodeTimeoutError: it did not end. A TimeoutError that the node raises itself comes out as it is.
+    """
+    late = f"The step {name} did not end within {NODE_S:g} s: `mendgraph resume` tries it again."
+
+    def here(state: Any) -> Any:
+        scope = CancellationScope()
+        try:
+            return call_here(NODE_S, partial(node, state), scope)
+        except TimeoutError:
+            if scope.over:
+                raise NodeTimeoutError(late) from None
+            raise
+
+    async def in_loop(state: Any) -> Any:
+        scope = CancellationScope()
+        try:
+            return await await_call(partial(node, state), NODE_S, scope)
+        except TimeoutError:
+            if scope.over:
+                raise NodeTimeoutError(late) from None
+            raise
+
+    return TwoWays(name, here, in_loop)
+
+
+def direct(name: str, node: Callable[[Any], Any]) -> TwoWays:
+    """A node that is called as it is, in an event loop too: nothing is waited for in it."""
+
+    async def in_loop(state: Any) -> Any:
+        return node(state)
+
+    return TwoWays(name, node, in_loop)
+
+
+class Route(RunnableLambda[Any, str]):
+    """A router, called as it is: a pure function of the state has nothing to wait for, in an event loop either.
+
+    LangGraph would call it in a thread there. A run that is cancelled while it waits for that thread has stored what
+    the node said, and not where it goes on from there: nothing could resume it.
+    """
+
+    def __init__(self, router: Callable[[Any], str]) -> None:
+        """`router` says in a word where the run goes on."""
+        super().__init__(router)
+        self._router = router
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> str:  # noqa: A002, ARG002 - Runnable's
+        """The word."""
+        return self._router(input)
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> str:  # noqa: A002, ARG002
+        """The same in the event loop, without a pause."""
+        return self._router(input)

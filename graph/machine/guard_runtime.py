@@ -14,12 +14,11 @@ from typing import Literal
 from langgraph.config import get_config, get_stream_writer
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.slices import GuardSlice
-from mendgraph.graph.machine.state import Update
+from mendgraph.graph.machine.state import GuardSlice, Update
 from mendgraph.graph.machine.tool_runtime import ToolRuntime, last_request
 from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, header, unified_diff
 from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_text
-from mendgraph.nodes.execute_tools.files.workspace_views import DryChange, DryWorkspace, change_mark
+from mendgraph.nodes.execute_tools.files.workspace import DryChange, DryWorkspace, change_mark
 from mendgraph.nodes.execute_tools.invocation import call_tool
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools import default_tools

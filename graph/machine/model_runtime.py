@@ -15,8 +15,8 @@ from langchain_core.messages import AnyMessage
 from langgraph.config import get_stream_writer
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.price_files import load_prices
-from mendgraph.graph.machine.slices import CallModelSlice
+from mendgraph.graph.configuration.loading import load_prices
+from mendgraph.graph.machine.state import CallModelSlice
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.telemetry.observing import OBSERVER, RunObserver

@@ -8,29 +8,161 @@ Until then the reply, its calls, verdicts and results live in channels of their 
 import os
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, get_type_hints
+from itertools import count
+from typing import Annotated, Any, TypeVar, get_type_hints
+from uuid import UUID, uuid5
 
-from langgraph.channels import LastValue
+from langchain_core.messages import AnyMessage, BaseMessage, BaseMessageChunk, RemoveMessage, convert_to_messages
+from langgraph.channels import DeltaChannel, LastValue
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import INTERRUPT
 from langgraph.errors import InvalidUpdateError
+from langgraph.graph.message import add_messages
 from langgraph.types import Interrupt
 from typing_extensions import TypedDict
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.delta_channels import Changes, FilesRead, Messages
-from mendgraph.graph.machine.scrubbing_serializer import ScrubbingSerializer
+from mendgraph.graph.machine.redaction import ScrubbingSerializer
 from mendgraph.nodes import records
+from mendgraph.nodes.begin_turn.node import BeginTurnState
+from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
+from mendgraph.nodes.call_model.exchange import CallModelState
 from mendgraph.nodes.call_model.ledger import Mending, RunLimits, Spending
 from mendgraph.nodes.call_model.prompts.estimates import Gauge
 from mendgraph.nodes.call_model.window import Window
+from mendgraph.nodes.execute_tools.node import ExecuteToolsState
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.store.database import UnreadableValueError
 from mendgraph.nodes.guard.grants import Grant
+from mendgraph.nodes.guard.node import GuardState
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
+from mendgraph.nodes.heal.node import HealState
 from mendgraph.nodes.language.project_notes import ProjectNotes
+from mendgraph.nodes.loop_check.repetition import LoopState
+from mendgraph.nodes.parse.node import ParseState
+from mendgraph.nodes.records import FileChange, LoopRecord, ModelReply, Profile
+from mendgraph.nodes.stop.node import StopState
+
+Item = TypeVar("Item")
+
+FEWEST_WRITES = 25
+"""A snapshot is taken after so many writes, or when a third of the value is new, if that is later."""
+
+SNAPSHOT_SHARE = 3
+"""With a third, all snapshots together hold four times the value at most."""
+
+_NAMES = UUID("5d1ab9a5-9e1f-4b0e-8d3c-2f2f6f3f7a11")
+"""The namespace of the ids that `fold_messages` gives."""
+
+
+class GrowingChannel(DeltaChannel[Any]):
+    """A delta channel that needs disk space in proportion to its value, however many writes that is made of.
+
+    `snapshot_frequency` is the fewest writes between two snapshots; the larger the value, the more there are.
+    """
+
+    __slots__ = ("_fewest",)
+
+    @property
+    def snapshot_frequency(self) -> int:
+        """How many writes there are from one snapshot to the next."""
+        size = len(self.value) if self.is_available() else 0
+        return max(self._fewest, size // SNAPSHOT_SHARE)
+
+    @snapshot_frequency.setter
+    def snapshot_frequency(self, fewest: int) -> None:
+        self._fewest = fewest
+
+    def replay_writes(self, writes: Sequence[Any]) -> None:
+        """As the base class.
+
+        Raises:
+            UnreadableValueError: what is stored does not fit the channel.
+        """
+        try:
+            super().replay_writes(writes)
+        except (ValueError, TypeError, LookupError, AttributeError, NotImplementedError) as error:
+            raise UnreadableValueError(f"What is stored of {self.key} is damaged ({error}).") from error
+
+
+def fold_messages(messages: list[Any], writes: Sequence[Any]) -> list[Any]:
+    """`add_messages` over the writes, one after the other.
+
+    Messages that came without an id (as texts, pairs or maps) get one that is the same at every reading.
+    """
+    held: Any = messages
+    known = _ids(messages)
+    if known is None:
+        held = _named(messages, ())
+    for write in writes:
+        named = _named(write, held)
+        ids = [each.id for each in named]
+        known = _ids(held) if known is None else known
+        if known is None or not known.isdisjoint(ids) or len({*ids}) < len(ids) or any(map(_is_special, named)):
+            held, known = add_messages(held, named), None  # type: ignore[arg-type]
+        else:  # what takes nobody's place comes after all that is there
+            held = [*held, *named]
+            known.update(ids)
+    return list(held)
+
+
+def append(items: list[Item], writes: Sequence[Sequence[Item]]) -> list[Item]:
+    """The items, and those of the writes after them."""
+    return [*items, *(item for write in writes for item in write)]
+
+
+def merge(entries: Mapping[str, Item], writes: Sequence[Mapping[str, Item]]) -> dict[str, Item]:
+    """The entries, with those of the writes over them."""
+    return {name: item for each in (entries, *writes) for name, item in each.items()}
+
+
+Messages = Annotated[list[AnyMessage], GrowingChannel(fold_messages, snapshot_frequency=FEWEST_WRITES)]
+"""A thread's history."""
+
+Changes = Annotated[list[FileChange], GrowingChannel(append, snapshot_frequency=FEWEST_WRITES)]
+"""The file effects of a turn, in order."""
+
+FilesRead = Annotated[dict[str, str], GrowingChannel(merge, snapshot_frequency=FEWEST_WRITES)]
+"""The hash that a thread last saw of each file."""
+
+
+def _ids(messages: Sequence[Any]) -> set[str | None] | None:
+    """The ids of messages, or None where some have none, or are no messages yet."""
+    try:
+        ids = {message.id for message in messages}
+    except AttributeError:
+        return None
+    return None if None in ids else ids
+
+
+def _is_special(message: BaseMessage) -> bool:
+    """Whether `add_messages` makes something else of it."""
+    return isinstance(message, RemoveMessage | BaseMessageChunk)
+
+
+def _named(write: Any, before: Sequence[Any]) -> list[BaseMessage]:
+    """The messages of a write, each with an id; those that have none get one made of their place and their content."""
+    written = write if isinstance(write, list) else [write]
+    if all(isinstance(each, BaseMessage) and each.id is not None for each in written):
+        return written
+    taken = [each.id for each in before]
+    named: list[BaseMessage] = []
+    for message in convert_to_messages(written):
+        named.append(message if message.id else message.model_copy(update={"id": _new_id(message, taken)}))
+        taken.append(named[-1].id)
+    return named
+
+
+def _new_id(message: BaseMessage, taken: Sequence[str | None]) -> str:
+    said = f"{taken[-1] if taken else ''} {message.model_dump_json()}"
+    numbered = (str(uuid5(_NAMES, f"{number} {said}")) for number in count(len(taken)))
+    return next(each for each in numbered if each not in taken)
+
+
+# --- Channels
 
 
 class ContextChannel(LastValue[AgentContext]):
@@ -134,3 +266,88 @@ def allowed_msgpack_modules() -> list[list[str]]:
 
 Update = dict[str, Any]
 """What a node returns: the channels that it changes."""
+
+
+# --- What each node reads
+
+
+class Watched(TypedDict, total=False):
+    """What a node needs whose outcome tells how the run fares."""
+
+    context: AgentContext
+    run_id: str
+    vitals: Vitals
+
+
+class BeginTurnSlice(BeginTurnState, total=False):
+    """With the counters, which go on from turn to turn, and what the last turn has left open."""
+
+    spending: ledger.Spending
+    context: AgentContext
+    run_id: str
+    step: int
+    files_read: dict[str, str]
+    window: Window
+
+
+class CallModelSlice(CallModelState, Watched, total=False):
+    """With the turn's context, and the run's vital signs."""
+
+
+class ParseSlice(ParseState, Watched, total=False):
+    """With the turn so far: what the model has been shown and told, and what was changed."""
+
+    profile: Profile
+    messages: list[AnyMessage]
+    healing_attempts: list[HealingAttempt]
+    changes: list[FileChange]
+    spending: ledger.Spending
+    loop: LoopRecord
+
+
+class HealSlice(HealState, total=False):
+    """With what reading a rescued reply needs."""
+
+    context: AgentContext
+    messages: list[AnyMessage]
+    changes: list[FileChange]
+    spending: ledger.Spending
+    loop: LoopRecord
+    run_id: str
+
+
+class GuardSlice(GuardState, total=False):
+    """With the turn's context, what the log says of a call, and what it is previewed by."""
+
+    context: AgentContext
+    run_id: str
+    step: int
+    messages: list[AnyMessage]
+    files_read: dict[str, str]
+
+
+class ExecuteToolsSlice(ExecuteToolsState, Watched, total=False):
+    """With the clock that tools run against, how often each was called in this turn, and what the turn is about."""
+
+    messages: list[AnyMessage]
+    profile: Profile
+    spending: ledger.Spending
+    step: int
+    tool_counts: dict[str, int]
+
+
+class LoopCheckSlice(LoopState, total=False):
+    """With the counters: a step is counted when it is settled."""
+
+    context: AgentContext
+    run_id: str
+    spending: ledger.Spending
+
+
+class StopSlice(StopState, total=False):
+    """With what the report counts."""
+
+    context: AgentContext
+    run_id: str
+    spending: ledger.Spending
+    reply: ModelReply | None

@@ -17,11 +17,11 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_settings_rule
 from mendgraph.graph.machine.judged_workspace import RecordRules, judged_workspace
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenWords
-from mendgraph.graph.machine.slices import ExecuteToolsSlice
+from mendgraph.graph.machine.state import ExecuteToolsSlice
 from mendgraph.graph.machine.workspace_records import WorkspaceRecords
 from mendgraph.graph.telemetry.observing import observed_call
 from mendgraph.nodes.call_model.prompts.offered_tools import offered_tools
-from mendgraph.nodes.execute_tools.call_policy import CallPolicy, PolicyMemory
+from mendgraph.nodes.execute_tools.call_policy import CallPolicy, PolicyMemory, allowed_tools
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
@@ -34,18 +34,15 @@ from mendgraph.nodes.execute_tools.journaled_calls import Execution, calls_made,
 from mendgraph.nodes.execute_tools.network.network import Network
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
-from mendgraph.nodes.execute_tools.policy.roles import allowed_tools
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
-from mendgraph.nodes.execute_tools.run_log import RunLog
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import StepResources, nothing_done
-from mendgraph.nodes.execute_tools.store.artifacts import Artifacts
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
-from mendgraph.nodes.execute_tools.store.run_folder import run_folder, workspace_folder
+from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
+from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
 from mendgraph.nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRule
 from mendgraph.nodes.guard.policy import judge_content, judge_path, results_of_denied, told_of_edit
 from mendgraph.nodes.language.history import is_request

@@ -1,4 +1,4 @@
-"""What our two savers have in common, and what is done to a checkpointer that is not ours.
+"""LangGraph's checkpoints in a workspace's own file, and what its saver has in common with that of PostgreSQL.
 
 A checkpoint is stored whole or not at all, together with the writes that led to it, and is on the disk when the call
 returns. Only where what comes next is a quick node, which anybody would run again to the same end, the disk hears of it
@@ -10,11 +10,14 @@ SqliteSaver takes 4.5 and 1.5 times the bytes, 1.8 and 3.3 times the commits and
 """
 
 import asyncio
+import json
+import sqlite3
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from datetime import datetime
+from functools import lru_cache
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin
 
@@ -27,12 +30,17 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
     DeltaChannelHistory,
+    get_checkpoint_metadata,
+    writes_sort_key,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Overwrite
 
-from mendgraph.nodes.execute_tools.store.database import StoreError, UnreadableValueError
+from mendgraph.nodes.execute_tools.files.failures import quoted
+from mendgraph.nodes.execute_tools.store import database
+from mendgraph.nodes.execute_tools.store.database import Database, StoreError, UnreadableValueError, store_errors
 
 Result = TypeVar("Result")
 
@@ -179,14 +187,19 @@ class StoreSaver(BaseCheckpointSaver[str]):
         with self._undamaged(config):
             inner = None if config is None else self._inner(config)
             stored = [*super().list(inner, filter=filter, before=before, limit=limit)]
-            return iter([self._outer(checked(each, self._types)) for each in stored])
+            for each in stored:
+                _check(each, self._types)
+            return iter([self._outer(each) for each in stored])
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """A checkpoint, the newest one where `config` names none."""
         self.flush()
         with self._undamaged(config):
             found = super().get_tuple(self._inner(config))
-            return found and self._outer(checked(found, self._types))
+            if found is None:
+                return None
+            _check(found, self._types)
+            return self._outer(found)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -200,7 +213,11 @@ class StoreSaver(BaseCheckpointSaver[str]):
         self.flush()
         with self._undamaged(config):
             found = self._history(self._inner(config), channels)
-            return checked_history(found, ANY_TYPES if place_of(config).namespace else self._types)
+            types = ANY_TYPES if place_of(config).namespace else self._types
+            for channel, history in found.items():
+                _check_values([(channel, history["seed"])] if "seed" in history else [], types)
+                _check_values([(channel, value) for _, _, value in history["writes"] if channel != _RAW], types)
+            return found
 
     def _history(self, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
         return super().get_delta_channel_history(config=config, channels=channels)
@@ -213,9 +230,26 @@ class StoreSaver(BaseCheckpointSaver[str]):
         """The checkpoint with the thread's name as the caller knows it."""
         return found
 
-    def _undamaged(self, config: RunnableConfig | None) -> AbstractContextManager[None]:
-        """A row that was changed behind our back comes out as a `StoreError`, whatever is wrong with it."""
-        return undamaged(place_of(config).thread if config else "", self._described)
+    @contextmanager
+    def _undamaged(self, config: RunnableConfig | None) -> Iterator[None]:
+        """Whatever is wrong with the rows of a run comes out as a `StoreError` that says which run it is."""
+        try:
+            yield
+        except (
+            *(UnreadableValueError, ValueError, TypeError, LookupError),
+            *(AttributeError, ArithmeticError, RecursionError),
+        ) as error:
+            run = place_of(config).thread if config else ""
+            who = f"The run {run} cannot be read. " if run else ""
+            undo = f", and `mendgraph undo {run}` takes back what it has changed" if run else ""
+            if isinstance(error, UnreadableValueError) and not error.is_damage:
+                raise StoreError(f"{who}{error}") from error
+            reason = " ".join(str(error).split())[:300].rstrip(".")
+            message = (
+                f"{who}{self._described} is damaged ({reason}): put a backup in its place, or move it away and begin"
+                f" with a new one. Its other runs can still be used{undo}."
+            )
+            raise StoreError(message) from error
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """As `get_tuple`."""
@@ -294,38 +328,11 @@ async def in_thread(work: Callable[[], Result]) -> Result:
 # --- Whether a row is a checkpoint of our machine. A value of another type would fail in the middle of a run.
 
 
-@contextmanager
-def undamaged(run: str, database: str) -> Iterator[None]:
-    """Whatever is wrong with the rows of a run comes out as a `StoreError` that says which run it is, and the remedy.
-
-    `database` is what the message calls the store; `run` may be "" where all runs are read.
-    """
-    who = f"The run {run} cannot be read. " if run else ""
-    undo = f", and `mendgraph undo {run}` takes back what it has changed" if run else ""
-    try:
-        yield
-    except (
-        *(UnreadableValueError, ValueError, TypeError, LookupError),
-        *(AttributeError, ArithmeticError, RecursionError),
-    ) as error:
-        if isinstance(error, UnreadableValueError) and not error.is_damage:
-            raise StoreError(f"{who}{error}") from error
-        reason = " ".join(str(error).split())[:300].rstrip(".")
-        message = (
-            f"{who}{database} is damaged ({reason}): put a backup in its place, or move it away and begin with a new"
-            f" one. Its other runs can still be used{undo}."
-        )
-        raise StoreError(message) from error
-
-
-def checked(found: CheckpointTuple, types: Mapping[str, Any]) -> CheckpointTuple:
-    """The same; `types` are those of the channels, by their names. The caller is in `undamaged`.
+def _check(found: CheckpointTuple, types: Mapping[str, Any]) -> None:
+    """Raise a ValueError for what is no checkpoint of our machine; `types` are those of the channels.
 
     A graph that a user's tool runs keeps its checkpoints here as well, in a namespace of its own: its channels have
     names and types that we do not know.
-
-    Raises:
-        ValueError: it is no checkpoint of our machine.
     """
     stored: Any = found.checkpoint
     _expect(isinstance(stored, dict), "a checkpoint is no map")
@@ -339,21 +346,6 @@ def checked(found: CheckpointTuple, types: Mapping[str, Any]) -> CheckpointTuple
     own = types if not found.config["configurable"].get("checkpoint_ns") else ANY_TYPES
     _check_values(values.items(), own)
     _check_values([(channel, value) for _, channel, value in found.pending_writes or () if channel != _RAW], own)
-    return found
-
-
-def checked_history(
-    found: Mapping[str, DeltaChannelHistory], types: Mapping[str, Any]
-) -> Mapping[str, DeltaChannelHistory]:
-    """The same of the values of growing channels.
-
-    Raises:
-        ValueError: one of them fits no channel of our machine.
-    """
-    for channel, history in found.items():
-        _check_values([(channel, history["seed"])] if "seed" in history else [], types)
-        _check_values([(channel, value) for _, _, value in history["writes"] if channel != _RAW], types)
-    return found
 
 
 def _check_values(values: Iterable[tuple[str, Any]], types: Mapping[str, Any]) -> None:
@@ -383,3 +375,203 @@ def _is_version(value: Any) -> bool:
 def _expect(fits: bool, otherwise: str) -> None:
     if not fits:
         raise ValueError(otherwise)
+
+
+# --- A workspace's own file
+
+_FORGET: Final = ("DELETE FROM checkpoints WHERE thread_id = ?", "DELETE FROM writes WHERE thread_id = ?")
+_PUT: Final = """
+INSERT OR REPLACE INTO checkpoints
+    (thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+_INSERT: Final = """
+    INTO writes (thread_id, checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_REMEMBERED, _REMEMBERED_BYTES = 500, 8_000
+"""Stored values that need not be read again, and the size of the largest: a history is rebuilt from the same rows.
+
+Loaded they take some ten times as much."""
+
+
+class SqliteStoreSaver(StoreSaver, SqliteSaver):
+    """A saver for sync and async graphs. Whatever the database or the disk refuses is a `StoreError`."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: str,
+        serde: SerializerProtocol,
+        quick: Collection[str] = (),
+        types: Mapping[str, Any] = ANY_TYPES,
+    ) -> None:
+        """`connection` is that of `open_database`, `path` what its errors name. `close` closes it.
+
+        `quick` are nodes without effects that take no time to speak of. `types` are those of the machine's channels:
+        a stored value of another type is damage.
+        """
+        super().__init__(connection, serde=serde)
+        self._path, self._quick, self._types = path, frozenset(quick), types
+        self._described = f"The database {quoted(path)}"
+        self._remembered = lru_cache(_REMEMBERED)(serde.loads_typed)  # nobody changes what it gives
+        self._pending = PendingRows(serde, f"INSERT OR IGNORE {_INSERT}", f"INSERT OR REPLACE {_INSERT}")
+
+    def _load(self, data: tuple[str, bytes]) -> Any:
+        return self._remembered(data) if len(data[1]) <= _REMEMBERED_BYTES else self.serde.loads_typed(data)
+
+    def close(self) -> None:
+        """Close the connection, after all has been written.
+
+        Raises:
+            StoreError: something could not be written; the connection is closed nevertheless.
+        """
+        try:
+            self.flush()
+        finally:
+            with self.lock:
+                self.conn.close()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if self._pending:
+            with self.cursor(transaction=False):
+                pass
+
+    @contextmanager
+    def cursor(self, transaction: bool = True) -> Iterator[sqlite3.Cursor]:
+        """A cursor for one thread at a time; what is written with it is written whole, or not at all.
+
+        What waited is written before.
+        """
+        with store_errors(self._path), self.lock:
+            statements = self._pending.take()
+            self.setup()
+            cursor = self.conn.cursor()
+            try:
+                if statements:
+                    with database.transaction(self.conn):
+                        for statement, rows in statements:
+                            cursor.executemany(statement, rows)
+                with database.transaction(self.conn) if transaction else nullcontext():
+                    yield cursor
+            finally:
+                cursor.close()
+
+    def forget(self, cursor: Database, thread_id: str) -> int:
+        """Delete a thread within the transaction of `cursor`. It frees no bytes at once, but when the file shrinks."""
+        for statement in _FORGET:
+            cursor.execute(statement, (thread_id,))
+        return 0
+
+    def shrink(self) -> int:
+        """Give what is not used any more back to the disk, and tell how many bytes that were."""
+        with self.cursor(transaction=False) as cursor:
+            before = _size(cursor)
+            cursor.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")  # steps to their ends
+            return before - _size(cursor)
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,  # noqa: ARG002 - LangGraph's signature
+    ) -> RunnableConfig:
+        """Store a checkpoint, and the writes that led to it as far as it does not hold what they wrote itself."""
+        parent = place_of(config)
+        kind, data = self.serde.dumps_typed(checkpoint)
+        told = json.dumps(get_checkpoint_metadata(config, metadata), ensure_ascii=False).encode("utf-8", "ignore")
+        own = parent._replace(checkpoint=checkpoint["id"])
+        row = (*own, parent.checkpoint or None, kind, data, told)
+        self._pending.add_checkpoint(parent, checkpoint["channel_values"], (_PUT, [row]))
+        if not is_quick(checkpoint, metadata, self._quick):
+            self.flush()
+        return config_of(own)
+
+    def check_open(self) -> None:
+        """Raise a StoreError once it is closed."""
+        with store_errors(self._path):
+            _ = self.conn.total_changes
+
+    def _history(self, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
+        """Each channel's last snapshot, its `seed`, and its writes from then on, oldest first.
+
+        One cursor walks along the ancestors, the other looks at each. A checkpoint's metadata tell which channels it
+        holds no snapshot of, so that of the hundreds of checkpoints since then none is unpacked. Source: measured, the
+        history of 100 turns is read in a seventh of the time of `SqliteSaver`'s own, and without what is remembered in
+        two fifths of it.
+        """
+        place, sought = place_of(config), set(channels)
+        histories: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
+        newest_first: list[_Stored] = []
+        with self.cursor(transaction=False) as walk, closing(self.conn.cursor()) as look:
+            for ancestor, metadata in walk.execute(_LINE, place._asdict()):
+                here = (place.thread, place.namespace, ancestor)
+                written = [each for row in look.execute(_WRITES, here) if (each := _Stored(*row)).channel in sought]
+                newest_first += sorted(written, key=_order, reverse=True)
+                if sought <= _counted(metadata):
+                    continue
+                values = self._load(look.execute(_CHECKPOINT, here).fetchone()).get("channel_values") or {}
+                for channel in sought & values.keys():
+                    histories[channel]["seed"] = values[channel]
+                sought -= values.keys()
+                if not sought:
+                    break
+            for each in reversed(newest_first):
+                value = self._load((each.kind, each.data))
+                histories[each.channel]["writes"].append((each.task, each.channel, value))
+        return histories
+
+    def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
+        """The next version of a channel: a number, in few digits, as each row holds one for each channel."""
+        return f"{int(current or 0) + 1:08}"
+
+
+def _size(cursor: sqlite3.Cursor) -> int:
+    (pages,), (size,) = (cursor.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size"))
+    return int(pages) * int(size)
+
+
+# --- Growing channels: the last snapshot, and the writes since then
+
+_LINE: Final = """
+WITH RECURSIVE line(id, parent, metadata) AS (
+    SELECT checkpoint_id, parent_checkpoint_id, metadata FROM checkpoints
+    WHERE thread_id = :thread AND checkpoint_ns = :namespace AND checkpoint_id = :checkpoint
+    UNION
+    SELECT c.checkpoint_id, c.parent_checkpoint_id, c.metadata
+    FROM line CROSS JOIN checkpoints c ON c.checkpoint_id = line.parent
+    WHERE c.thread_id = :thread AND c.checkpoint_ns = :namespace
+)
+SELECT id, metadata FROM line WHERE id <> :checkpoint
+"""
+"""The ancestors, nearest first; `CROSS JOIN` makes each of them one look into the index."""
+
+_WRITES: Final = """
+SELECT channel, task_path, task_id, idx, type, value FROM writes
+WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?
+"""
+_CHECKPOINT: Final = """
+SELECT type, checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?
+"""
+
+
+class _Stored(NamedTuple):
+    """A write as it is in the database."""
+
+    channel: str
+    task_path: str
+    task: str
+    idx: int
+    kind: str
+    data: bytes
+
+
+def _order(write: _Stored) -> tuple[Any, ...]:
+    return tuple(writes_sort_key(write.task_path, write.task, write.idx))
+
+
+def _counted(metadata: bytes | str | None) -> set[str]:
+    """The channels whose steps since their last snapshot LangGraph counts: this checkpoint holds none of them."""
+    return set((json.loads(metadata or "{}").get("counters_since_delta_snapshot") or {}).keys())

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
@@ -15,7 +15,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.routes import NODES
 from mendgraph.graph.machine.run_records import UNDONE, Durability, RunRecord, bounded, find_run, run_record
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentState, channel_types, serializer
-from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
+from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN
 from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
@@ -128,16 +128,11 @@ class Store:
 
     def mark_undone(self, run_id: str) -> None:
         """Write down that a run that could go on was taken back: whoever goes on with it has to know."""
+        said = (OutcomeKind.BUDGET_STOP.value, UNDONE, "What it changed was taken back.")
         with self.saver.cursor() as cursor:
             cursor.execute(
                 "UPDATE runs SET state = 'ended', kind = ?, reason = ?, message = ? WHERE run_id = ? AND kind <> ?",
-                (
-                    OutcomeKind.BUDGET_STOP.value,
-                    UNDONE,
-                    "What it changed was taken back.",
-                    run_id,
-                    OutcomeKind.FINISHED.value,
-                ),
+                (*said, run_id, OutcomeKind.FINISHED.value),
             )
 
     def end_turn(self, run_id: str, outcome: Outcome) -> None:
@@ -199,8 +194,8 @@ class Store:
             text = text.replace(form, "*" * len(form))
         return text
 
-    def _time(self, ago: timedelta = timedelta()) -> str:
-        return (self._now() - ago).isoformat(timespec="milliseconds")
+    def _time(self) -> str:
+        return self._now().isoformat(timespec="milliseconds")
 
 
 def _saver(folder: str, root: str, secrets: Sequence[str]) -> "SqliteStoreSaver | PostgresStoreSaver":

@@ -86,7 +86,7 @@ async def arun_task(
 def stream_task(
     task: str, context: AgentContext | None = None, *, approve: Approve | None = None, **options: Unpack[SessionOptions]
 ) -> Generator[Event, None, None]:
-    """Run one task and yield what happens, as the typed events of `graph.runs.events`; the last one is `Ended`.
+    """Run one task and yield what happens, as the typed events of `mendgraph.graph.runs.events`; `Ended` is last.
 
     Arguments and failures are those of `run_task`. `Asked` tells what needs approval; `approve` is called when the next
     event is wanted. The run stops when the generator is closed, as a `break` out of a `for` statement does: the model

@@ -26,7 +26,7 @@ from mendgraph.graph.machine.run_records import find_run, old_runs
 from mendgraph.graph.machine.workspace_records import decide_open_changes
 from mendgraph.graph.persistence.store import Pruned, RunRecord, Store
 from mendgraph.graph.runs.events import Asked
-from mendgraph.graph.runs.resume_plan import CALLING, TO_THE_CALL, Found, Snapshot, requests_of
+from mendgraph.graph.runs.run_keeper import CALLING, TO_THE_CALL, Found, Snapshot, requests_of
 from mendgraph.graph.runs.run_result import file_diff
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.call_model.window import Window
@@ -34,8 +34,8 @@ from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.restoring import NetEffect, Restored, net_effects, restore
-from mendgraph.nodes.execute_tools.store.artifacts import copy_artifacts
 from mendgraph.nodes.execute_tools.store.database import StoreError, UnreadableValueError
+from mendgraph.nodes.execute_tools.store.run_folder import copy_artifacts
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock, lock_holder
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from mendgraph.nodes.guard.grants import Grant

@@ -21,24 +21,26 @@ from langgraph.store.base import BaseStore
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import NO_ROLES, build_machine
 from mendgraph.graph.machine.build_arguments import BuildArguments, check_arguments, with_keys
+from mendgraph.graph.machine.compiled import NodeTimeoutError
 from mendgraph.graph.machine.routes import recursion_limit
 from mendgraph.graph.machine.run_records import REQUEST_ID, resuming_request
 from mendgraph.graph.machine.stop_request import StopRequest
-from mendgraph.graph.machine.two_ways import NodeTimeoutError
 from mendgraph.graph.persistence.store import Durability
 from mendgraph.graph.runs.events import Asked, Ended, Event, EventReader
-from mendgraph.graph.runs.resume_plan import (
+from mendgraph.graph.runs.run_keeper import (
+    AT_WORK,
     NOBODY_ASKED,
     NOTHING_BEGUN,
     TO_THE_CALL,
     ResumePlan,
+    RunKeeper,
     TurnStart,
     before_the_call,
+    given_up,
     reader_from,
     requests_of,
     resume_plan,
 )
-from mendgraph.graph.runs.run_keeper import AT_WORK, RunKeeper, given_up
 from mendgraph.graph.runs.run_result import RunResult, net_diffs
 from mendgraph.nodes.call_model.ledger import Spending, usage_report
 from mendgraph.nodes.execute_tools.registry import Tool
@@ -211,7 +213,7 @@ class Session:
         return TurnStart.answering(decisions)
 
     def _begin_again(self) -> TurnStart | StopCause:
-        """Take the turn up again, as its own state says; see `mendgraph.graph.runs.resume_plan`."""
+        """Take the turn up again, as its own state says; see `mendgraph.graph.runs.run_keeper`."""
         begun = self._keeper.begin_again(self._rooms.records)
         if isinstance(begun, StopCause):
             return begun

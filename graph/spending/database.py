@@ -55,6 +55,8 @@ BEGINNING: Final = "begin"
 TURN: Final = "turn"
 """The purposes of entries that are no calls, but mark where a thread begins, and where each further turn does."""
 
+_CALLS: Final = f"new.purpose NOT IN ('{BEGINNING}', '{TURN}')"
+
 _TABLES: Final = (
     """
 CREATE TABLE entries (
@@ -145,17 +147,15 @@ def _triggers() -> Mapping[str, tuple[str, str]]:
 def _sqlite_tables() -> Iterator[str]:
     yield from (each.format(**SQLITE) for each in _TABLES)
     for name, (event, statements) in _triggers().items():
-        when = f"WHEN new.purpose NOT IN ('{BEGINNING}', '{TURN}')"
-        yield f"CREATE TRIGGER {name} AFTER {event} ON entries {when} BEGIN {statements} END"
+        yield f"CREATE TRIGGER {name} AFTER {event} ON entries WHEN {_CALLS} BEGIN {statements} END"
 
 
 def _postgres_tables() -> Iterator[str]:
     yield from (each.format(**POSTGRES) for each in _TABLES)
     for name, (event, statements) in _triggers().items():
-        when = f"FOR EACH ROW WHEN (new.purpose NOT IN ('{BEGINNING}', '{TURN}'))"
         body = f"LANGUAGE plpgsql SET search_path = mendgraph, pg_temp AS $$ BEGIN {statements} RETURN NULL; END $$"
         yield f"CREATE FUNCTION {name}() RETURNS trigger {body}"
-        yield f"CREATE TRIGGER {name} AFTER {event} ON entries {when} EXECUTE FUNCTION {name}()"
+        yield (f"CREATE TRIGGER {name} AFTER {event} ON entries FOR EACH ROW WHEN ({_CALLS}) EXECUTE FUNCTION {name}()")
 
 
 SPENDING_TABLES: Final = PostgresTables("spending", 2, tuple(_postgres_tables()))
@@ -193,7 +193,7 @@ class Book:
 
     def prune(self, database: Database) -> None:
         """Forget what was settled long ago; the sums of days and accounts keep it."""
-        database.execute(self._PRUNE, (oldest_kept(self._now()),))
+        database.execute(self._PRUNE, (day_of(self._now()) - KEPT_DAYS,))
 
     def _leave_alone(self) -> None:
         """Refuse what could not be used just now; a clock that was set back keeps nobody away."""
@@ -256,12 +256,15 @@ class SqliteBook(Book):
 
     def _open(self, wait_s: float) -> sqlite3.Connection:
         self._path = _book_path(self._base)
-        connection = _prepared(self._path, wait_s)
-        try:
-            self.prune(connection)
-        except BaseException:
-            connection.close()
-            raise
+        with store_errors(self._path):
+            connection = connect_to(self._path)
+            try:
+                _wait_at_most(connection, wait_s)
+                _prepare(connection, self._path)
+                self.prune(connection)
+            except BaseException:
+                connection.close()
+                raise
         finalize(self, connection.close).atexit = False  # whoever builds a graph alone has nothing to close
         return connection
 
@@ -324,36 +327,17 @@ def reading(base: str | None = None) -> Iterator[Database | None]:
         yield postgres
         return
     path = _book_path(base)
-    with store_errors(path):
-        with closing(connect_to(path)) as connection:
-            nothing = is_empty(connection)
-        if nothing:
+    with store_errors(path), closing(connect_to(path)) as connection:
+        if _is_empty(connection):
             yield None
-            return
-        with closing(_prepared(path, LONGEST_WAIT_S)) as connection:
+        else:
+            _prepare(connection, path)
             yield connection
 
 
 def day_of(now: datetime) -> int:
     """The UTC day, counted from 1970."""
     return int(now.timestamp()) // 86_400
-
-
-def oldest_kept(now: datetime) -> int:
-    """The first day whose entries are not forgotten."""
-    return day_of(now) - KEPT_DAYS
-
-
-def _prepared(path: str, wait_s: float) -> sqlite3.Connection:
-    with store_errors(path):
-        connection = connect_to(path)
-        try:
-            _wait_at_most(connection, wait_s)
-            prepare(connection, path)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
 
 
 def _book_path(base: str | None) -> str:
@@ -367,19 +351,20 @@ def _wait_at_most(connection: sqlite3.Connection, seconds: float) -> None:
     connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1_000)}")
 
 
-def prepare(connection: sqlite3.Connection, path: str) -> None:
-    """Make the tables in a new file.
-
-    Raises:
-        StoreError: the file is no spending book, or one of another format.
-    """
+def _prepare(connection: sqlite3.Connection, path: str) -> None:
+    """Make the tables in a new file; StoreError where it is no spending book, or one of another format."""
     connection.execute("PRAGMA synchronous = NORMAL")
-    if is_empty(connection):
+    if _is_empty(connection):
         write_ahead(connection)
         with transaction(connection):
-            if is_empty(connection):  # nobody was faster
-                _make_tables(connection)
-    mark, found = _marks(connection)
+            if _is_empty(connection):  # nobody was faster
+                for statement in _sqlite_tables():
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {FORMAT}")
+    ((mark,), (found,)) = (
+        connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+    )
     elsewhere = f"set {DATA_DIR_VARIABLE} to another folder"
     if mark != APPLICATION_ID:
         message = f"The file {quoted(path)} is no spending book of mendgraph: move it away, or {elsewhere}."
@@ -393,20 +378,6 @@ def prepare(connection: sqlite3.Connection, path: str) -> None:
         raise StoreError(message)
 
 
-def is_empty(connection: sqlite3.Connection) -> bool:
-    """Whether nothing is in the file yet."""
+def _is_empty(connection: sqlite3.Connection) -> bool:
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     return not tables
-
-
-def _make_tables(connection: sqlite3.Connection) -> None:
-    for statement in _sqlite_tables():
-        connection.execute(statement)
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {FORMAT}")
-
-
-def _marks(connection: sqlite3.Connection) -> tuple[int, int]:
-    """What the file is marked with: whose it is, and its format."""
-    (mark,), (found,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
-    return int(mark), int(found)

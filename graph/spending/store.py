@@ -5,18 +5,166 @@ It holds numbers, times, and the names of threads, models and accounts; no text 
 the last.
 """
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Final
+from typing import Any, Final, NamedTuple, cast
 
-from mendgraph.graph.spending import entries
-from mendgraph.graph.spending.database import Book, open_book
-from mendgraph.graph.spending.entries import fits, is_limited, locked_accounts, refusal, without_price
-from mendgraph.nodes.call_model.limits import Entry, RunLimits, Used
+from mendgraph.graph.spending.database import BEGINNING, TURN, Book, day_of, open_book
+from mendgraph.nodes.call_model.limits import Entry, RunLimits, Used, unknown_price
+from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, countable
+from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.store.database import Database, StoreError
 from mendgraph.nodes.records import StopCause, StopReason
+
+_INSERT: Final = """
+INSERT INTO entries (
+    thread, model, purpose, day, reserved_at, settled_at, calls, input_tokens, output_tokens, cached_tokens, cost_usd,
+    seconds, account
+)
+SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, CAST(? AS double precision), 0, ? WHERE {condition}
+"""
+_SETTLE: Final = """
+UPDATE entries SET
+    settled_at = ?, calls = ?, input_tokens = ?, output_tokens = ?, cached_tokens = ?, cost_usd = ?, seconds = ?,
+    reasoning_tokens = ?, cache_write_tokens = ?
+WHERE number = ?
+"""
+_LOST: Final = """
+SELECT
+    sum(calls), sum(input_tokens), sum(output_tokens), sum(cached_tokens), sum(reasoning_tokens),
+    sum(cache_write_tokens), coalesce(sum(cost_usd), 0), sum(seconds),
+    sum(CASE WHEN cost_usd IS NULL AND input_tokens + output_tokens > 0 THEN 1 ELSE 0 END), max(number)
+FROM entries WHERE thread = ? AND number > ? AND number <= ?
+"""
+"""Its first columns are those of `Used`, in order."""
+_BEGUN: Final = "SELECT max(number) FROM entries WHERE thread = ? AND purpose IN (?, ?)"
+
+
+Condition = tuple[str, list[Any]]
+"""What has to hold when an entry is made: SQL, and its parameters."""
+
+
+def _insert(
+    database: Database, entry: Entry, account: str, now: datetime, condition: Condition = ("1 = 1", []), calls: int = 1
+) -> int | None:
+    """Enter a reservation in one statement; its number, None where the condition does not hold.
+
+    Without `calls` it is a mark, which is settled at once.
+    """
+    at, (fits, asked) = _time(now), condition
+    tokens = countable(entry.input_tokens), countable(entry.output_tokens)
+    about = (entry.thread, entry.model, entry.purpose, day_of(now), at, None if calls else at)
+    values = (*about, calls, *tokens, entry.cost_usd, account, *asked)
+    statement = _INSERT.format(condition=fits)
+    if isinstance(database, sqlite3.Connection):  # with RETURNING the file would be locked until the row is read
+        made = database.execute(statement, values)
+        return made.lastrowid if made.rowcount else None
+    row = database.execute(f"{statement} RETURNING number", values).fetchone()
+    return None if row is None else int(row[0])
+
+
+def _time(now: datetime) -> str:
+    return now.isoformat(timespec="milliseconds")
+
+
+# --- Limits
+
+_SUMS: Final = "SELECT coalesce(sum(tokens), 0), coalesce(sum(cost_usd), 0) FROM {table} WHERE {which}"
+_SUM: Final = "coalesce((SELECT sum({column}) FROM {table} WHERE {which}), 0) + ? <= ?"
+
+_USD_UNSEEN: Final = 5e-10
+"""Sums of USD are compared to a billionth of one: what adding up in binary makes of ten times 0.1 passes no limit."""
+
+
+class _Cap(NamedTuple):
+    """The limits of an account or a day, and where their sums are."""
+
+    span: str
+    table: str
+    which: str
+    who: tuple[int | str, ...]
+    most_tokens: int | None
+    most_cost: float | None
+
+
+def _caps(limits: RunLimits, now: datetime) -> list[_Cap]:
+    """The limits that there are; an account that is full is told before a day, which ends."""
+    day, own = day_of(now), limits.account if limits.account_days else ""
+    which = "day = ? AND account = ?" if own else "day = ?"
+    of_account = limits.max_tokens_per_account, limits.max_cost_usd_per_account
+    of_day = limits.max_tokens_per_day, limits.max_cost_usd_per_day
+    caps = (
+        _Cap("account", "accounts", "account = ?", (limits.account,), *of_account),
+        _Cap("day", "days", which, (day, own) if own else (day,), *of_day),
+    )
+    return [each for each in caps if (each.most_tokens, each.most_cost) != (None, None)]
+
+
+def _condition(entry: Entry, limits: RunLimits, now: datetime) -> Condition:
+    """What the entry's own statement has to ask, so that nobody reserves between the question and the entry.
+
+    It holds where `_refusal`, which finds the words, would find none.
+    """
+    conditions, values = ["1 = 1"], list[Any]()
+    for cap in _caps(limits, now):
+        for column, asked, most in (
+            ("tokens", countable(entry.input_tokens + entry.output_tokens), cap.most_tokens),
+            ("cost_usd", entry.cost_usd or 0.0, None if cap.most_cost is None else cap.most_cost + _USD_UNSEEN),
+        ):
+            if most is not None:
+                conditions.append(_SUM.format(column=column, table=cap.table, which=cap.which))
+                values += [*cap.who, asked, most]
+    return " AND ".join(conditions), values
+
+
+def locked_accounts(limits: RunLimits) -> tuple[str, ...]:
+    """Whose reservations have to wait for this one, in the order of their locks: "" is for limits of all accounts."""
+    of_a_day = limits.max_tokens_per_day is not None or limits.max_cost_usd_per_day is not None
+    if of_a_day and not (limits.account and limits.account_days):
+        return tuple(sorted({"", limits.account}))
+    of_an_account = limits.max_tokens_per_account is not None or limits.max_cost_usd_per_account is not None
+    return (limits.account,) if of_a_day or of_an_account else ()
+
+
+def _refusal(database: Database, entry: Entry, limits: RunLimits, now: datetime) -> StopCause | None:
+    """The limit of the day or of the account into which the call does not fit.
+
+    Calls whose price was not known cannot count against a limit on cost.
+    """
+    for cap in _caps(limits, now):
+        tokens, cost = database.execute(_SUMS.format(table=cap.table, which=cap.which), cap.who).fetchone()
+        if full := _full(cap, entry, int(tokens), float(cost)):
+            return _stop(full, cap, limits, now)
+    return None
+
+
+def _full(cap: _Cap, entry: Entry, tokens: int, cost: float) -> str:
+    """Which limit of the day or the account the call would pass, and by what; "" where it fits."""
+    asked = entry.input_tokens + entry.output_tokens
+    if cap.most_tokens is not None and tokens + asked > cap.most_tokens:
+        sums = f"{tokens:,} of {cap.most_tokens:,} tokens are used or reserved, and the next call may use {asked:,}"
+        return f"Limit 'max_tokens_per_{cap.span}' reached: {sums}"
+    most, more = cap.most_cost, entry.cost_usd
+    if most is not None and more is not None and cost + more > most + _USD_UNSEEN:
+        sums = f"{cost:.6f} of {most:g} USD are used or reserved, and the next call may cost {more:.6f}"
+        return f"Limit 'max_cost_usd_per_{cap.span}' reached: {sums}"
+    return ""
+
+
+def _stop(full: str, cap: _Cap, limits: RunLimits, now: datetime) -> StopCause:
+    whose = f"all runs of the account {quoted(limits.account)}" if limits.account else "all runs that name no account"
+    if cap.span == "account":
+        message = f"{full}, in {whose} together. Raise the limit, or name another account."
+        return StopCause(reason=StopReason.ACCOUNT_LIMIT, message=message)
+    where = whose if limits.account and limits.account_days else "all workspaces"
+    end = (now + timedelta(days=1)).strftime("%Y-%m-%d 00:00 UTC")
+    return StopCause(reason=StopReason.DAY_LIMIT, message=f"{full}, in {where} together. The day ends at {end}.")
+
+
+# --- The book
 
 _PRUNED_EVERY: Final = 1_000
 
@@ -34,7 +182,8 @@ class SpendingStore:
         self._base, self._now = base, now
         self._trouble: StopCause | None = None
         self._told = False
-        self._settled: list[tuple[int, Used, str]] = []
+        self._settled: list[tuple[Any, ...]] = []
+        """The parameters of `_SETTLE` for each entry that is to be settled."""
         self._reserved: dict[int, Entry] = {}
 
     def close(self) -> None:
@@ -58,24 +207,30 @@ class SpendingStore:
 
     def begin(self, thread: str, *, first: bool) -> None:
         """Mark that a turn of the thread begins; with its `first` one, what is before it is another thread's."""
+        purpose = BEGINNING if first else TURN
+        mark = Entry(thread=thread, model="", purpose=purpose, input_tokens=0, output_tokens=0, cost_usd=0.0)
         with self._noted(), self._database() as database, self._book.entering(database):
-            entries.mark(database, thread, first=first, now=self._utc())
+            _insert(database, mark, "", self._utc(), calls=0)
 
     def begun(self, thread: str, *, turn: bool = False) -> int | None:
         """The number with which the thread, or its last `turn`, began; None where nobody has marked it."""
         with self._noted(), self._database() as database:
-            return entries.begun(database, thread, turn=turn)
+            found = database.execute(_BEGUN, (thread, BEGINNING, TURN if turn else BEGINNING)).fetchone()
+            return cast("int | None", found[0])
         return None
 
     def lost(self, thread: str, after: int, until: int | None = None) -> tuple[Used, int]:
         """All entries of the thread after a number, added up, and the largest number; none later than `until`."""
         with self._noted(), self._database() as database:
-            return entries.lost(database, thread, after, until)
+            *sums, unpriced, last = database.execute(_LOST, (thread, after, until or MOST_TOKENS)).fetchone()
+            if last is not None:
+                used = Used(**dict(zip(Used.model_fields, sums, strict=True)))
+                return used.model_copy(update={"cost_usd": None}) if unpriced else used, int(last)
         return Used(), after
 
     def reserve(self, entry: Entry, limits: RunLimits) -> int | StopCause:
         """Enter a call before it is sent; its number, 0 where it cannot be entered, or why it may not be sent."""
-        limited = is_limited(limits)
+        limited = bool(_caps(limits, self._utc()))
         try:
             with self._database(patient=limited) as database:
                 number = self._entered(database, entry, limits)
@@ -100,7 +255,9 @@ class SpendingStore:
         is less, as the endpoint's count was more than could be expected, it is written at once.
         """
         if number:
-            self._settled.append((number, used, self._utc().isoformat(timespec="milliseconds")))
+            counts = (used.input_tokens, used.output_tokens, used.cached_tokens)
+            rest = (used.cost_usd, used.seconds, countable(used.reasoning_tokens), countable(used.cache_write_tokens))
+            self._settled.append((_time(self._utc()), used.calls, *map(countable, counts), *rest, number))
             if (entry := self._reserved.pop(number, None)) is not None and entry.is_passed_by(used):
                 self.flush()
 
@@ -133,13 +290,15 @@ class SpendingStore:
         """The number of an entry that fits, or why it does not."""
         now = self._utc()
         while True:
-            if entry.cost_usd is None and (cause := without_price(entry, limits)) is not None:
-                return cause
+            if entry.cost_usd is None:  # no limit on cost of a day or an account can hold it
+                of_many = limits.model_copy(update={"max_cost_usd": None})
+                if (cause := unknown_price(of_many, None, entry.model)) is not None:
+                    return cause
             with self._book.entering(database, accounts=locked_accounts(limits)):
-                number = entries.insert(database, entry, limits.account, now, fits(entry, limits, now))
+                number = _insert(database, entry, limits.account, now, _condition(entry, limits, now))
             if number is not None:
                 return number
-            if (cause := refusal(database, entry, limits, now)) is not None:
+            if (cause := _refusal(database, entry, limits, now)) is not None:
                 return cause  # else somebody has settled for less since
 
     def _write_settled(self, database: Database) -> None:
@@ -150,7 +309,7 @@ class SpendingStore:
                 return
             try:
                 with self._book.entering(database):
-                    entries.settle(database, *settled)
+                    database.execute(_SETTLE, settled)
             except BaseException:
                 self._settled.insert(0, settled)
                 raise

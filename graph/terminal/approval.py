@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from rich.cells import chop_cells
 
-from mendgraph.graph.terminal.output_lines import Line, diff_lines
-from mendgraph.graph.terminal.screen import Screen
+from mendgraph.graph.terminal.answers import Line, Screen
+from mendgraph.graph.terminal.output_lines import diff_lines
 from mendgraph.nodes.guard.approvals import ApprovalAnswer, AskedCall, CallDecision
 from mendgraph.nodes.language.call_summary import target_of
 from mendgraph.nodes.language.display import one_line, plain

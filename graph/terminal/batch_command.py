@@ -1,32 +1,30 @@
 """`mendgraph batch`: many tasks from a file, each on a copy of its own, with one result line and one patch for each."""
 
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 from mendgraph.graph.terminal import options as opt, process_end
-from mendgraph.graph.terminal.process_end import LONGEST_LINE, ExitCode, settings_refused
-from mendgraph.graph.terminal.run_commands import options_without_events, refused
-from mendgraph.nodes.language.display import one_line
+from mendgraph.graph.terminal.answers import LONGEST_LINE, tell_object
+from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, hearing, refused, settings_refused
+from mendgraph.nodes.language.display import count_of, one_line, usd
 from mendgraph.nodes.records import ToolError
 
 if TYPE_CHECKING:
     from mendgraph.graph.configuration.settings_file import Problem
     from mendgraph.graph.fleet.batch.batch import Batch, Terms
     from mendgraph.graph.fleet.batch.batch_result import BatchResult
-    from mendgraph.graph.fleet.batch.orders import TaskResult
-    from mendgraph.graph.fleet.batch.run_batch import Crew, Ready
+    from mendgraph.graph.fleet.batch.run_batch import Ready
     from mendgraph.graph.terminal.batch_progress import BatchProgress
 
-_NAMES: Final = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
-_CODES: Final = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED}
+_CODES: Final = {"Ctrl-C": ExitCode.INTERRUPTED, "SIGTERM": ExitCode.TERMINATED}
 
 TaskFile = Annotated[
     str, typer.Argument(metavar="FILE", help='A JSON object a line: {"id": ..., "prompt": ..., "workspace": ...}.')
@@ -57,10 +55,6 @@ Address = Annotated[
 ]
 
 
-Shown: TypeAlias = "JsonShown | BatchProgress"
-"""Watches a batch and shows it."""
-
-
 def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signature
     context: typer.Context,
     file: TaskFile,
@@ -78,45 +72,28 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
 
     Each task gives one result line and one patch. Started again it goes on: nothing is done twice.
     """
-    chosen = options_without_events(context)
+    chosen = opt.options_without_events(context)
     if address is not None and on is None:
         context.fail("--address is that of a cluster: give --on ray as well")
     try:
-        from mendgraph.graph.fleet.batch.run_batch import Crew
+        from mendgraph.graph.fleet.batch.run_batch import Crew, prepare, terms_problem
 
-        crew = Crew(workers, processes, on, address)
-        return _run(context, chosen, file, crew, out, work_folder, remove_copies, max_cost, max_tokens)
+        crew, terms = Crew(workers, processes, on, address), _terms(chosen, max_cost, max_tokens)
+        if isinstance(terms, tuple):
+            return settings_refused(chosen, terms)
+        problem = terms_problem(terms, crew)
+        if problem is not None:
+            context.fail(problem)
+        ready = prepare(file, terms, crew, out=out, work_folder=work_folder, remove_copies=remove_copies)
+        if isinstance(ready, ToolError):
+            return refused(chosen, ready)
+        if isinstance(ready, tuple):
+            return settings_refused(chosen, ready)
+        with ready.folder:
+            return _work(chosen, ready)
     except KeyboardInterrupt:  # while libraries are loaded and workspaces looked at
         message = "stopped by Ctrl-C before any task was begun; start the same batch again"
-        return process_end.fail(["--json"] if chosen.as_json else [], ExitCode.INTERRUPTED, message)
-
-
-def _run(  # noqa: PLR0913, PLR0917 - what the command was given
-    context: typer.Context,
-    chosen: opt.Options,
-    file: str,
-    crew: "Crew",
-    out: str | None,
-    work_folder: str | None,
-    remove_copies: bool,
-    max_cost: float | None,
-    max_tokens: int | None,
-) -> int:
-    from mendgraph.graph.fleet.batch.run_batch import prepare, terms_problem
-
-    terms = _terms(chosen, max_cost, max_tokens)
-    if isinstance(terms, tuple):
-        return settings_refused(chosen, terms)
-    problem = terms_problem(terms, crew)
-    if problem is not None:
-        context.fail(problem)
-    ready = prepare(file, terms, crew, out=out, work_folder=work_folder, remove_copies=remove_copies)
-    if isinstance(ready, ToolError):
-        return refused(chosen, ready)
-    if isinstance(ready, tuple):
-        return settings_refused(chosen, ready)
-    with ready.folder:
-        return _worked(chosen, ready)
+        return process_end.fail(chosen.forms, ExitCode.INTERRUPTED, message)
 
 
 def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) -> "Terms | tuple[Problem, ...]":
@@ -140,7 +117,7 @@ def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) 
     )
 
 
-def _worked(chosen: opt.Options, ready: "Ready") -> int:
+def _work(chosen: opt.Options, ready: "Ready") -> int:
     from rich.console import Console
 
     from mendgraph.graph.telemetry.exporting import exporting, note
@@ -149,47 +126,25 @@ def _worked(chosen: opt.Options, ready: "Ready") -> int:
 
     for sentence in ready.notes:
         typer.echo(f"mendgraph: {one_line(sentence, LONGEST_LINE)}", err=True)
-    shown: Shown = JsonShown() if chosen.as_json else BatchProgress(Console(), Console(stderr=True), monotonic_s)
+    shown = BatchProgress(Console(), Console(stderr=True), monotonic_s, as_json=chosen.as_json)
     try:
         with exporting(os.environ, note), _signals(ready.batch, shown) as heard:
             result = ready.batch.run(shown)
     finally:
         shown.close()
-    _tell(chosen, result)
-    return exit_code_of_batch(result, heard())
+    _tell_end(chosen, result)
+    return exit_code_of_batch(result, *heard[:1])
 
 
-def exit_code_of_batch(result: "BatchResult", signal_heard: int | None = None) -> ExitCode:
+def exit_code_of_batch(result: "BatchResult", signal_heard: str = "Ctrl-C") -> ExitCode:
     """The code of a batch: whether all tasks have FINISHED, and otherwise what ended it."""
     from mendgraph.graph.fleet.batch.batch_result import BatchEnd
 
     if result.end is BatchEnd.COMPLETE:
         return ExitCode.FINISHED if result.ok else ExitCode.FINDINGS
     if result.end is BatchEnd.CANCELLED:
-        return _CODES[signal.Signals(signal_heard or signal.SIGINT)]
+        return _CODES[signal_heard]
     return ExitCode.BUDGET_STOP if result.end is BatchEnd.LIMIT else ExitCode.SYSTEM_ERROR
-
-
-class JsonShown:
-    """Each result as an object on a line, as it comes; those that go on later are no results."""
-
-    def began(self, tally: Any, total: int | None) -> None:
-        """Nothing is told of it."""
-
-    def task_began(self, task_id: str) -> None:
-        """Nothing is told of it."""
-
-    def task_ended(self, result: "TaskResult") -> None:
-        """Write it."""
-        if result.is_final:
-            _write_object(result.model_dump(mode="json"))
-
-    def stopping(self, by: str) -> bool:  # noqa: ARG002 - whoever it was
-        """Say it in words, on standard error."""
-        return False
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def batch_object(result: "BatchResult") -> dict[str, Any]:
@@ -205,12 +160,11 @@ def batch_object(result: "BatchResult") -> dict[str, Any]:
     }
 
 
-def _tell(chosen: opt.Options, result: "BatchResult") -> None:
+def _tell_end(chosen: opt.Options, result: "BatchResult") -> None:
     from mendgraph.graph.fleet.batch.batch_result import counted
-    from mendgraph.nodes.language.display import count_of, usd
 
     if chosen.as_json:
-        _write_object(batch_object(result))
+        tell_object(batch_object(result))
         return
     tally = result.tally
     unpriced = f" (and {count_of(tally.unpriced, 'task')} without a known price)" if tally.unpriced else ""
@@ -222,13 +176,13 @@ def _tell(chosen: opt.Options, result: "BatchResult") -> None:
 
 
 @contextmanager
-def _signals(batch: "Batch", shown: Shown) -> Iterator[Callable[[], int | None]]:
+def _signals(batch: "Batch", shown: "BatchProgress") -> Iterator[list[str]]:
     """Inside, the first Ctrl-C or SIGTERM lets the batch stop, and the second one ends the process at once."""
-    heard: list[int] = []
+    heard: list[str] = []
 
-    def hear(number: int, _: object) -> None:
-        name = _NAMES[signal.Signals(number)]
-        heard.append(number)
+    def hear(number: int, _: FrameType | None) -> None:
+        name = SIGNALS[number]
+        heard.append(name)
         if len(heard) == 1:
             batch.cancel(f"by {name}")
             if not shown.stopping(f"by {name}"):
@@ -239,19 +193,7 @@ def _signals(batch: "Batch", shown: Shown) -> Iterator[Callable[[], int | None]]
             shown.close()
         with suppress(RuntimeError, OSError):
             sys.stderr.write(f"mendgraph: stopped by {name}; start the same batch again to go on\n")
-        process_end.leave_at_once(_CODES[signal.Signals(number)])
+        process_end.leave_at_once(_CODES[name])
 
-    wanted = [number for number in _NAMES if signal.getsignal(number) not in {signal.SIG_IGN, None}]
-    before = {number: signal.signal(number, hear) for number in wanted}
-    try:
-        yield lambda: heard[0] if heard else None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _write_object(value: dict[str, Any]) -> None:
-    from mendgraph.graph.terminal.output_lines import as_json
-
-    sys.stdout.write(as_json(value) + "\n")
-    sys.stdout.flush()
+    with hearing(hear):
+        yield heard

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from mendgraph.graph.fleet.batch.batch_result import Tally
 from mendgraph.graph.fleet.batch.orders import TaskResult
+from mendgraph.graph.terminal.answers import clock, tell_object
 from mendgraph.graph.terminal.output_lines import OUTCOME_STYLES
 from mendgraph.nodes.language.display import count_of, one_line, usd
 from mendgraph.nodes.records import OutcomeKind
@@ -65,13 +66,6 @@ def status(state: State) -> str:
     return " · ".join(parts)
 
 
-def clock(seconds: float) -> str:
-    """A duration as 0:05, 12:34 or 1:02:03."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
 def result_line(result: TaskResult) -> str:
     """A result in one line: its end, its task, why, and what it took."""
     files = f"; changed {count_of(len(result.changed), 'file')}" if result.changed else ""
@@ -85,14 +79,15 @@ class BatchProgress:
     """Watches a batch, until it is closed.
 
     With a terminal at `err` there is a bar, and a line for each result that has not finished; `out` has a line for
-    each result where it is no terminal, or where there is no bar.
+    each result where it is no terminal, or where there is no bar. With `as_json` it has each result as an object on a
+    line, those apart that go on later, and there is no bar.
     """
 
-    def __init__(self, out: Console, err: Console, now: Callable[[], float]) -> None:
+    def __init__(self, out: Console, err: Console, now: Callable[[], float], *, as_json: bool = False) -> None:
         """Nothing is shown before the batch begins."""
         self.state = State(now)
-        self._out, self._err = out, err
-        self._is_live = err.is_terminal and not err.is_dumb_terminal
+        self._out, self._err, self._as_json = out, err, as_json
+        self._is_live = err.is_terminal and not err.is_dumb_terminal and not as_json
         self._live = Live(
             console=err,
             get_renderable=self._shown,
@@ -119,6 +114,10 @@ class BatchProgress:
     def task_ended(self, result: TaskResult) -> None:
         """Count it, and show what came of it."""
         self.state.at_work -= 1
+        if self._as_json:
+            if result.is_final:
+                tell_object(result.model_dump(mode="json"))
+            return
         line = result_line(result)
         if not self._is_live or not self._out.is_terminal:
             self._out.file.write(f"{line}\n")
@@ -132,9 +131,8 @@ class BatchProgress:
         return self._is_live
 
     def _shown(self) -> RenderableType:
-        width = self._err.width
         text = status(self.state)
-        room = min(width - len(text) - 2, _WIDEST_BAR)
+        room = min(self._err.width - len(text) - 2, _WIDEST_BAR)
         if self.state.total is None or room < _NARROWEST_BAR:
             return Text(text, no_wrap=True, overflow="crop")
         grid = Table.grid(padding=(0, 1))

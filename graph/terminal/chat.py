@@ -11,23 +11,18 @@ from urllib.parse import urlsplit
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.judged_workspace import judged_workspace
 from mendgraph.graph.runs.runs import RunDiff, RunStep, run_diffs, run_plan, steps_of, undo_run
+from mendgraph.graph.terminal.answers import Line, terminal_width
 from mendgraph.graph.terminal.approval import ReadLine
 from mendgraph.graph.terminal.options import fallback_problem
-from mendgraph.graph.terminal.output_lines import Line, diff_lines
-from mendgraph.graph.terminal.process_end import ExitCode
-from mendgraph.graph.terminal.run_commands import (
-    NOTHING_TO_UNDO,
-    refusal_words,
-    restored_lines,
-    restored_object,
-    terminal_width,
-)
+from mendgraph.graph.terminal.output_lines import diff_lines
+from mendgraph.graph.terminal.process_end import ExitCode, refusal_words
+from mendgraph.graph.terminal.run_commands import NOTHING_TO_UNDO, restored_lines, restored_object
 from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.turns import Setup, Turns
 from mendgraph.nodes.call_model.embedded.weights import WeightsState, embedded_weights, weights_status
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint, split_provider
 from mendgraph.nodes.execute_tools.journal.restoring import Restored
-from mendgraph.nodes.execute_tools.store.request_history import RequestHistory
+from mendgraph.nodes.execute_tools.store.user_files import RequestHistory
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode
@@ -118,7 +113,9 @@ def _undo(turns: Turns, words: Sequence[str]) -> Told | ToolError:
     skip = SKIP_CHANGED in words
     steps = [word for word in words if word != SKIP_CHANGED]
     if len(steps) > 1 or not all(step.isdecimal() and step.isascii() and len(step) < 10 for step in steps):
-        return _invalid(f"/undo takes the number of a step, as `mendgraph runs show {turns.run_id[:8]}` lists them.")
+        return _invalid(
+            f"/undo takes the number of a step, as `mendgraph runs show {turns.session.thread_id[:8]}` lists them."
+        )
     first = int(steps[0]) if steps else _begin_of_last_change(turns)
     if isinstance(first, ToolError):
         return first
@@ -134,7 +131,7 @@ def _undo(turns: Turns, words: Sequence[str]) -> Told | ToolError:
 
 def _begin_of_last_change(turns: Turns) -> int | ToolError | None:
     """The first step of the newest turn that has changed files which nobody has taken back."""
-    steps = steps_of(turns.run_id, turns.context.workspace)
+    steps = steps_of(turns.session.thread_id, turns.context.workspace)
     if isinstance(steps, ToolError):
         return None if steps.code is ToolErrorCode.NOT_FOUND else steps
     return begin_of_last_change(steps)
@@ -148,21 +145,21 @@ def begin_of_last_change(steps: Sequence[RunStep]) -> int | None:
 
 def _restored(turns: Turns, first: int, *, skip_changed: bool) -> Restored | ToolError | None:
     root = turns.context.workspace
-    done = undo_run(turns.run_id, root, from_step=first, skip_changed=skip_changed)
+    done = undo_run(turns.session.thread_id, root, from_step=first, skip_changed=skip_changed)
     if isinstance(done, ToolError) and done.code is ToolErrorCode.UNAVAILABLE:
         turns.use(turns.context)  # a turn that was left at a question holds the workspace
-        done = undo_run(turns.run_id, root, from_step=first, skip_changed=skip_changed)
+        done = undo_run(turns.session.thread_id, root, from_step=first, skip_changed=skip_changed)
     return None if isinstance(done, ToolError) and done.code is ToolErrorCode.NOT_FOUND else done
 
 
 def _diff(turns: Turns, _: Sequence[str]) -> Told | ToolError:
-    found = run_diffs(turns.run_id, turns.context.workspace)
+    found = run_diffs(turns.session.thread_id, turns.context.workspace)
     if isinstance(found, ToolError):
         if found.code is not ToolErrorCode.NOT_FOUND:
             return found
         found = ()
-    lines = [line for each in found for line in _of_diff(each, turns.scrub)]
-    value = [{**asdict(each), "diff": turns.scrub(each.diff)} for each in found]
+    lines = [line for each in found for line in _of_diff(each, turns.session.scrub)]
+    value = [{**asdict(each), "diff": turns.session.scrub(each.diff)} for each in found]
     return Told(lines or [Line("no file is changed")], {"diff": value})
 
 
@@ -178,7 +175,7 @@ def _usage(turns: Turns, _: Sequence[str]) -> Told:
 
 
 def _plan(turns: Turns, _: Sequence[str]) -> Told | ToolError:
-    plan = run_plan(turns.run_id, turns.context.workspace)
+    plan = run_plan(turns.session.thread_id, turns.context.workspace)
     if isinstance(plan, ToolError):
         if plan.code is not ToolErrorCode.NOT_FOUND:
             return plan
@@ -194,7 +191,7 @@ def _model(turns: Turns, words: Sequence[str]) -> Told | ToolError:
     if words:
         same = _package_of(words[0]) == _package_of(context.model or "")  # an address is that of one provider
         context = context.model_copy(update={"model": words[0], "base_url": context.base_url if same else None})
-    endpoint = find_endpoint(context.model, context.base_url, turns.environment)
+    endpoint = find_endpoint(context.model, context.base_url, turns.setup.environment)
     problem = _problem(context, endpoint) if words else ""
     if problem or isinstance(endpoint, ProviderFailure):
         message = problem or one_line(str(getattr(endpoint, "message", "")), 500)
@@ -260,7 +257,7 @@ AS_IT_IS: Final = "A request that begins with / needs another / before it."
 
 
 def _exit(turns: Turns, _: Sequence[str]) -> Told:
-    return Told(value={"exit": {"thread_id": turns.run_id}}, leave=True)
+    return Told(value={"exit": {"thread_id": turns.session.thread_id}}, leave=True)
 
 
 _UNDO_HELP: Final = (
@@ -309,11 +306,11 @@ def terminal_prompt(turns: Turns, display: Display) -> ReadLine:
     """A prompt with the history of the workspace's chats; where none can be kept, that is said once."""
     from mendgraph.graph.terminal.prompt_input import ChatCompleter, PromptInput
 
-    root, colours = turns.context.workspace, not turns.environment.get("NO_COLOR")
+    root, colours = turns.context.workspace, not turns.setup.environment.get("NO_COLOR")
     history = RequestHistory(root)
     history.load()  # before there is a prompt that a message would tear apart
     commands = {name: command.help for name, command in COMMANDS.items()}
-    ask = PromptInput(history, turns.scrub, ChatCompleter(commands, partial(_files, root)), colours=colours)
+    ask = PromptInput(history, turns.session.scrub, ChatCompleter(commands, partial(_files, root)), colours=colours)
     told: list[str] = []
     display.out.line(f"mendgraph chat in {one_line(root)}; /help lists the commands", "dim")
 
@@ -330,7 +327,7 @@ def terminal_prompt(turns: Turns, display: Display) -> ReadLine:
 def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
     """Take requests until the input ends, `/exit`, Ctrl-C at the prompt, or SIGTERM; then show the usage.
 
-    A line that begins with "/" is a command of `slash_commands`. Without `open_prompt` the setup reads the lines.
+    A line that begins with "/" is a command. Without `open_prompt` the setup reads the lines.
     Source of `/usage`: spec 1 section 6.
     """
     prompt = "" if setup.display.as_json else "You: "

@@ -46,20 +46,21 @@ def _parameter(name: str) -> inspect.Parameter:
     kind: Any = Literal[setting.choices] if setting.choices else field.annotation
     repeated = get_origin(kind) is tuple
     bounds: dict[str, Any] = {}
+    about = field.description or ""
     for each in field.metadata:
         bounds |= {"min": each.ge} if isinstance(each, annotated_types.Ge) else {}
         bounds |= {"max": each.le} if isinstance(each, annotated_types.Le) else {}
-    known = "" if field.default in (None, "") else f" Default: {_shown(field.default)}."
-    more = " May be repeated." if repeated else known
-    option = typer.Option(names, metavar=metavar or None, help=f"{field.description}{more}", **bounds)
+        about += f"  [x>{each.gt}]" if isinstance(each, annotated_types.Gt) else ""
+    if repeated:
+        about = f"Once for each: {about[:1].lower()}{about[1:]}".replace("allowed_hosts", "--allow-host")
+    elif field.default not in {None, ""}:
+        default = field.default if not isinstance(field.default, bool) else "on" if field.default else "off"
+        about += f" Default: {default}."
+    option = typer.Option(names, metavar=metavar or None, help=about, **bounds)
     annotation: Any = (list[str] if repeated else kind) | None
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, option]
     )
-
-
-def _shown(default: Any) -> str:
-    return ("on" if default else "off") if isinstance(default, bool) else str(default)
 
 
 def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
         from mendgraph.graph.configuration.settings_file import value_problems
 
         for path, problem in value_problems(settings):
-            message = problem.removeprefix(f"{path[0]}: ")
+            message = problem.removeprefix(path[0]).lstrip(": ")
             raise typer.BadParameter(message, param_hint=f"'{_OF_FIELDS[path[0]].partition('/')[0]}'")
     if problem := fallback_problem(settings):
         raise typer.BadParameter(problem, param_hint="'--fallback'")
@@ -93,6 +94,25 @@ def fallback_problem(settings: Mapping[str, Any]) -> str:
 
     found = models_in_order(settings.get("model"), settings.get("base_url"), settings["fallback_models"])
     return found.message if isinstance(found, FallbackProblem) else ""
+
+
+def check_private_hosts(settings: Mapping[str, Any]) -> None:
+    """Raise typer.BadParameter for a private host that no allowed host covers: it would never be asked."""
+    from mendgraph.nodes.execute_tools.network.url_rules import HostPattern, parse_host_entry
+
+    def meets(one: HostPattern, other: HostPattern) -> bool:
+        same = one.has_host(sample(other)) or other.has_host(sample(one))
+        return same and (not one.port or other.has_port(one.port))
+
+    def sample(pattern: HostPattern) -> str:
+        return f"any.{pattern.host}" if pattern.subdomains else pattern.host
+
+    allowed = [each for each in map(parse_host_entry, settings.get("allowed_hosts", ())) if each]
+    for entry in settings.get("allowed_private_hosts", ()):
+        pattern = parse_host_entry(entry)
+        if pattern and not any(meets(pattern, each) for each in allowed):
+            problem = f"no --allow-host covers {entry!r}, so it would never be asked: give --allow-host {entry} as well"
+            raise typer.BadParameter(problem, param_hint="'--allow-private-host'")
 
 
 _NO_SHELL = re.compile(r"[^\w .,/-]")
@@ -146,6 +166,15 @@ Run: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help=_A_RUN, autoc
 NewestRun: TypeAlias = Annotated[
     str,
     typer.Argument(metavar="RUN", help=f"{_A_RUN} Default: the newest one.", show_default=False, autocompletion=_runs),
+]
+RunToResume: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help=f"{_A_RUN} Default: the newest one that can go on.",
+        show_default=False,
+        autocompletion=_runs,
+    ),
 ]
 RunToTalkOf: TypeAlias = Annotated[
     str | None, typer.Option("--run", metavar="RUN", help=f"Go on with this run. {_A_RUN}", autocompletion=_runs)
@@ -203,11 +232,8 @@ class Options:
     """The options of a run. `settings` are the fields of `AgentContext` that were given.
 
     `as_json` is an object for programs in place of words; with `json_lines` it is the last of many lines.
-
-    `workspace_file` says whether the folder's own settings are read.
-
-    `given` are the names of those options that a new run is begun with. `run_id` is a run to take up, None for a new
-    one.
+    `workspace_file` says whether the folder's own settings are read. `given` are the names of those options that a new
+    run is begun with. `run_id` is a run to take up, None for a new one.
     """
 
     root: Path
@@ -220,14 +246,41 @@ class Options:
     json_lines: bool = False
     workspace_file: bool = True
 
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """The option by which an object for programs was asked for, if it was."""
+        return ("--json-lines" if self.json_lines else "--json",) * self.as_json
 
-ANSWERED_AT_ONCE = frozenset({"-h", "--help", "--version"})
+
+def options_without_a_task(context: typer.Context) -> Options:
+    """The options of a command that begins no run: those of a run would have no effect, so they are refused."""
+    chosen: Options = context.obj if context.info_name == "resume" else options_without_events(context)
+    if chosen.given:
+        context.fail(
+            f"{chosen.given[0]} is for new runs: a run goes on with the options that it was begun with;"
+            " `mendgraph chat --run RUN` takes others"
+        )
+    return chosen
+
+
+def options_without_events(context: typer.Context) -> Options:
+    """The options of a command that works on no task, and so tells no events."""
+    chosen: Options = context.obj
+    if chosen.json_lines:
+        context.fail("--json-lines is for what works on a task (run, chat, resume); use --json here")
+    return chosen
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether the command line has this parameter."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+_ANSWERED_AT_ONCE = frozenset({"-h", "--help", "--version"})
 """Options that need no task."""
 
-NESTED = "model"
-"""The command that has commands and options of its own, and none of the others."""
-
-TASK_COMMAND = "run"
+_TASK_COMMAND = "run"
 """The command that is meant where none is named. Its words are a task, so all options belong to the program."""
 
 
@@ -242,7 +295,7 @@ class TaskGroup(TyperGroup):
             for name in (*each.opts, *each.secondary_opts)  # a switch's second name, such as --no-evidence
         }
         ordered = in_order(args, set(self.commands), general)
-        if ctx.resilient_parsing and ordered[-1:] == [TASK_COMMAND] != args[-1:]:
+        if ctx.resilient_parsing and ordered[-1:] == [_TASK_COMMAND] != args[-1:]:
             ordered.pop()  # a shell asks what may follow: a command may, and not only a task
         return super().parse_args(ctx, ordered)
 
@@ -252,41 +305,30 @@ def in_order(arguments: Sequence[str], commands: Collection[str], general: Mappi
 
     `general` are the options that stand before a command, each with whether it takes the next argument as its value;
     where that is missing the line ends with the option, which the parser then names. A command's own options stay with
-    it. What follows the nested command is left alone, and so is a line that needs no task.
+    it. The words of a task, and those after `--`, are no options whatever they are.
     """
     options: list[str] = []
     words: list[str] = []
     literal: list[str] = []
     rest = iter(arguments)
     for argument in rest:
-        own = bool(words) and words[0] in commands and words[0] != TASK_COMMAND
+        own = words[:1] != [_TASK_COMMAND] and not set(words[:1]).isdisjoint(commands)
         if argument == "--":
-            literal += rest
-        elif argument == NESTED and not words:
-            return [*options, argument, *rest]
+            literal = [*rest]
         elif argument == "-" or not argument.startswith("-") or (own and argument.partition("=")[0] not in general):
             words.append(argument)
         else:
-            valued = general.get(argument, False)
-            value = [*islice(rest, valued)]
-            options += [argument, *value]
-            if valued and not value:
-                return options
-    if not words and not literal and (not options or ANSWERED_AT_ONCE & set(options)):
+            options.append(argument)
+            if general.get(argument, False):
+                value = [*islice(rest, 1)]
+                if not value:
+                    return options
+                options += value
+    if not words and not literal and (not options or _ANSWERED_AT_ONCE & set(options)):
         return options
-    return [*options, *_command_first(words, literal, commands)]
-
-
-def _command_first(words: Sequence[str], literal: Sequence[str], commands: Collection[str]) -> list[str]:
-    """The command and what follows it; the words of a task, and those after `--`, are no options whatever they are."""
-    first, *_ = [*words, *literal, ""]
-    if first not in commands:
-        return [TASK_COMMAND, *_after_a_mark([*words, *literal])]
-    words, literal = (words[1:], literal) if words else ([], literal[1:])
-    if first == TASK_COMMAND:
+    first = words[0] if words and words[0] in commands else _TASK_COMMAND
+    if words[:1] == [first]:
+        words = words[1:]
+    if first == _TASK_COMMAND:
         words, literal = [], [*words, *literal]
-    return [first, *words, *_after_a_mark(literal)]
-
-
-def _after_a_mark(words: Sequence[str]) -> list[str]:
-    return ["--", *words] if words else []
+    return [*options, first, *words, *(["--", *literal] if literal else [])]

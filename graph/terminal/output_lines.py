@@ -1,19 +1,19 @@
 """What a run says at its end and what it has used: lines for a person, objects and events for a program. Pure."""
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from datetime import datetime, tzinfo
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
 from rich.cells import cell_len, set_cell_size
 
 from mendgraph.graph.runs.events import Compacted, Event, Paid
 from mendgraph.graph.runs.kept_run import short_id, state_words, when_words
+from mendgraph.graph.terminal.answers import Line, table
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
 from mendgraph.nodes.execute_tools.secrets.redact import redact
 from mendgraph.nodes.language.call_summary import target_of
@@ -26,13 +26,6 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = 1
 """The form of what programs are given. Within it keys are added, and none is taken away or given another meaning."""
-
-
-class Line(NamedTuple):
-    """One line of output, and the style that a colour terminal gives it (rich's words for styles)."""
-
-    text: str
-    style: str = ""
 
 
 OUTCOME_STYLES = {
@@ -110,34 +103,6 @@ def interruption(by: str, changed: Iterable[str], resume: str | None) -> str:
     return f"stopped by {by}{done}" + (f"; go on with: {resume}" if resume else "")
 
 
-def error_object(code: str, message: str) -> JsonMap:
-    """The object of `--json` where there is no result."""
-    return {"error": {"code": code, "message": message}}
-
-
-def as_json(value: Any) -> str:
-    """ASCII on one line: nothing in it can steer a terminal, and every encoding can write it.
-
-    It is JSON as RFC 8259 has it: no number is infinite or none at all (null stands for them), and half a surrogate
-    pair, which no text in UTF-8 has, is U+FFFD.
-    """
-    try:
-        written = json.dumps(value, ensure_ascii=True, default=str, allow_nan=False)
-    except ValueError:
-        written = ""
-    return written if written and "\\ud" not in written else json.dumps(_strict(value), ensure_ascii=True, default=str)
-
-
-def _strict(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {_strict(str(key)): _strict(each) for key, each in value.items()}
-    return [_strict(each) for each in value] if isinstance(value, list | tuple) else value
-
-
 # --- Events as JSON lines
 
 
@@ -157,7 +122,6 @@ def event_as_map(event: Event, scrub: Callable[[str], str]) -> JsonMap:
 
 
 def _plain(value: Any, scrub: Callable[[str], str], name: str = "") -> Any:
-    """The value as JSON values; records of each kind are maps, and of what is none of these only the type is told."""
     if isinstance(value, Enum):
         value = value.value
     if value is None or isinstance(value, bool | int | float):
@@ -287,33 +251,25 @@ def _input_words(tokens: int, parts: Mapping[str, int]) -> str:
 
 
 def _exact(paid: Paid) -> float | None:
-    """The cost without the digits that adding up has made."""
     return None if paid.cost_usd is None else round(paid.cost_usd, 9)
 
 
-NOTES_READ, NOTES_UNREAD = "notes.read", "notes.unread"
-"""The trace events that tell of notes."""
-
-
 def notes_lines(name: str, payload: Mapping[str, Any]) -> list[str]:
-    """A line for each file of this event, none where the event is another one."""
-    if name == NOTES_UNREAD:
-        return [
-            f"→ {one_line(str(payload.get('path', '')))}  not read as notes: {one_line(str(payload.get('reason')))}"
-        ]
-    if name != NOTES_READ:
-        return []
-    return [_read(each) for each in payload.get("files", ())]
+    """A line for each file of project notes that this trace event is about, none where it is another event."""
+    if name == "notes.unread":
+        path, reason = (one_line(str(payload.get(key, ""))) for key in ("path", "reason"))
+        return [f"→ {path}  not read as notes: {reason}"]
+    files = payload.get("files", ()) if name == "notes.read" else ()
+    return [
+        f"→ {one_line(str(each.get('path', '')))}  {count_of(int(each.get('lines', 0)), 'line')} of notes"
+        + (", the rest left out" if each.get("cut") else "")
+        for each in files
+    ]
 
 
-def _read(file: Mapping[str, Any]) -> str:
-    """One file that a model is told of."""
-    cut = ", the rest left out" if file.get("cut") else ""
-    return f"→ {one_line(str(file.get('path', '')))}  {count_of(int(file.get('lines', 0)), 'line')} of notes{cut}"
+# --- The runs of a folder
 
-
-_HEAD = ("RUN", "WHEN", "STATE", "TURNS", "FILES", "TASK")
-_GAP = "  "
+_HEAD = ("RUN", "WHEN", "STATE", "TURNS", "FILES")
 _LEAST_FOR_THE_TASK = 20
 """Cells of a task that are shown in however narrow a terminal."""
 _LONGEST_TASK = 200
@@ -326,27 +282,28 @@ _STYLES = {
 
 def run_lines(runs: Sequence["ListedRun"], width: int | None, now: datetime, zone: tzinfo | None = None) -> list[Line]:
     """A table with a line for each run, of `width` cells where that is enough; None is as wide as it takes."""
-    rows = [
-        (
-            one_line(short_id(run.run_id)),
-            when_words(run.updated, now, zone),
-            state_words(run.standing, run.reason),
-            str(run.turns),
-            str(len(run.files)),
-            one_line(run.task, _LONGEST_TASK),
-        )
-        for run in runs
-    ]
-    widths = [max(cell_len(row[column]) for row in (_HEAD, *rows)) for column in range(len(_HEAD) - 1)]
-    room = _LONGEST_TASK if width is None else max(width - sum(widths) - len(_GAP) * len(widths), _LEAST_FOR_THE_TASK)
+    if not runs:
+        return [Line("There are no runs of this folder yet.")]
+    rows = table(
+        [
+            _HEAD,
+            *(
+                (
+                    one_line(short_id(run.run_id)),
+                    when_words(run.updated, now, zone),
+                    state_words(run.standing, run.reason),
+                    str(run.turns),
+                    str(len(run.files)),
+                )
+                for run in runs
+            ),
+        ]
+    )
+    room = _LONGEST_TASK if width is None else max(width - cell_len(rows[0]) - 2, _LEAST_FOR_THE_TASK)
+    tasks = ["TASK", *(one_line(run.task, _LONGEST_TASK) for run in runs)]
+    shown = [task if cell_len(task) <= room else set_cell_size(task, room - 3).rstrip() + "..." for task in tasks]
     styles = ["bold", *(_STYLES.get(run.standing, "") for run in runs)]
-    return [Line(_row(row, widths, room), style) for row, style in zip((_HEAD, *rows), styles, strict=True)]
-
-
-def _row(cells: Sequence[str], widths: Sequence[int], room: int) -> str:
-    *short, task = cells
-    shown = task if cell_len(task) <= room else set_cell_size(task, room - 3).rstrip() + "..."
-    return _GAP.join([*(set_cell_size(cell, size) for cell, size in zip(short, widths, strict=True)), shown])
+    return [Line(f"{row}  {task}", style) for row, task, style in zip(rows, shown, styles, strict=True)]
 
 
 # --- One run
@@ -354,34 +311,28 @@ def _row(cells: Sequence[str], widths: Sequence[int], room: int) -> str:
 
 def run_details(run: "ListedRun", steps: Sequence["RunStep"], now: datetime, zone: tzinfo | None = None) -> list[Line]:
     """Everything that helps to choose what to do with a run: its task, its end, its context, its steps."""
-    stored = json.loads(run.stored_context)
-    lines = [
-        Line(one_line(f"run {run.run_id}"), "bold"),
-        Line(f"task: {one_line(run.task, _LONGEST_TASK)}"),
-        Line(f"state: {state_words(run.standing, run.reason)}", _STYLES.get(run.standing, "")),
-    ]
-    if run.request != run.task:
-        lines.append(Line(f"last request: {one_line(run.request, _LONGEST_TASK)}"))
-    if run.message:
-        lines.append(Line(f"end: {one_line(run.message, _LONGEST_TASK)}"))
-    lines.append(Line(f"begun: {when_words(run.created, now, zone)}, at work: {when_words(run.updated, now, zone)}"))
-    if run.parent:
-        lines.append(Line(f"forked from: run {short_id(run.parent)} after step {run.forked_at}"))
-    lines.append(Line(f"folder: {one_line(str(stored.get('workspace', '')))}"))
-    chosen = _chosen(stored)
-    if chosen or run.durability != "sync":
-        words = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in chosen.items()]
-        words += [f"durability={run.durability}"] * (run.durability != "sync")
-        lines.append(Line(f"context: {one_line(', '.join(words), 1_000)}"))
-    return [*lines, Line(""), *_step_lines(steps)]
-
-
-def _chosen(stored: JsonMap) -> JsonMap:
-    """The fields of a stored context that are not as they are by default."""
     from mendgraph.graph.configuration.context import AgentContext
 
-    default = json.loads(AgentContext().model_dump_json())
-    return {name: value for name, value in stored.items() if name != "workspace" and value != default.get(name)}
+    stored, default = json.loads(run.stored_context), json.loads(AgentContext().model_dump_json())
+    chosen = [
+        f"{name}={json.dumps(value, ensure_ascii=False)}"
+        for name, value in stored.items()
+        if name != "workspace" and value != default.get(name)
+    ]
+    chosen += [f"durability={run.durability}"] * (run.durability != "sync")
+    parts = {
+        "task": one_line(run.task, _LONGEST_TASK),
+        "state": state_words(run.standing, run.reason),
+        "last request": one_line(run.request, _LONGEST_TASK) if run.request != run.task else "",
+        "end": one_line(run.message, _LONGEST_TASK),
+        "begun": f"{when_words(run.created, now, zone)}, at work: {when_words(run.updated, now, zone)}",
+        "forked from": f"run {short_id(run.parent)} after step {run.forked_at}" if run.parent else "",
+        "folder": one_line(str(stored.get("workspace", ""))),
+        "context": one_line(", ".join(chosen), 1_000),
+    }
+    styles = {"state": _STYLES.get(run.standing, "")}
+    about = [Line(f"{name}: {said}", styles.get(name, "")) for name, said in parts.items() if said]
+    return [Line(one_line(f"run {run.run_id}"), "bold"), *about, Line(""), *_step_lines(steps)]
 
 
 def _step_lines(steps: Sequence["RunStep"]) -> list[Line]:

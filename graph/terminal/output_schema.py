@@ -4,6 +4,7 @@ Within one version of the schema keys are added, and none is taken away or given
 keys that they do not know.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final, Literal, NotRequired, cast, get_args, get_type_hints
 
 from pydantic import TypeAdapter, create_model
@@ -26,13 +27,6 @@ from mendgraph.nodes.records import ExtractionError, FileChange, JsonMap, Outcom
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _DEFINITIONS: Final = "$defs"
-_MODE: Final = "serialization"
-
-
-class DiffObject(TypedDict):
-    """The answer to `/diff`: what the run has changed and nobody has taken back."""
-
-    diff: list[RunDiff]
 
 
 class RestoredObject(TypedDict):
@@ -45,30 +39,12 @@ class RestoredObject(TypedDict):
     steps: list[int]
 
 
-class UndoObject(TypedDict):
-    """The answer to `/undo`."""
-
-    undo: RestoredObject
-
-
-class PlanObject(TypedDict):
-    """The answer to `/plan`."""
-
-    plan: Plan
-
-
 class ModelWords(TypedDict):
     """A model: null where the endpoint is to name it; `base_url` is "" for the usual one."""
 
     model: str | None
     base_url: str
     embedded: bool
-
-
-class ModelObject(TypedDict):
-    """The answer to `/model`: which one answers, from the next turn on where it was changed."""
-
-    model: ModelWords
 
 
 class CommandWords(TypedDict):
@@ -79,22 +55,10 @@ class CommandWords(TypedDict):
     help: str
 
 
-class HelpObject(TypedDict):
-    """The answer to `/help`."""
-
-    help: list[CommandWords]
-
-
 class ExitWords(TypedDict):
     """The thread that can be talked on with."""
 
     thread_id: str
-
-
-class ExitObject(TypedDict):
-    """The answer to `/exit`: the chat is over."""
-
-    exit: ExitWords
 
 
 class RunObject(TypedDict):
@@ -282,18 +246,6 @@ class ErrorWords(TypedDict):
     problems: NotRequired[list[Problem]]
 
 
-class ErrorObject(TypedDict):
-    """There is no result: the command line is wrong, the run was ended at once, or there is a bug."""
-
-    error: ErrorWords
-
-
-class UsageObject(TypedDict):
-    """What a chat has used so far: the answer to `/usage`."""
-
-    usage: dict[str, float | None]
-
-
 class EndedLine(TypedDict):
     """The turn is over; the last line of a task."""
 
@@ -311,17 +263,23 @@ BatchObject: Final[Any] = cast("Any", create_model)(
     },
 )
 
-_CHAT: Final[tuple[Any, ...]] = (
-    ErrorObject,
-    UsageObject,
-    DiffObject,
-    UndoObject,
-    PlanObject,
-    ModelObject,
-    HelpObject,
-    ExitObject,
-)
-"""An object alone with `--json`, and a line with the name of its only key as its event with `--json-lines`."""
+_CHAT: Final[Mapping[str, tuple[Any, str]]] = {
+    "error": (
+        ErrorWords,
+        "There is no result: the command line is wrong, the run was ended at once, or there is a bug.",
+    ),
+    "usage": (dict[str, float | None], "What a chat has used so far: the answer to `/usage`."),
+    "diff": (
+        list[RunDiff],
+        "The answer to `/diff`: what the run has changed and nobody has taken back.",
+    ),
+    "undo": (RestoredObject, "The answer to `/undo`."),
+    "plan": (Plan, "The answer to `/plan`."),
+    "model": (ModelWords, "The answer to `/model`: which one answers, from the next turn on where it was changed."),
+    "help": (list[CommandWords], "The answer to `/help`."),
+    "exit": (ExitWords, "The answer to `/exit`: the chat is over."),
+}
+"""What an object with this only key holds, and says. With `--json-lines` the key is the name of its event as well."""
 
 _ANSWERS: Final[tuple[Any, ...]] = (
     ShownRun,
@@ -345,58 +303,88 @@ _ANSWERS: Final[tuple[Any, ...]] = (
 _LISTED: Final[tuple[Any, ...]] = (RunObject, DayObject, AccountSpent, LintFinding)
 """Answers that are an array of these: `runs`, `usage`, `usage --accounts` and `cassette lint`."""
 
+_WHOLE: Final[tuple[type, ...]] = (AccountSpent, Finding, LintFinding, ModelDay, Problem, RunDiff)
+"""Records that are written with all their fields, those with a default as well."""
+
 EVENTS: Final[tuple[type, ...]] = tuple(kind for kind in get_args(Event) if kind is not Ended)
 
 
 def object_schema() -> JsonMap:
     """The schema of what `--json` writes: that of a task first, then those of the other commands."""
     title = "What `mendgraph --json` writes: one object on a line, or an array of runs, days, accounts or findings."
-    kinds = (ResultObject, *_CHAT, *_ANSWERS)
-    alone, listed = map(_reference, kinds), map(_reference, _LISTED)
-    return _schema(
-        title, [*alone, *({"type": "array", "items": each} for each in listed)], _definitions(*kinds, *_LISTED)
-    )
+    schemas, definitions = _schemas(ResultObject, *_ANSWERS, *_LISTED)
+    one, alone, listed = schemas[:1], schemas[1 : -len(_LISTED)], schemas[-len(_LISTED) :]
+    chat, more = _chat_schemas(lines=False)
+    arrays = ({"type": "array", "items": each} for each in listed)
+    return _schema(title, [*one, *chat, *alone, *arrays], definitions | more)
 
 
 def line_schema() -> JsonMap:
     """The schema of each line of `--json-lines`."""
-    definitions = _definitions(EndedLine, *_CHAT, *EVENTS)
-    lines = {kind: event_name(kind) for kind in EVENTS} | {kind: next(iter(kind.__annotations__)) for kind in _CHAT}
-    for kind, event in lines.items():
+    (ended, *events), definitions = _schemas(EndedLine, *EVENTS)
+    for kind in EVENTS:
         definition = definitions[kind.__name__]
-        definitions[_line(kind)] = {
-            **definition,
-            "properties": {"event": {"const": event, "type": "string"}, **definition.get("properties", {})},
-            "required": ["event", *definition.get("required", [])],
-        }
+        definitions[f"{kind.__name__}Line"] = _as_line(definition, event_name(kind))
         if kind not in {Paid, Compacted}:  # which stand in results as well
             del definitions[kind.__name__]
+    chat, more = _chat_schemas(lines=True)
+    lines = [{"$ref": f"{each['$ref']}Line"} for each in events]
     title = "What `mendgraph --json-lines` writes: each line is one of these objects."
-    return _schema(
-        title, [_reference(EndedLine), *({"$ref": f"#/{_DEFINITIONS}/{_line(each)}"} for each in lines)], definitions
-    )
+    return _schema(title, [ended, *lines, *chat], definitions | more)
 
 
-def _line(kind: type) -> str:
-    return f"{kind.__name__.removesuffix('Object')}Line"
+def _as_line(definition: JsonMap, event: str) -> JsonMap:
+    return {
+        **definition,
+        "properties": {"event": {"const": event, "type": "string"}, **definition.get("properties", {})},
+        "required": ["event", *definition.get("required", [])],
+    }
 
 
-def _reference(kind: type) -> JsonMap:
-    return {"$ref": f"#/{_DEFINITIONS}/{kind.__name__}"}
+def _chat_schemas(*, lines: bool) -> tuple[list[JsonMap], JsonMap]:
+    """The references to the objects of a chat, and what these are."""
+    held, definitions = _schemas(*(kind for kind, _ in _CHAT.values()))
+    references = []
+    for (key, (_, about)), schema in zip(_CHAT.items(), held, strict=True):
+        name = f"{key.title()}{'Line' if lines else 'Object'}"
+        made = {
+            "description": about,
+            "properties": {key: schema},
+            "required": [key],
+            "title": name,
+            "type": "object",
+        }
+        definitions[name] = _as_line(made, key) if lines else made
+        references.append(_reference(name))
+    return references, definitions
+
+
+def _reference(name: str) -> JsonMap:
+    return {"$ref": f"#/{_DEFINITIONS}/{name}"}
 
 
 def _schema(title: str, kinds: list[JsonMap], definitions: JsonMap) -> JsonMap:
     return {"$schema": DIALECT, "title": title, "version": SCHEMA, "anyOf": kinds, _DEFINITIONS: definitions}
 
 
-def _definitions(*kinds: Any) -> JsonMap:
-    adapters: list[tuple[Any, Literal["serialization"], TypeAdapter[Any]]] = [
-        (kind.__name__, _MODE, TypeAdapter(kind)) for kind in kinds
+def _schemas(*kinds: Any) -> tuple[list[JsonMap], JsonMap]:
+    """The schema of each of these types, and the definitions that they refer to."""
+    adapters: list[tuple[int, Literal["serialization"], TypeAdapter[Any]]] = [
+        (number, "serialization", TypeAdapter(kind)) for number, kind in enumerate(kinds)
     ]
-    made: JsonMap = TypeAdapter.json_schemas(adapters)[1][_DEFINITIONS]
+    schemas, made = TypeAdapter.json_schemas(adapters)
+    definitions: JsonMap = made[_DEFINITIONS]
     for kind in (ExtractionError, LeftFile, RestoredFile):  # tuples, which are maps among our values
-        if (found := made.get(kind.__name__)) is not None:
+        if (found := definitions.get(kind.__name__)) is not None:
             properties = dict(zip(kind._fields, found["prefixItems"], strict=True))
             about = {key: found[key] for key in ("title", "description") if key in found}
-            made[kind.__name__] = {**about, "type": "object", "properties": properties, "required": [*properties]}
-    return made
+            definitions[kind.__name__] = {
+                **about,
+                "type": "object",
+                "properties": properties,
+                "required": [*properties],
+            }
+    for name in (kind.__name__ for kind in _WHOLE):
+        if (found := definitions.get(name)) is not None:
+            found["required"] = [*found["properties"]]
+    return [dict(schemas[number, "serialization"]) for number in range(len(kinds))], definitions

@@ -1,22 +1,28 @@
-"""How the process ends: one line for what went wrong, and streams that nothing can be written to by accident."""
+"""How the process ends: exit codes, what went wrong in one line, signals, streams that take whatever is written."""
 
 import os
+import signal
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from enum import IntEnum
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Final, NoReturn
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import typer
 
+from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, as_json, tell, tell_object
 from mendgraph.nodes.language.display import one_line
-from mendgraph.nodes.records import OutcomeKind
+from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
     from mendgraph.graph.configuration.settings_file import Problem
     from mendgraph.graph.terminal.options import Options
+
+Found = TypeVar("Found")
 
 
 class ExitCode(IntEnum):
@@ -62,18 +68,66 @@ def exit_code_table() -> str:
     return "\n".join(f"{code.value:>5}  {meaning}" for code, meaning in MEANINGS.items())
 
 
-def fail(arguments: Sequence[str], code: ExitCode, message: str) -> int:
-    """Say what is wrong, as an object as well where one was asked for, and return the code.
+def fail(
+    forms: Sequence[str],
+    code: ExitCode,
+    message: str,
+    error: Mapping[str, Any] | None = None,
+    named: Sequence[str] = (),
+) -> int:
+    """Say what is wrong on standard error, as an object as well where one was asked for, and return the code.
 
-    `arguments` are those of the process: the command line may be what is wrong.
+    `forms` are words of the command line, which may be what is wrong: `--json` or `--json-lines` asks for the object.
+    `error` is what the object says, beside the message; `named` are further lines that name things.
     """
-    sys.stderr.write(f"mendgraph: {message}\n")
-    if "--json" in arguments or "--json-lines" in arguments:
-        from mendgraph.graph.terminal.output_lines import as_json, error_object
-
-        told = error_object(code.name.lower(), message)
-        sys.stdout.write(as_json({"event": "error", **told} if "--json-lines" in arguments else told) + "\n")
+    lines = [f"mendgraph: {each}" for each in message.split("\n")]
+    typer.echo("\n".join([*lines, *named]), err=True)
+    if "--json" in forms or "--json-lines" in forms:
+        told = {"error": {**(error or {"code": code.name.lower()}), "message": message}}
+        typer.echo(as_json({"event": "error", **told} if "--json-lines" in forms else told))
     return code
+
+
+_WRONG_WORD: Final = frozenset({ToolErrorCode.NOT_FOUND, ToolErrorCode.INVALID_ARGUMENT})
+"""Errors that are the command line's: what it names does not exist, or may be several things."""
+
+_MOST_NAMED: Final = 50
+"""Files that a refusal lists."""
+
+
+def refused(chosen: "Options", error: ToolError) -> int:
+    """Say what the error says, and what it names; the exit code is that of the command line or of a failure."""
+    message, named = refusal_words(error)
+    code = ExitCode.USAGE_ERROR if error.code in _WRONG_WORD else ExitCode.SYSTEM_ERROR
+    return fail(chosen.forms, code, message, error.as_map(), named)
+
+
+def answer(
+    chosen: "Options", found: Found | ToolError, value: Callable[[Found], Any], lines: Callable[[Found], Iterable[Line]]
+) -> int:
+    """Show what was found, with `--json` as the object that `value` makes of it; or say why there is nothing."""
+    if isinstance(found, ToolError):
+        return refused(chosen, found)
+    return tell_object(value(found)) if chosen.as_json else tell(lines(found))
+
+
+def refusal_words(error: ToolError) -> tuple[str, list[str]]:
+    """What an error says, with what it may have meant, and the lines that name what stands in the way."""
+    message = one_line(error.message.replace("skip_changed", "--skip-changed"), 2_000)
+    named = [one_line(each) for each in error.suggestions]
+    if error.code in _WRONG_WORD:
+        meant = [each for each in named if each not in message]
+        return message + (f" Did you mean {' or '.join(meant)}?" if meant else ""), []
+    more = [f"  and {len(named) - _MOST_NAMED} more"] if named[_MOST_NAMED:] else []
+    return message, [*(f"  {each}" for each in named[:_MOST_NAMED]), *more]
+
+
+def settings_refused(chosen: "Options", problems: "Iterable[Problem]") -> int:
+    """Name every problem of files, each on its own line."""
+    named = list(problems)
+    code = ExitCode.USAGE_ERROR
+    error = {"code": code.name.lower(), "problems": [asdict(each) for each in named]}
+    return fail(chosen.forms, code, "\n".join(one_line(str(each), LONGEST_LINE) for each in named), error)
 
 
 def tidy(error: typer.TyperException) -> str:
@@ -134,19 +188,25 @@ def leave_at_once(code: int) -> NoReturn:
     os._exit(code)
 
 
-LONGEST_LINE: Final = 1_000
-"""Characters of a line that names a problem, a setting or a folder."""
+SIGNALS: Final[Mapping[int, str]] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+"""The signals that stop a run, and what a person calls them."""
+
+Handler = Callable[[int, FrameType | None], Any]
 
 
-def settings_refused(chosen: "Options", problems: "Iterable[Problem]") -> int:
-    """Name every problem of files on standard error, each on its own line; with `--json` as an object as well."""
-    from mendgraph.graph.terminal.output_lines import as_json, error_object
+def install(handlers: Mapping[int, Any]) -> dict[int, Any]:
+    """Install these, except for what is ignored; what was there before. Only the main thread may hear signals."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    heard = [number for number in handlers if signal.getsignal(number) not in {signal.SIG_IGN, None}]
+    return {number: signal.signal(number, handlers[number]) for number in heard}
 
-    named = list(problems)
-    said = [one_line(str(each), LONGEST_LINE) for each in named]
-    typer.echo("\n".join(f"mendgraph: {each}" for each in said), err=True)
-    if chosen.as_json:
-        shown = error_object(ExitCode.USAGE_ERROR.name.lower(), "\n".join(said))
-        shown["error"]["problems"] = [asdict(each) for each in named]
-        typer.echo(as_json({"event": "error", **shown} if chosen.json_lines else shown))
-    return ExitCode.USAGE_ERROR
+
+@contextmanager
+def hearing(handler: Handler) -> Iterator[None]:
+    """Inside, Ctrl-C and SIGTERM call this handler; where they are ignored, they stay ignored."""
+    before = install(dict.fromkeys(SIGNALS, handler))
+    try:
+        yield
+    finally:
+        install(before)

@@ -1,6 +1,9 @@
-"""`mendgraph runs`, `undo` and `fork`: what can be done with runs besides going on with them."""
+"""`mendgraph runs`, `undo`, `fork`, `report`, `cassette`: what can be done with runs besides going on with them."""
 
 import os.path
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,23 +11,21 @@ import typer
 
 from mendgraph.graph.runs.kept_run import KeptRun, short_id
 from mendgraph.graph.terminal import options as opt
-from mendgraph.graph.terminal.process_end import ExitCode
-from mendgraph.nodes.language.display import one_line
+from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, tell, tell_object, terminal_width
+from mendgraph.graph.terminal.options import options_without_a_task
+from mendgraph.graph.terminal.process_end import ExitCode, answer, hearing, refused
+from mendgraph.nodes.language.display import count_of, one_line
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
+    from mendgraph.graph.cassettes.from_run import WrittenCassette
+    from mendgraph.graph.cassettes.servers import ReplayServer
     from mendgraph.graph.report.page import Report
-    from mendgraph.graph.terminal.output_lines import Line
     from mendgraph.nodes.execute_tools.journal.restoring import Restored
 
 
 app = typer.Typer(help="List the runs of this folder, or `show` or `prune` some.", rich_markup_mode=None)
-
-_WRONG_WORD = frozenset({ToolErrorCode.NOT_FOUND, ToolErrorCode.INVALID_ARGUMENT})
-"""Errors that are the command line's: what it names does not exist, or may be several things."""
-
-_MOST_NAMED = 50
-"""Files that a refusal lists."""
+cassettes = typer.Typer(help="Test on recorded conversations: `from-run`, `lint`, `serve`.", rich_markup_mode=None)
 
 NOTHING_TO_UNDO = "nothing to undo: it changed no file, or all of that has been taken back"
 
@@ -35,20 +36,15 @@ def runs(context: typer.Context) -> int:
     if context.invoked_subcommand is not None:
         return ExitCode.FINISHED
     from mendgraph.graph.runs.runs import list_runs
-    from mendgraph.graph.terminal.output_lines import Line, run_lines, run_object
+    from mendgraph.graph.terminal.output_lines import run_lines, run_object
 
     chosen = options_without_a_task(context)
-    found = list_runs(str(chosen.root))
-    if isinstance(found, ToolError):
-        return refused(chosen, found)
-    if chosen.as_json:
-        return tell_object([run_object(each) for each in found])
-    lines = (
-        run_lines(found, terminal_width(), datetime.now(UTC))
-        if found
-        else [Line("There are no runs of this folder yet.")]
+    return answer(
+        chosen,
+        list_runs(str(chosen.root)),
+        lambda found: list(map(run_object, found)),
+        lambda found: run_lines(found, terminal_width(), datetime.now(UTC)),
     )
-    return tell(lines)
 
 
 @app.command()
@@ -61,11 +57,12 @@ def show(context: typer.Context, run: opt.Run) -> int:
     found, steps = get_run(run, str(chosen.root)), steps_of(run, str(chosen.root))
     if isinstance(found, ToolError):
         return refused(chosen, found)
-    if isinstance(steps, ToolError):
-        return refused(chosen, steps)
-    if chosen.as_json:
-        return tell_object({**run_object(found), "steps": [step_object(each) for each in steps]})
-    return tell(run_details(found, steps, datetime.now(UTC)))
+    return answer(
+        chosen,
+        steps,
+        lambda steps: {**run_object(found), "steps": list(map(step_object, steps))},
+        lambda steps: run_details(found, steps, datetime.now(UTC)),
+    )
 
 
 @app.command()
@@ -82,8 +79,7 @@ def prune(
     if keep is None and older_than is None:
         context.fail("say which runs to remove: --keep N, --older-than DAYS, or both")
     from mendgraph.graph.runs.runs import prune_runs
-    from mendgraph.graph.terminal.output_lines import Line, bytes_words
-    from mendgraph.nodes.language.display import count_of
+    from mendgraph.graph.terminal.output_lines import bytes_words
 
     chosen = options_without_a_task(context)
     done = prune_runs(str(chosen.root), keep=keep, older_than_days=older_than, unfinished=unfinished)
@@ -104,15 +100,10 @@ def undo(
     Nothing is restored where one of them was changed since by somebody else, and no other file is touched.
     """
     from mendgraph.graph.runs.runs import undo_run
-    from mendgraph.graph.terminal.output_lines import Line
 
     chosen = options_without_a_task(context)
     done = undo_run(run, str(chosen.root), from_step=from_step, skip_changed=skip_changed)
-    if isinstance(done, ToolError):
-        return refused(chosen, done)
-    if chosen.as_json:
-        return tell_object(restored_object(done))
-    return tell(restored_lines(done) or [Line(NOTHING_TO_UNDO)])
+    return answer(chosen, done, restored_object, lambda done: restored_lines(done) or [Line(NOTHING_TO_UNDO)])
 
 
 def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt.SkipChanged = False) -> int:
@@ -121,7 +112,6 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
     It has the conversation and the files of that time: what the other run did later is taken back.
     """
     from mendgraph.graph.runs.runs import fork_run
-    from mendgraph.graph.terminal.output_lines import Line
 
     chosen = options_without_a_task(context)
     done = fork_run(run, at, str(chosen.root), skip_changed=skip_changed)
@@ -135,64 +125,15 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
     return tell([*restored_lines(done.restored), Line(f"{begun}; go on with: {new.resume}")])
 
 
-# --- What the commands for runs have in common
-
-
-def options_without_a_task(context: typer.Context) -> opt.Options:
-    """The options of a command that begins no run: those of a run would have no effect, so they are refused."""
-    chosen: opt.Options = context.obj if context.info_name == "resume" else options_without_events(context)
-    if chosen.given:
-        context.fail(
-            f"{chosen.given[0]} is for new runs: a run goes on with the options that it was begun with;"
-            " `mendgraph chat --run RUN` takes others"
-        )
-    return chosen
-
-
-def options_without_events(context: typer.Context) -> opt.Options:
-    """The options of a command that works on no task, and so tells no events."""
-    chosen: opt.Options = context.obj
-    if chosen.json_lines:
-        context.fail("--json-lines is for what works on a task (run, chat, resume); use --json here")
-    return chosen
-
-
-def refused(chosen: opt.Options, error: ToolError) -> int:
-    """Say what the error says, and what it names, on standard error; with `--json` as an object as well."""
-    from mendgraph.graph.terminal.output_lines import as_json
-
-    message, named = refusal_words(error)
-    typer.echo("\n".join([f"mendgraph: {message}", *named]), err=True)
-    if chosen.as_json:
-        told = {"error": {**error.as_map(), "message": message}}
-        typer.echo(as_json({"event": "error", **told} if chosen.json_lines else told))
-    return ExitCode.USAGE_ERROR if error.code in _WRONG_WORD else ExitCode.SYSTEM_ERROR
-
-
-def refusal_words(error: ToolError) -> tuple[str, list[str]]:
-    """What an error says, with what it may have meant, and the lines that name what stands in the way."""
-    message = one_line(error.message.replace("skip_changed", "--skip-changed"), 2_000)
-    named = [one_line(each) for each in error.suggestions]
-    if error.code in _WRONG_WORD:
-        meant = [each for each in named if each not in message]
-        return message + (f" Did you mean {' or '.join(meant)}?" if meant else ""), []
-    more = [f"  and {len(named) - _MOST_NAMED} more"] if named[_MOST_NAMED:] else []
-    return message, [*(f"  {each}" for each in named[:_MOST_NAMED]), *more]
-
-
-def restored_lines(restored: "Restored") -> "list[Line]":
+def restored_lines(restored: "Restored") -> list[Line]:
     """What was restored and what was left, file by file; none where nothing was."""
-    from mendgraph.graph.terminal.output_lines import Line
-
     words = {"edited": "restored", "deleted": "removed", "created": "brought back"}
+    unknown = "before it was cut off: nobody knows what that is"
     return [
         *(Line(one_line(f"{words[file.kind]} {file.path}")) for file in restored.files),
         *(Line(one_line(f"removed {path}/, which was empty")) for path in restored.removed),
         *(Line(one_line(f"left {file.path}: {file.why}", 500), "yellow") for file in restored.left),
-        *(
-            Line(one_line(f"left what {tool} changed before it was cut off: nobody knows what that is"), "yellow")
-            for tool in restored.cut_off
-        ),
+        *(Line(one_line(f"left what {tool} changed {unknown}"), "yellow") for tool in restored.cut_off),
     ]
 
 
@@ -207,33 +148,7 @@ def restored_object(restored: "Restored") -> dict[str, Any]:
     }
 
 
-def tell(lines: "list[Line]") -> int:
-    """Show these lines on standard output."""
-    from rich.console import Console
-
-    from mendgraph.graph.terminal.screen import Screen
-
-    screen = Screen(Console())
-    for line in lines:
-        screen.line(*line)
-    return ExitCode.FINISHED
-
-
-def tell_object(value: Any) -> int:
-    """Show this value as JSON, on one line of standard output."""
-    from mendgraph.graph.terminal.output_lines import as_json
-
-    typer.echo(as_json(value))
-    return ExitCode.FINISHED
-
-
-def terminal_width() -> int | None:
-    """How many cells a line of the terminal has; None where the output is no terminal."""
-    from rich.console import Console
-
-    console = Console()
-    return console.width if console.is_terminal else None
-
+# --- The page of a run
 
 STANDARD_OUTPUT = "-"
 
@@ -266,37 +181,136 @@ def report(context: typer.Context, run: opt.NewestRun = "", output: Output = "",
         typer.echo(made.html.encode("utf-8"), nl=False)
         return 0
     path = os.path.abspath(output or f"mendgraph-{short_id(made.run_id)}.html")
-    problem = _written(path, made, force=force)
+    problem = _write_page(path, made, force=force)
     if problem is not None:
         return refused(chosen, problem)
     if chosen.as_json:
         return tell_object({"run_id": made.run_id, "path": path, "bytes": len(made.html.encode("utf-8"))})
-    from mendgraph.graph.terminal.output_lines import Line
-
-    return tell([Line(f"report of run {one_line(short_id(made.run_id))}: {one_line(path, 1_000)}")])
+    return tell([Line(f"report of run {one_line(short_id(made.run_id))}: {one_line(path, LONGEST_LINE)}")])
 
 
-def _written(path: str, made: "Report", *, force: bool) -> ToolError | None:
+def _write_page(path: str, made: "Report", *, force: bool) -> ToolError | None:
     """Write the page, whole or not at all; INVALID_ARGUMENT where it cannot be there, or something else is."""
     from mendgraph.nodes.execute_tools.files.failures import quoted
     from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
     from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace, WriteFile
 
+    def misplaced(message: str) -> ToolError:
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
     folder, name = os.path.split(path)
     root = check_workspace(folder)
     if isinstance(root, ToolError):
-        message = f"There is no folder {quoted(folder)} to write the page to: make it, or take another FILE."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        return misplaced(f"There is no folder {quoted(folder)} to write the page to: make it, or take another FILE.")
     place = Workspace(str(root), lambda *_: None)
     there = place.read_file(name) if place.exists(name) else None
     if isinstance(there, ToolError):
-        return there.model_copy(update={"code": ToolErrorCode.INVALID_ARGUMENT})
+        return misplaced(there.message)
     if there is not None and not force:
-        message = f"{quoted(path)} is there already: name another FILE with -o, or write over it with --force."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        return misplaced(f"{quoted(path)} is there already: name another FILE with -o, or write over it with --force.")
     before = there.sha256 if isinstance(there, FileContent) else ""
     done = place.change_files([WriteFile(name, made.html.encode("utf-8"), expected_sha256=before)])
     if isinstance(done, ToolError) and done.code is ToolErrorCode.PERMISSION_DENIED:
-        message = f"The page cannot be written to {quoted(path)}, which is a link to elsewhere, or no plain file."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        return misplaced(f"The page cannot be written to {quoted(path)}: it is a link to elsewhere, or no plain file.")
     return done if isinstance(done, ToolError) else None
+
+
+# --- Cassettes
+
+OPENAI_PATHS = ("/v1/chat/completions", "/v1/responses")
+"""Whoever asks for these hears of `OPENAI_BASE_URL`."""
+
+
+@cassettes.command("from-run")
+def from_run(
+    context: typer.Context,
+    run: opt.Run,
+    output: opt.TestFolder = None,
+    name: opt.TestName = "",
+    force: opt.Force = False,
+) -> int:
+    """Make a cassette of a run, and a pytest file that replays it.
+
+    The run is played in a copy of this folder. Where it does not go the same way again, nothing is written.
+    """
+    from mendgraph.graph.cassettes.from_run import cassette_from_run
+
+    chosen = options_without_a_task(context)
+    folder = None if output is None else str(output)
+    made = cassette_from_run(run, str(chosen.root), folder=folder, name=name, force=force)
+    return answer(chosen, made, asdict, _written_lines)
+
+
+def _written_lines(made: "WrittenCassette") -> Iterator[Line]:
+    test, cassette, *_ = made.paths
+    yield Line(one_line(f"wrote {test}", LONGEST_LINE))
+    yield Line(one_line(f"wrote {cassette}", LONGEST_LINE))
+    what = f"{count_of(made.exchanges, 'exchange')}, {count_of(made.files, 'file')}, ends {made.end}"
+    yield Line(f"run {short_id(made.run_id)}: {what}; replay it with: {one_line(made.command, 2_000)}")
+
+
+@cassettes.command()
+def lint(context: typer.Context, folder: opt.CassetteFolder = "cassettes") -> int:
+    """Find what is wrong with cassettes.
+
+    Secrets, machine paths, orphans and drift; exit code 1 where there is any. Drift: this version would not send what
+    was recorded.
+    """
+    from mendgraph.graph.cassettes.cassette_lint import lint_cassettes
+
+    chosen = options_without_a_task(context)
+    found = lint_cassettes(folder, str(chosen.root))
+    if isinstance(found, ToolError):
+        return refused(chosen, found)
+    mend = sum(not each.note for each in found)
+    if chosen.as_json:
+        tell_object([asdict(each) for each in found])
+    else:
+        lines = [Line(one_line(f"{each.path}:{each.line}: {each.what}; {each.remedy}", 2_000)) for each in found]
+        tell([*lines, Line(count_of(mend, "finding") if mend else "nothing to mend")])
+    return ExitCode.FINDINGS if mend else ExitCode.FINISHED
+
+
+@cassettes.command()
+def serve(context: typer.Context, file: opt.CassettePath, port: opt.Port = 0) -> int:
+    """Replay a cassette as an endpoint on this machine until Ctrl-C.
+
+    At the end it says what was not played and what was refused; exit code 1 where anything was refused.
+    """
+    from mendgraph.graph.cassettes.cassette_file import read
+    from mendgraph.graph.cassettes.servers import ReplayServer
+
+    chosen = options_without_a_task(context)
+    cassette = read(str(chosen.root / file), str(file))
+    if isinstance(cassette, ToolError):
+        return refused(chosen, cassette)
+    try:
+        server = ReplayServer(cassette, port)
+    except OSError as error:
+        message = f"port {port} cannot be taken: {error.strerror or error}"
+        return refused(chosen, ToolError(code=ToolErrorCode.UNAVAILABLE, message=message))
+    with server:
+        openai = any(exchange.path.startswith(OPENAI_PATHS) for exchange in cassette.exchanges)
+        use = f"use it with OPENAI_BASE_URL={server.base_url}" if openai else "give its address to the client"
+        announce = f"serving {file} on {server.base_url} until Ctrl-C; {use}"
+        until_stopped(lambda: typer.echo(one_line(announce, LONGEST_LINE)))
+    return _served(server, as_json=chosen.as_json)
+
+
+def until_stopped(announce: Callable[[], None]) -> None:
+    """Wait for Ctrl-C or SIGTERM, which are heard before anybody is told that there is something to stop."""
+    stopped = threading.Event()
+    with hearing(lambda *_: stopped.set()):
+        announce()
+        while not stopped.wait(0.2):  # some platforms hear no signal in a wait without an end
+            pass
+
+
+def _served(server: "ReplayServer", *, as_json: bool) -> int:
+    if as_json:
+        tell_object({"misses": list(server.misses), "unplayed": server.unplayed})
+    else:
+        left = count_of(server.unplayed, "exchange")
+        refusals = [Line(line) for miss in server.misses for line in f"refused: {miss}".splitlines()]
+        tell([*refusals, Line(f"{left} not played, {count_of(len(server.misses), 'request')} refused")])
+    return ExitCode.FINDINGS if server.misses else ExitCode.FINISHED

@@ -2,14 +2,10 @@
 
 Pure but for the streams that it is given. The answer (text, diff, outcome) goes to standard output. What happens
 meanwhile goes there as well, so that it stands between the words, but to standard error with `--json`, `--json-lines`
-and `--debug`. Below all that is the status line, where there is one; see `live_line`.
+and `--debug`. Below all that is the status line, where there is one.
 """
 
 from dataclasses import dataclass
-
-from rich.color import ColorSystem
-from rich.console import Console
-from rich.style import Style
 
 from mendgraph.graph.runs.events import (
     Alerted,
@@ -28,12 +24,13 @@ from mendgraph.graph.runs.events import (
     Traced,
     Waiting,
 )
-from mendgraph.graph.terminal.output_lines import Account, Line, as_json, compaction_words, notes_lines, refused_call
-from mendgraph.graph.terminal.status_line import LiveLine
+from mendgraph.graph.terminal.answers import Line, Screen, as_json
+from mendgraph.graph.terminal.output_lines import Account, compaction_words, notes_lines, refused_call
+from mendgraph.graph.terminal.status_line import StatusLine
 from mendgraph.graph.terminal.visible_text import VisibleText
 from mendgraph.nodes.execute_tools.secrets.redact import redact
 from mendgraph.nodes.language.call_summary import error_words, result_words, target_of
-from mendgraph.nodes.language.display import one_line, plain
+from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.language.text_protocol import format_extraction_errors
 from mendgraph.nodes.records import CallError, CallResult, FileChange, JsonMap, ToolCall, ToolError, ToolErrorCode
 
@@ -44,47 +41,6 @@ PREFIX = "mendgraph: "
 """Stands before the first words of a turn. Source: spec 2, "Terminal output rules"."""
 
 _REFUSALS = frozenset({ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.LOOP_OVERRIDE, ToolErrorCode.APPROVAL_REQUIRED})
-
-
-class Screen:
-    """One stream of the terminal. Whatever is written, no control character of it reaches the screen.
-
-    The line ends of Windows are line ends. A carriage return alone is shown as its escape: none overwrites a line.
-    `live` is the terminal's status line, where it has one.
-    """
-
-    def __init__(self, console: Console, live: LiveLine | None = None) -> None:
-        self._file, self._live = console.file, live
-        self._colours = ColorSystem.STANDARD if console.color_system and not console.no_color else None
-        self._in_line = False
-        self._return = ""  # a carriage return, of which the next piece says whether it ends a line
-
-    def write(self, text: str) -> None:
-        """Write at once, without ending the line."""
-        text = self._return + text
-        self._return = "\r" if text.endswith("\r") else ""
-        text = text.removesuffix("\r").replace("\r\n", "\n")
-        self._put(plain(text))
-        self._in_line = not text.endswith("\n") if text else self._in_line
-
-    def line(self, text: str, style: str = "") -> None:
-        """Write a line of its own."""
-        self.end_line()
-        shown = plain(text.replace("\r\n", "\n").removesuffix("\r"))
-        coloured = Style.parse(style).render(shown, color_system=self._colours) if style else shown
-        self._put(f"{shown}\n", f"{coloured}\n")
-
-    def end_line(self) -> None:
-        """End the line that was begun, if there is one."""
-        if self._in_line or self._return:
-            self.write("\n")
-
-    def _put(self, text: str, coloured: str = "") -> None:
-        if self._live is not None:
-            self._live.write(self._file, text, coloured)
-        else:
-            self._file.write(coloured or text)
-            self._file.flush()
 
 
 _UNAVAILABLE = {
@@ -108,7 +64,7 @@ class Display:
     as_json: bool = False
     debug: bool = False
     json_lines: bool = False
-    live: LiveLine | None = None
+    live: StatusLine | None = None
 
     def tell_object(self, event: str, value: JsonMap) -> None:
         """An object for programs, on a line; among JSON lines it carries the name of its event."""

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import ExitStack, aclosing, contextmanager, suppress
+from contextlib import ExitStack, aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FrameType, TracebackType
@@ -19,12 +19,10 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Asked, Ended, Event
 from mendgraph.graph.runs.kept_run import KeptRun
 from mendgraph.graph.runs.run import RunResult, Session
+from mendgraph.graph.terminal.answers import Line, as_json
 from mendgraph.graph.terminal.approval import ReadLine, ask_person, columns, in_editor
 from mendgraph.graph.terminal.output_lines import (
-    Line,
-    as_json,
     diff_lines,
-    error_object,
     event_as_map,
     interruption,
     outcome_lines,
@@ -33,19 +31,14 @@ from mendgraph.graph.terminal.output_lines import (
     usage_block,
     usage_lines,
 )
-from mendgraph.graph.terminal.process_end import ExitCode, exit_code_of, leave_at_once
+from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, exit_code_of, install, leave_at_once
 from mendgraph.graph.terminal.screen import Display, RunView
-from mendgraph.graph.terminal.status_line import Status
 from mendgraph.graph.terminal.visible_text import VisibleText
-from mendgraph.nodes.call_model.embedded.local_model import local_server_is_starting
 from mendgraph.nodes.call_model.embedded.weights import embedded_weights
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import EditForm
-
-NAMES: Final = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
-"""The signals that stop a run, and what a person calls them."""
 
 GRACE_S: Final = 5.0
 """Seconds that a turn has to end after the second signal; then the process ends."""
@@ -64,25 +57,25 @@ class Signals:
 
     def __init__(self, stop: Callable[[str], None], tell: Callable[[], None]) -> None:
         self._stop, self._tell = stop, tell
-        self._before: dict[signal.Signals, Any] = {}
-        self.last = NAMES[signal.SIGINT]
+        self._before: dict[int, Any] = {}
+        self.last = SIGNALS[signal.SIGINT]
         self.terminated = False
         self.stopping = False
 
     def __enter__(self) -> Self:
         """Let SIGTERM end things as Ctrl-C does."""
-        self._before = _installed({signal.SIGTERM: self._end_at_once})
+        self._before = install({signal.SIGTERM: self._end_at_once})
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Leave the signals as they were."""
-        _installed(self._before)
+        install(self._before)
 
     def begin(self) -> None:
         """Begin a turn: nobody wants it to stop."""
-        self.last, self.stopping = NAMES[signal.SIGINT], False
+        self.last, self.stopping = SIGNALS[signal.SIGINT], False
 
     @contextmanager
     def draining(self) -> Iterator[None]:
@@ -102,20 +95,20 @@ class Signals:
                 loop.call_soon_threadsafe(self._tell)
             elif task is not None and not cancelled:
                 cancelled = task.cancel()
-                alarm.update(_installed({signal.SIGALRM: self._leave}))
+                alarm.update(install({signal.SIGALRM: self._leave}))
                 signal.setitimer(signal.ITIMER_REAL, GRACE_S)
                 loop.call_soon_threadsafe(lambda: None)  # wakes the loop, which may wait for something else
             else:
                 self._end_at_once(number, frame)
 
-        alarm: dict[signal.Signals, Any] = {}
-        before = _installed(dict.fromkeys(NAMES, hear))
+        alarm: dict[int, Any] = {}
+        before = install(dict.fromkeys(SIGNALS, hear))
         try:
             yield
         finally:
             if alarm:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            _installed({**before, **alarm})
+            install({**before, **alarm})
 
     def _leave(self, _: int, __: FrameType | None) -> None:
         with suppress(OSError, RuntimeError):  # it may have interrupted a line that is being written
@@ -127,20 +120,12 @@ class Signals:
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     def _note(self, number: int) -> None:
-        self.last = NAMES[signal.Signals(number)]
+        self.last = SIGNALS[number]
         self.terminated = self.terminated or number == signal.SIGTERM
 
 
-def _installed(handlers: dict[signal.Signals, Any]) -> dict[signal.Signals, Any]:
-    """Install these, except for what is ignored; what was there before. Only the main thread may hear signals."""
-    if threading.current_thread() is not threading.main_thread():
-        return {}
-    heard = [number for number in handlers if signal.getsignal(number) not in {signal.SIG_IGN, None}]
-    return {number: signal.signal(number, handlers[number]) for number in heard}
-
-
 TOOL_THREAD: Final = "tool"
-"""What the threads of calls are called (`environment.deadline`)."""
+"""The name of the threads of tool calls (`nodes.execute_tools.files.deadline`)."""
 
 TIDY_UP_S: Final = 0.5
 """How long a call may take to notice that it is over, and to end. Commands look every 50 ms."""
@@ -181,11 +166,10 @@ class Turns:
     """The turns of one session, shown as they go. Use it as a context manager: it closes what the session opened."""
 
     def __init__(self, setup: Setup) -> None:
-        self._setup = setup
-        self._display, self._api = setup.display, setup.context.limits().api
+        self.setup, self._display, self._status = setup, setup.display, setup.display.live
+        self._api = setup.context.limits().api
         self._view = _view(setup)
-        self._status = _status(setup)
-        self._session = Session(setup.context, **setup.session_options)
+        self.session = Session(setup.context, **setup.session_options)
         self._runner = asyncio.Runner()
         self._signals = Signals(self._stop, self._show_stopping)
 
@@ -201,7 +185,7 @@ class Turns:
         with ExitStack() as closing:
             closing.push(self._signals)
             closing.callback(self._runner.close)
-            self._runner.run(self._session.aclose())
+            self._runner.run(self.session.aclose())
 
     @property
     def terminated(self) -> bool:
@@ -211,30 +195,16 @@ class Turns:
     @property
     def context(self) -> AgentContext:
         """What the turns may do, on which model, and where."""
-        return self._session.context
-
-    @property
-    def run_id(self) -> str:
-        """The thread that the turns belong to."""
-        return self._session.thread_id
-
-    def scrub(self, text: str) -> str:
-        """The text without the secrets that the session knows of."""
-        return self._session.scrub(text)
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """The environment variables that say where models are."""
-        return self._setup.environment
+        return self.session.context
 
     def use(self, context: AgentContext) -> None:
         """Go on in the same thread under this context. What the session holds is let go: the workspace's lock too."""
-        options = {**self._setup.session_options, "thread_id": self.run_id}
-        self._setup = replace(self._setup, context=context, session_options=options)
-        self._runner.run(self._session.aclose())
-        self._session, self._api = Session(context, **options), context.limits().api
-        account, self._view = self._view.account, _view(self._setup)
-        self._view.account, self._status = account, _status(self._setup)
+        options = {**self.setup.session_options, "thread_id": self.session.thread_id}
+        self.setup = replace(self.setup, context=context, session_options=options)
+        self._runner.run(self.session.aclose())
+        self.session = Session(context, **options)
+        account, self._view = self._view.account, _view(self.setup)
+        self._view.account = account
 
     def take(self, request: str) -> ExitCode:
         """Work on one request and show its end.
@@ -242,20 +212,20 @@ class Turns:
         Ctrl-C and SIGTERM end the turn after its running step, the second of them at once; the session can take the
         next request.
         """
-        return self._take(self._session.astream(request))
+        return self._take(self.session.astream(request))
 
     def take_up(self) -> ExitCode:
         """Go on with the turn that was cut off or stopped; otherwise as `take`."""
-        return self._take(self._session.aresume(), same_turn=True)
+        return self._take(self.session.aresume(), same_turn=True)
 
     def _take(self, events: AsyncGenerator[Event, None], *, same_turn: bool = False) -> ExitCode:
         self._view.begin()
         self._signals.begin()
-        self._status.begin(self._used_before, same_turn=same_turn)
+        if self._status is not None:
+            self._status.begin(self._used_before(), same_turn=same_turn)
         try:
             result = self._work_on(events)
         except KeyboardInterrupt:
-            self._status.end()
             code = ExitCode.TERMINATED if self.terminated else ExitCode.INTERRUPTED
             self._show_interruption(code)
             self._show_log()
@@ -267,7 +237,7 @@ class Turns:
 
     def show_usage(self, *, at_end: bool = False) -> None:
         """What the session has used; as JSON only where somebody asks for it."""
-        used = self._session.usage()
+        used = self.session.usage()
         if not self._display.as_json:
             self._view.lines(Line(""), *usage_block(used, self._api), session_line(used, self._api, self._view.account))
         elif not at_end:
@@ -277,7 +247,7 @@ class Turns:
         """What it has used, which run it was, and how it goes on; a task that was ended at once has said so already."""
         if self._display.as_json or code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED}:
             return code
-        usage = self._session.result().outcome.usage
+        usage = self.session.result().outcome.usage
         if usage.get("calls_in_current_turn"):
             self._view.lines(*usage_block(usage, self._api))
         kept = self._kept()
@@ -294,27 +264,27 @@ class Turns:
     def _used_before(self) -> Mapping[str, Any]:
         """What the session has used; nothing where that cannot be read, which the turn itself will say."""
         with suppress(StoreError):
-            return self._session.usage()
+            return self.session.usage()
         return {}
 
     def _stop(self, by: str) -> None:
-        self._session.stop(by)  # of the session that there is by then: see `use`
+        self.session.stop(by)  # of the session that there is by then: see `use`
 
     def _kept(self) -> KeptRun | None:
-        return self._setup.find_run(self._session.thread_id)
+        return self.setup.find_run(self.session.thread_id)
 
     def _work_on(self, events: AsyncGenerator[Event, None]) -> RunResult:
         asked = self._run(events)
         while asked is not None:
-            asked = self._run(self._session.aanswer(self._answer(asked)))
-        return self._session.result()
+            asked = self._run(self.session.aanswer(self._answer(asked)))
+        return self.session.result()
 
     def _answer(self, asked: Asked) -> Mapping[str, Any] | str:
         if self._signals.stopping:
             return "stop"
-        edit = partial(in_editor, self._setup.environment)
+        edit = partial(in_editor, self.setup.environment)
         try:
-            return ask_person(asked.request, self._display.err, self._setup.ask, edit, width=columns())
+            return ask_person(asked.request, self._display.err, self.setup.ask, edit, width=columns())
         except KeyboardInterrupt:
             self._display.err.line("")  # the question stands in this line, and the terminal's ^C
             raise
@@ -328,12 +298,13 @@ class Turns:
     async def _show(self, events: AsyncGenerator[Event, None]) -> Asked | None:
         """Show all events; the question, if they end in one."""
         last: Event | None = None
-        with self._signals.draining(), self._status.shown():
+        with self._signals.draining(), self._status.shown() if self._status else nullcontext():
             async with aclosing(events):  # where nobody reads any more, the run ends here, in order
                 async for event in events:
-                    self._status.note(event)
+                    if self._status is not None:
+                        self._status.note(event)
                     if self._display.json_lines and not isinstance(event, Ended):  # which is told with the result
-                        self._display.out.line(as_json(event_as_map(event, self._session.scrub)))
+                        self._display.out.line(as_json(event_as_map(event, self.session.scrub)))
                     self._view.show(event)
                     last = event
         return last if isinstance(last, Asked) else None
@@ -353,7 +324,7 @@ class Turns:
         self._view.lines(*outcome_lines(outcome), *usage_lines(outcome.usage, self._api, self._view.account))
 
     def _log(self) -> str | None:
-        return self._setup.find_log(self._session.thread_id) if self._setup.context.audit else None
+        return self.setup.find_log(self.session.thread_id) if self.setup.context.audit else None
 
     def _show_log(self) -> None:
         log = self._log() if self._display.debug else None
@@ -362,7 +333,8 @@ class Turns:
 
     def _show_stopping(self) -> None:
         with suppress(OSError):  # where nobody reads any more, the next event finds that out
-            self._status.stopping()
+            if self._status is not None:
+                self._status.stopping()
             self._view.end_reply()
             again = f"{self._signals.last} again to stop at once"
             self._display.err.line(f"mendgraph: stopping after the running step; {again}")
@@ -370,16 +342,11 @@ class Turns:
     def _show_interruption(self, code: ExitCode) -> None:
         self._view.end_reply()
         changed = [change.path for change in self._view.changes]
-        kept = self._kept() or KeptRun(self._session.thread_id, can_go_on=True)
+        kept = self._kept() or KeptRun(self.session.thread_id, can_go_on=True)
         message = interruption(self._signals.last, changed, kept.resume)
         self._display.err.line(f"mendgraph: {message}")
         if self._display.as_json:
-            self._display.tell_object("error", error_object(code.name.lower(), message))
-
-
-def _status(setup: Setup) -> Status:
-    """The status line of the turns of this setup."""
-    return Status(setup.display.live, setup.context.limits(), local_server_is_starting)
+            self._display.tell_object("error", {"error": {"code": code.name.lower(), "message": message}})
 
 
 def _view(setup: Setup) -> RunView:

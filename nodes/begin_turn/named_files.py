@@ -1,14 +1,15 @@
 """Which files a request is about, and the reply that reads them before the model is asked.
 
 A small model edits what it has not read and invents what it has not seen. Reading the named files first costs no
-model call and takes that error away. The reads are ordinary calls: guard judges them, the gateway runs them.
+model call and takes that error away. The reads are ordinary calls, which guard judges like any other.
 """
 
 import json
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
+from mendgraph.nodes.begin_turn.turn_start import Files
 from mendgraph.nodes.language.names import TEXT_SUFFIXES, named_identifiers, named_paths
 from mendgraph.nodes.language.requests import asks_for_a_change, is_question, reports_a_problem
 from mendgraph.nodes.records import EditForm, ModelReply, Profile, Protocol, RawCall
@@ -26,11 +27,6 @@ MAX_NAMES = 3
 """Names in code that are searched for; each may have many hits."""
 
 
-def named_files(request: str, exists: Callable[[str], bool]) -> list[str]:
-    """The paths in a request that exist in the workspace, at most `MAX_NAMED_FILES`; quoted ones may hold spaces."""
-    return [path for path in named_paths(request) if exists(path)][:MAX_NAMED_FILES]
-
-
 def few_files(files: Iterable[tuple[str, int]]) -> list[str]:
     """All text files of a small workspace, for a request that names none; nothing where there are too many.
 
@@ -42,45 +38,23 @@ def few_files(files: Iterable[tuple[str, int]]) -> list[str]:
     return [path for path, _ in seen] if small else []
 
 
-def _unknown(_path: str) -> int:
-    return 0
-
-
-class Ahead(NamedTuple):
-    """What a turn does before the model is asked: `files` are read, and their code is `checked`.
-
-    `size_of` gives the bytes of a file.
-    """
-
-    files: bool = True
-    checked: bool = False
-    size_of: Callable[[str], int] = _unknown
-
-
-def preload(
-    request: str,
-    profile: Profile,
-    ahead: Ahead,
-    exists: Callable[[str], bool],
-    files: Callable[[], Iterable[tuple[str, int]]],
-) -> ModelReply | None:
+def preload(request: str, profile: Profile, files: Files, *, checked: bool = False) -> ModelReply | None:
     """The calls that are made before the model is asked, as a reply; None where there are none.
 
-    In the block form, whose requests show files and no conversation, a request that names none is about all of a small
-    workspace. In a larger one the names in code that it speaks of are searched for, or else the workspace is listed.
+    Files that the request names are read, and with `checked` their code is checked. In the block form, whose requests
+    show files and no conversation, a request that names none is about all of a small workspace. In a larger one the
+    names in code that it speaks of are searched for, or else the workspace is listed.
     """
-    if not ahead.files:
-        return None
-    shown = _within(named_files(request, exists), ahead.size_of, MAX_SMALL_BYTES if profile.small else MAX_BYTES)
+    named = [path for path in named_paths(request) if files.exists(path)][:MAX_NAMED_FILES]
+    shown = _within(named, files.size_of, MAX_SMALL_BYTES if profile.small else MAX_BYTES)
     if profile.edit_form is not EditForm.BLOCKS:
         return read_ahead(shown, profile.protocol) if shown else None
-    wanted = not is_question(request)
-    about_code = asks_for_a_change(request) or reports_a_problem(request) or is_question(request)
-    if is_question(request) or (about_code and not shown):
-        shown = list(dict.fromkeys((*shown, *few_files(files()))))[:MAX_NAMED_FILES]
-    code = [path for path in shown if path.endswith((".py", ".pyi"))]
+    asked = is_question(request)
+    if asked or (not shown and (asks_for_a_change(request) or reports_a_problem(request))):
+        shown = list(dict.fromkeys((*shown, *few_files(files.readable()))))[:MAX_NAMED_FILES]
+    code = [path for path in shown if path.endswith((".py", ".pyi"))] if checked and not asked else []
     names = [] if shown else named_identifiers(request)[:MAX_NAMES]
-    return read_ahead(shown, profile.protocol, code if ahead.checked and wanted else [], names)
+    return read_ahead(shown, profile.protocol, code, names)
 
 
 def _within(paths: Sequence[str], size_of: Callable[[str], int], most: int) -> list[str]:

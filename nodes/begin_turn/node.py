@@ -4,9 +4,18 @@ from typing import Any
 
 from langchain_core.messages import AnyMessage
 
-from mendgraph.nodes.begin_turn.history import CutOffState, close_step, cut_off_items, scrubbed
-from mendgraph.nodes.begin_turn.named_files import Ahead, preload
-from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN, Made, TurnResources, read_notes, without_refused_media
+from mendgraph.nodes.begin_turn.named_files import preload
+from mendgraph.nodes.begin_turn.noted_files import read_notes
+from mendgraph.nodes.begin_turn.turn_start import (
+    FRESH_TURN,
+    CutOffState,
+    Made,
+    TurnResources,
+    close_step,
+    cut_off_items,
+    scrubbed,
+    without_refused_media,
+)
 from mendgraph.nodes.language.history import close_dangling_calls, is_request
 from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import Plan, StopCause, StopReason
@@ -42,8 +51,9 @@ def begin_turn(state: BeginTurnState, using: TurnResources) -> dict[str, Any]:
         update["messages"] = using.replace(messages if repaired is None else repaired)
     if problem or using.files is None:
         return {**update, "stop": StopCause(reason=StopReason.INVALID_REQUEST, message=str(problem))}
-    ahead = Ahead(files=using.read_ahead, checked=using.checked, size_of=using.files.size_of)
     request = messages[-1].text
-    update["preload"] = preload(request, using.profile, ahead, using.files.exists, using.files.readable)
+    update["preload"] = (
+        preload(request, using.profile, using.files, checked=using.checked) if using.read_ahead else None
+    )
     relative = request.replace(f"{using.root}/", "")
     return update | read_notes(state.get("notes") or (), relative, using.files, using)

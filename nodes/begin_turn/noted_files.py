@@ -6,8 +6,9 @@ reads a file is handed in. Source of the order: agents.md, the nearest file is t
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final
 
+from mendgraph.nodes.begin_turn.turn_start import Files, TurnResources
 from mendgraph.nodes.language.names import named_paths
 from mendgraph.nodes.language.project_notes import ProjectNotes, visible
 from mendgraph.nodes.records import Profile, ToolError, ToolErrorCode
@@ -32,13 +33,6 @@ Head = Callable[[str, int], "bytes | ToolError | None"]
 """(path, most) -> at most so many bytes of the file; None for no file, or why it is not read."""
 
 
-class Found(NamedTuple):
-    """The notes of a turn, and the files that could not be read, each with the reason."""
-
-    notes: tuple[ProjectNotes, ...] = ()
-    unread: tuple[tuple[str, str], ...] = ()
-
-
 def most_bytes(profile: Profile, window_tokens: int | None) -> int:
     """How much of all notes this model is shown, in bytes.
 
@@ -51,27 +45,44 @@ def most_bytes(profile: Profile, window_tokens: int | None) -> int:
     return min(MOST_BYTES, share)
 
 
-def find_notes(request: str, head: Head, scrub: Callable[[str], str], most: int) -> Found:
-    """Read the notes that this request is worked on with, those of the workspace's own folder first."""
+def read_notes(known: Sequence[ProjectNotes], request: str, files: Files, using: TurnResources) -> dict[str, Any]:
+    """What the project's notes say as this turn begins; nothing where they say what the turn before knows."""
+    notes, unread = find_notes(request, files.head, using.scrub, using.most_notes)
+    for path, reason in unread:
+        using.tell("notes.unread", {"path": path, "reason": reason})
+    if notes == tuple(known):
+        return {}
+    if notes:
+        using.tell("notes.read", {"files": [{"path": e.path, "lines": e.lines, "cut": e.cut} for e in notes]})
+    return {"notes": notes}
+
+
+def find_notes(
+    request: str, head: Head, scrub: Callable[[str], str], most: int
+) -> tuple[tuple[ProjectNotes, ...], list[tuple[str, str]]]:
+    """Read the notes that this request is worked on with, those of the workspace's own folder first.
+
+    Returns them, and the files that could not be read, each with the reason.
+    """
     notes: list[ProjectNotes] = []
     unread: list[tuple[str, str]] = []
-    for folder in note_folders(request) if most else ():
+    for folder in _note_folders(request) if most else ():
         for name in NAMES:
             path = f"{folder}{name}"
             data = head(path, MOST_READ + 1)
-            text = note_text(path, data) if isinstance(data, bytes) else data
+            text = _note_text(path, data) if isinstance(data, bytes) else data
             if isinstance(text, ToolError):
                 unread.append((path, text.message))
             elif text is not None and (shown := scrub(text).strip()):
-                kept = cut_at_line(shown, most)
+                kept = _cut_at_line(shown, most)
                 if kept:
                     notes.append(ProjectNotes(path=path, text=kept, cut=kept != shown))
                     most -= len(kept.encode("utf-8", "replace"))
                 break
-    return Found(tuple(notes), tuple(unread))
+    return tuple(notes), unread
 
 
-def note_folders(request: str) -> Sequence[str]:
+def _note_folders(request: str) -> Sequence[str]:
     """The workspace's own folder as "", and those around the named files, outermost first, each with "/" at its end."""
     folders = {"": None}
     for path in named_paths(request):
@@ -81,7 +92,7 @@ def note_folders(request: str) -> Sequence[str]:
     return list(folders)[:MOST_FILES]
 
 
-def note_text(path: str, data: bytes) -> str | ToolError:
+def _note_text(path: str, data: bytes) -> str | ToolError:
     """The text, as a person sees it, of a file of which at most `MOST_READ` bytes and one more were read.
 
     INVALID_ARGUMENT for what is no text.
@@ -90,16 +101,16 @@ def note_text(path: str, data: bytes) -> str | ToolError:
         data = data[: data.rfind(b"\n", 0, MOST_READ) + 1]
     try:
         text = data.decode("utf-8-sig")
+        if "\0" not in text:
+            return visible(text)  # before anyone looks for secrets in it, which could be hidden by what is not seen
+        problem = "no text"
     except UnicodeDecodeError as error:
-        message = f"{path!r} is not read as notes: it is no UTF-8 text (byte {error.start})."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-    if "\0" in text:
-        message = f"{path!r} is not read as notes: it is no text."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-    return visible(text)  # before anyone looks for secrets in it, which could be hidden by what is not seen
+        problem = f"no UTF-8 text (byte {error.start})"
+    message = f"{path!r} is not read as notes: it is {problem}."
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
-def cut_at_line(text: str, most: int) -> str:
+def _cut_at_line(text: str, most: int) -> str:
     """The text, or as many of its whole lines as fit into `most` bytes of UTF-8."""
     data = text.encode("utf-8", "replace")
     if len(data) <= most:

@@ -1,17 +1,36 @@
-"""What a turn begins with: which resources it has, which channels are emptied, what its model can be shown."""
+"""What a turn begins with: its resources, the channels that are emptied, and the history that its model is shown.
+
+That history is without secrets and without content that the model does not take, and holds what the calls of a step
+came to that was cut off before the new request.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from langchain_core.messages import AnyMessage
+from langchain_core.messages import AnyMessage, HumanMessage
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.begin_turn.noted_files import find_notes
 from mendgraph.nodes.language.content_blocks import media_problem, without_media
-from mendgraph.nodes.language.project_notes import ProjectNotes
-from mendgraph.nodes.records import CallError, CallResult, JsonMap, LoopRecord, Profile, ToolCall, ToolError, ToolSpec
+from mendgraph.nodes.language.documents import storable
+from mendgraph.nodes.language.history import settle_exchange
+from mendgraph.nodes.records import (
+    CallError,
+    CallResult,
+    JsonMap,
+    LoopRecord,
+    ModelReply,
+    Outcome,
+    Profile,
+    Reading,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+    ToolResult,
+    ToolSpec,
+    Verdict,
+)
 
 FRESH_TURN: Mapping[str, Any] = MappingProxyType(
     {
@@ -82,6 +101,52 @@ class TurnResources:
     tell: Callable[[str, JsonMap], None] = lambda _name, _payload: None
 
 
+NOT_RUN = "The run was cut off before this call, which has not been made."
+
+
+class CutOffState(TypedDict, total=False):
+    """What tells of the turn before. Its `items` are empty once they are settled, its `outcome` None until it ends."""
+
+    outcome: Outcome | None
+    reading: Reading | None
+    reply: ModelReply | None
+    items: list[ToolCall | CallError]
+    verdicts: list[Verdict]
+    results: list[CallResult]
+    profile: Profile
+
+
+def cut_off_items(state: CutOffState) -> list[ToolCall | CallError]:
+    """The calls of the last turn that are in no history yet, in the order of the reply."""
+    waiting = state.get("outcome") is None and state.get("reading") is Reading.CALLS
+    return state.get("items", []) if waiting else []
+
+
+def close_step(
+    messages: Sequence[AnyMessage],
+    state: CutOffState,
+    known: Mapping[int, CallResult],
+    specs: Mapping[str, ToolSpec],
+    root: str,
+) -> list[AnyMessage]:
+    """The history with the cut-off step before the new request, which is the last message.
+
+    `known` are the results of calls that were made, by their places; the others get a typed `cancelled` result.
+    `specs` and `root` are those of `settle_exchange`.
+    """
+    items, settled = cut_off_items(state), state.get("results", [])
+    not_run = ToolResult.failure(ToolErrorCode.CANCELLED, NOT_RUN)
+    results = [
+        settled[place]
+        if place < len(settled)
+        else known.get(place) or CallResult(call_id=item.call_id, tool=item.tool, result=not_run)
+        for place, item in enumerate(items)
+    ]
+    reply, profile = state.get("reply") or ModelReply(), state.get("profile") or Profile()
+    exchange = settle_exchange(reply, items, results, profile.protocol, specs, root) if items else []
+    return [*messages[:-1], *exchange, *messages[-1:]]
+
+
 def without_refused_media(
     messages: Sequence[AnyMessage], using: TurnResources
 ) -> tuple[str | None, Sequence[AnyMessage]]:
@@ -96,14 +161,26 @@ def without_refused_media(
     return problem or None, [without_media(each, kinds) for each, kinds in zip(messages, refused, strict=True)]
 
 
-def read_notes(known: Sequence[ProjectNotes], request: str, files: Files, using: TurnResources) -> dict[str, Any]:
-    """What the project's notes say as this turn begins; nothing where they say what the turn before knows."""
-    found = find_notes(request, files.head, using.scrub, using.most_notes)
-    for path, reason in found.unread:
-        using.tell("notes.unread", {"path": path, "reason": reason})
-    if found.notes == tuple(known):
-        return {}
-    if found.notes:
-        told = [{"path": each.path, "lines": each.lines, "cut": each.cut} for each in found.notes]
-        using.tell("notes.read", {"files": told})
-    return {"notes": found.notes}
+def scrubbed(messages: Sequence[AnyMessage], text: Callable[[str], str]) -> list[AnyMessage] | None:
+    """All messages with `text` applied to what people said, half characters replaced; None where nothing changes.
+
+    What models and tools said was scrubbed when it came in.
+    """
+    clean = [_scrubbed(message, text) if isinstance(message, HumanMessage) else message for message in messages]
+    return clean if any(new is not old for new, old in zip(clean, messages, strict=True)) else None
+
+
+def _scrubbed(message: HumanMessage, text: Callable[[str], str]) -> HumanMessage:
+    content: Any
+    if isinstance(message.content, str):
+        content = text(storable(message.content))
+    else:
+        content = [
+            text(storable(part))
+            if isinstance(part, str)
+            else {**part, "text": text(storable(part["text"]))}
+            if isinstance(part.get("text"), str)
+            else part
+            for part in message.content
+        ]
+    return message if content == message.content else message.model_copy(update={"content": content})

@@ -9,12 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from pydantic import ConfigDict, Field, ValidationError
 
+from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
+from mendgraph.nodes.call_model.prompts.shown_messages import as_map, size_of as bytes_of
 from mendgraph.nodes.call_model.window import (
+    WHOLE,
     Exchanges,
     SizeOf,
     StandIns,
@@ -29,31 +32,29 @@ from mendgraph.nodes.call_model.window import (
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.records import JsonMap, Plan, PlanStatus, Record, StopCause, StopReason
 
+TRIGGER: Final = 0.85
+"""The share of the window that the next request and its reply may fill."""
 
-class CompactionRules(Record):
-    """When to compact, and how far.
+TARGET, CUT = 0.6, 0.65
+"""The share of what the view may have to which it is brought down, and the share of that which a beginning leaves.
 
-    `trigger` is the share of the window that the next request and its reply may fill, `target` the share of that to
-    which the view is brought down, about half of the window. Where the beginning is given up, it is to `cut` of that
-    if it can be: what is left then holds little that could be cleared the next time. The last `kept_exchanges` keep
-    their results, fewer where they are too large. A result is cleared if that saves `least_cleared` tokens and half of
-    it. A summary may have `summary_tokens`, or what a small window leaves to it, if that is `least_summary`; after
-    `most_useless` useless ones in a row none is asked for. After a
-    refusal the request has to shrink to `refused` of what it was at least.
-    """
+What is left after a beginning was given up then holds little that could be cleared the next time.
+"""
 
-    trigger: float = 0.85
-    target: float = 0.6
-    cut: float = 0.65
-    kept_exchanges: int = 3
-    least_cleared: int = 40
-    summary_tokens: int = 800
-    least_summary: int = 200
-    most_useless: int = 2
-    refused: float = 0.9
+KEPT_EXCHANGES: Final = 3
+"""The last exchanges, which keep their results; fewer where they are too large."""
 
+LEAST_CLEARED: Final = 40
+"""Tokens that clearing a result has to save; half of it, where that is more."""
 
-RULES = CompactionRules()
+SUMMARY_TOKENS, LEAST_SUMMARY = 800, 200
+"""What a summary may have, or what a small window leaves to it, if that is not less than the second."""
+
+MOST_USELESS: Final = 2
+"""Useless summaries in a row, after which none is asked for."""
+
+REFUSED: Final = 0.9
+"""After a refusal the request shrinks at least to this share of what it was."""
 
 
 class Budget(NamedTuple):
@@ -65,7 +66,6 @@ class Budget(NamedTuple):
     window_tokens: int | None
     fixed_tokens: int
     output_tokens: int
-    rules: CompactionRules = RULES
 
 
 class CompactionKind(StrEnum):
@@ -112,13 +112,13 @@ def compact(
     """
     made = {} if made is None else made
     total = sum(map(size_of, shown(history, window, made)))
-    room = _room(total, window, budget, forced=forced)
+    room = _room(total, budget, forced=forced)
     if room is None or (not forced and total <= room.most):
         return None
     step = _Compaction(history, window, plan, tuple(dict.fromkeys(changed)), size_of, budget, made, room, total)
     done = step.best()
     if done is None:
-        return None if total <= room.hard else _too_long(room, budget, step.least())
+        return None if total <= room.hard else _too_long(budget, step.least())
     return done
 
 
@@ -128,40 +128,55 @@ class _Room(NamedTuple):
     `asking` is what a request for a summary may have.
     """
 
-    known: int | None
     aim: int
     most: int
     hard: int
     asking: int
 
 
-def _room(total: int, window: Window, budget: Budget, *, forced: bool) -> _Room | None:
+def _room(total: int, budget: Budget, *, forced: bool) -> _Room | None:
     """None where the window is unknown and nothing was refused."""
-    rules = budget.rules
-    known = min((each for each in (budget.window_tokens, window.tokens) if each is not None), default=None)
-    half, shrunk = total // 2, int(total * rules.refused)
-    if known is None:
-        return _Room(None, half, shrunk, shrunk, half) if forced else None
+    half, shrunk = total // 2, int(total * REFUSED)
+    if budget.window_tokens is None:
+        return _Room(half, shrunk, shrunk, half) if forced else None
     besides = budget.fixed_tokens + budget.output_tokens
-    most, hard = int(known * rules.trigger) - besides, known - besides
-    aim = max(0, int(most * rules.target))
+    most, hard = int(budget.window_tokens * TRIGGER) - besides, budget.window_tokens - besides
+    aim = max(0, int(most * TARGET))
     if forced:
         aim = min(aim, half)
-        return _Room(known, aim, min(most, shrunk), min(hard, shrunk), aim)
-    return _Room(known, aim, most, hard, most)
+        return _Room(aim, min(most, shrunk), min(hard, shrunk), aim)
+    return _Room(aim, most, hard, most)
 
 
-def _too_long(room: _Room, budget: Budget, least: int) -> StopCause:
+def _too_long(budget: Budget, least: int) -> StopCause:
     needed = f"the request and its last exchange need about {least} tokens, the prompt and tools {budget.fixed_tokens}"
-    if room.known is None:
+    if budget.window_tokens is None:
         message = f"The endpoint refuses the conversation as too long, and nothing more can be left out: {needed}."
     else:
         message = (
-            f"The conversation does not fit the model's window of {room.known} tokens, and nothing more can be left "
-            f"out: {needed}, the reply {budget.output_tokens}."
+            f"The conversation does not fit the model's window of {budget.window_tokens} tokens, and nothing more can "
+            f"be left out: {needed}, the reply {budget.output_tokens}."
         )
     remedy = "Choose a model with a larger window, lower max_output_tokens_per_call, or ask for less at a time."
     return StopCause(reason=StopReason.CONTEXT_OVERFLOW, message=f"{message} {remedy}")
+
+
+MOST_EARLIER = 5
+"""Earlier requests of the thread that are quoted, the latest ones."""
+
+LONGEST_EARLIER = 1_000
+"""Characters of an earlier request that are quoted."""
+
+MOST_CHANGED = 40
+"""Changed files that are named, the latest ones."""
+
+SUMMARY_TITLE = "From an automatic summary of what was before, not the person's words:"
+"""Above what a model wrote in a message that otherwise speaks for the person."""
+
+LEAST_SAVING = 0.3
+"""The share by which a view has to shrink for its summary to count."""
+
+_MARKS = {PlanStatus.DONE: "[x]", PlanStatus.IN_PROGRESS: "[>]", PlanStatus.PENDING: "[ ]"}
 
 
 @dataclass(frozen=True)
@@ -202,17 +217,17 @@ class _Compaction:
     def best(self) -> Compacted | NeedsSummary | None:
         """The mildest step that reaches the aim, else the one that makes the view as small as it has to be."""
         replies, head = self.places.replies, self._tokens(self.window.head if self.start else "")
-        for kept in range(min(self.budget.rules.kept_exchanges, len(replies)), 0, -1):
+        for kept in range(min(KEPT_EXCHANGES, len(replies)), 0, -1):
             cleared = self._cleared(replies[-kept], head)
             sizes = self._sizes(cleared)
             if cleared and head + sum(sizes) <= self.room.aim:
                 return self._done(CompactionKind.CLEARED, 0, cleared, self.window.head)
             if cut := self._cut(replies[-kept], sizes):
-                return self._shortened(cut, cleared, self.room.aim, self.budget.rules.summary_tokens)
+                return self._shortened(cut, cleared, self.room.aim, SUMMARY_TOKENS)
         cleared = self._cleared(self._last, head)
         needed = self._tokens(self._head(self._last)) + sum(self._sizes(cleared)[self._last :])
-        summary = min(self.budget.rules.summary_tokens, self.room.most - needed)
-        if self._last and summary >= self.budget.rules.least_summary:
+        summary = min(SUMMARY_TOKENS, self.room.most - needed)
+        if self._last and summary >= LEAST_SUMMARY:
             return self._shortened(self._last, cleared, self.room.most, summary)
         return self._smallest(cleared)
 
@@ -253,7 +268,7 @@ class _Compaction:
             if (cleared := stand_in(message, self.made)) is not None:
                 size = self.size_of(cleared)
                 saved = self.sizes[place] - size
-                if saved >= max(self.budget.rules.least_cleared, self.sizes[place] // 2):
+                if saved >= max(LEAST_CLEARED, self.sizes[place] // 2):
                     found.append((saved * (len(self.tail) - place), saved, message.id, size))
         chosen = {}
         for _, saved, name, size in sorted(found, key=lambda each: -each[0]):
@@ -268,16 +283,15 @@ class _Compaction:
     def _cut(self, latest: int, sizes: list[int]) -> int:
         """Where to begin, `latest` at most, so that it all fits the aim with a head and a summary; 0 where it does not.
 
-        The earliest place that goes as deep as `cut` wants it, where none does the latest.
+        The earliest place that goes as deep as `CUT` wants it, where none does the latest.
         """
-        fullest = self._tokens(self._head(len(self.tail))) + self.budget.rules.summary_tokens
-        needed = fullest + sum(sizes[latest:])
+        needed = self._tokens(self._head(len(self.tail))) + SUMMARY_TOKENS + sum(sizes[latest:])
         if needed > self.room.aim or not self.tail[latest].id:
             return 0
         cut, end = latest, latest
         for place in reversed([each for each in self.places.starts if 0 < each < latest]):
             needed, end = needed + sum(sizes[place:end]), place
-            if needed > self.room.aim * self.budget.rules.cut:
+            if needed > self.room.aim * CUT:
                 break
             cut = place if self.tail[place].id else cut
         return cut
@@ -286,7 +300,7 @@ class _Compaction:
         """The view from `cut` on, with a summary of so many tokens of what is before it, where one is worth it."""
         slid = self._done(CompactionKind.SLID, cut, cleared, self._head(cut))
         now = self.history[-1].id or ""
-        if self.window.useless_summaries >= self.budget.rules.most_useless or now == self.window.summarised_at:
+        if self.window.useless_summaries >= MOST_USELESS or now == self.window.summarised_at:
             return slid
         request = self.requests[-1][1] if self.requests else ""
         messages = summary_request(
@@ -298,13 +312,11 @@ class _Compaction:
         fallback = slid._replace(window=slid.window.model_copy(update=tried))
 
         def conclude(reply: str) -> Compacted:
-            summary = read_summary(reply)
-            if summary is None:
+            if not (text := read_summary(reply)):
                 return fallback
-            text = summary_text(summary)
             done = self._done(CompactionKind.SUMMARISED, cut, cleared, self._head(cut, text), text)
             after = done.tokens_after - self.budget.fixed_tokens
-            if after > most or not helps(self.total, after):
+            if after > most or after > self.total * (1 - LEAST_SAVING):
                 return fallback
             settled = {"useless_summaries": 0, "summarised_at": now}
             return done._replace(window=done.window.model_copy(update=settled))
@@ -312,21 +324,38 @@ class _Compaction:
         return NeedsSummary(messages, tokens, fallback, conclude)
 
     def _head(self, cut: int, summary: str | None = None, *, bare: bool = False) -> str:
-        """What stands for all before this place; `summary` is a new one of the part that is given up now."""
+        """What stands for all before this place; `summary` is a new one of the part that is given up now.
+
+        A `bare` one holds only what a run cannot go on without: the request, and that something is missing.
+        """
         end = self.start + cut
         if not end:
             return ""
+        parts = ["The beginning of this conversation is not shown any more, to save room."]
+        if left_out := self._left_out(cut, summary):
+            exchanges = "1 exchange was" if left_out == 1 else f"{left_out} exchanges were"
+            parts.append(f"{exchanges} left out without a summary; files can be read again.")
         before = [text for place, text in self.requests if place < end]
-        inside = before.pop() if before and self.requests[-1][0] < end else None
-        hidden = Hidden(
-            request=inside,
-            earlier=tuple(before),
-            plan=self.plan,
-            changed=self.changed,
-            summary=self.window.summary if summary is None else summary,
-            left_out=self._left_out(cut, summary),
-        )
-        return head_text(barest(hidden) if bare else hidden)
+        request = before.pop() if before and self.requests[-1][0] < end else None
+        if not bare:
+            parts += self._facts(before, self.window.summary if summary is None else summary)
+        if request is not None:
+            parts.append(f"The request, which you are working on:\n{request}")
+        return "\n\n".join(parts)
+
+    def _facts(self, earlier: Sequence[str], summary: str) -> list[str]:
+        facts = []
+        if earlier:
+            quoted = [f"- {quote_bounded(text)}" for text in earlier[-MOST_EARLIER:]]
+            facts.append("\n".join(["Earlier requests:", *quoted]))
+        if summary:
+            facts.append(f"{SUMMARY_TITLE}\n{summary}")
+        if self.changed:
+            facts.append("Changed files: " + ", ".join(self.changed[-MOST_CHANGED:]))
+        if self.plan is not None and self.plan.steps:
+            steps = [f"{_MARKS[step.status]} {step.title}" for step in self.plan.steps]
+            facts.append("\n".join(["The plan:", *steps]))
+        return facts
 
     def _left_out(self, cut: int, summary: str | None) -> int:
         given_up = sum(place < cut for place in self.places.replies) if summary is None else 0
@@ -348,66 +377,10 @@ class _Compaction:
         )
         after = sum(map(self.size_of, shown(self.history, window, self.made)))
         fixed = self.budget.fixed_tokens
-        done = kind if cut else CompactionKind.CLEARED
-        return Compacted(window, done, fixed + self.total, fixed + after)
+        return Compacted(window, kind if cut else CompactionKind.CLEARED, fixed + self.total, fixed + after)
 
     def _tokens(self, text: str) -> int:
         return self.size_of(HumanMessage(text)) if text else 0
-
-
-MOST_EARLIER = 5
-"""Earlier requests of the thread that are quoted, the latest ones."""
-
-LONGEST_EARLIER = 1_000
-"""Characters of an earlier request that are quoted."""
-
-MOST_CHANGED = 40
-"""Changed files that are named, the latest ones."""
-
-SUMMARY_TITLE = "From an automatic summary of what was before, not the person's words:"
-"""Above what a model wrote in a message that otherwise speaks for the person."""
-
-_MARKS = {PlanStatus.DONE: "[x]", PlanStatus.IN_PROGRESS: "[>]", PlanStatus.PENDING: "[ ]"}
-
-
-class Hidden(Record):
-    """What a head has to tell. `request` is None where the current request is still shown as a message of its own.
-
-    `left_out` counts the exchanges that are neither shown nor summed up, `summary` is the text for the others.
-    """
-
-    request: str | None = None
-    earlier: tuple[str, ...] = ()
-    plan: Plan | None = None
-    changed: tuple[str, ...] = ()
-    summary: str = ""
-    left_out: int = 0
-
-
-def head_text(hidden: Hidden) -> str:
-    """Everything that is to be told, in one text."""
-    parts = ["The beginning of this conversation is not shown any more, to save room."]
-    if hidden.left_out:
-        exchanges = "1 exchange was" if hidden.left_out == 1 else f"{hidden.left_out} exchanges were"
-        parts.append(f"{exchanges} left out without a summary; files can be read again.")
-    if hidden.earlier:
-        quoted = [f"- {quote_bounded(text)}" for text in hidden.earlier[-MOST_EARLIER:]]
-        parts.append("\n".join(["Earlier requests:", *quoted]))
-    if hidden.summary:
-        parts.append(f"{SUMMARY_TITLE}\n{hidden.summary}")
-    if hidden.changed:
-        parts.append("Changed files: " + ", ".join(hidden.changed[-MOST_CHANGED:]))
-    if hidden.plan is not None and hidden.plan.steps:
-        steps = [f"{_MARKS[step.status]} {step.title}" for step in hidden.plan.steps]
-        parts.append("\n".join(["The plan:", *steps]))
-    if hidden.request is not None:
-        parts.append(f"The request, which you are working on:\n{hidden.request}")
-    return "\n\n".join(parts)
-
-
-def barest(hidden: Hidden) -> Hidden:
-    """Only what a run cannot go on without: the request, and that something is missing."""
-    return Hidden(request=hidden.request, left_out=hidden.left_out)
 
 
 def quote_bounded(text: str, longest: int = LONGEST_EARLIER) -> str:
@@ -418,9 +391,6 @@ def quote_bounded(text: str, longest: int = LONGEST_EARLIER) -> str:
     head = longest - tail
     return f"{text[:head]} [... {len(text) - longest} characters ...] {text[-tail:]}"
 
-
-LEAST_SAVING = 0.3
-"""The share by which a view has to shrink for its summary to count."""
 
 MOST_ITEMS = 20
 LONGEST_ITEM = 400
@@ -442,43 +412,34 @@ request."""
 
 
 class Summary(Record):
-    """What a summary has to look like."""
+    """What a summary has to look like; a section's title is what the model is shown above it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    done: tuple[str, ...] = Field(default=(), max_length=MOST_ITEMS)
-    findings: tuple[str, ...] = Field(default=(), max_length=MOST_ITEMS)
-    left: tuple[str, ...] = Field(default=(), max_length=MOST_ITEMS)
-    files: tuple[str, ...] = Field(default=(), max_length=MOST_ITEMS)
+    done: tuple[str, ...] = Field(default=(), max_length=MOST_ITEMS, title="Done so far:")
+    findings: tuple[str, ...] = Field(default=(), max_length=MOST_ITEMS, title="Found out:")
+    left: tuple[str, ...] = Field(default=(), max_length=MOST_ITEMS, title="Left to do:")
+    files: tuple[str, ...] = Field(default=(), max_length=MOST_ITEMS, title="Files that matter:")
 
 
-def read_summary(reply: str) -> Summary | None:
-    """The summary in a reply, with or without a fence or words around it; None where it fits no schema or is empty."""
+def read_summary(reply: str) -> str:
+    """The summary in a reply as the model is shown it, one line an item; "" where it fits no schema or is empty.
+
+    A fence or words around it do no harm.
+    """
     start, end = reply.find("{"), reply.rfind("}")
     try:
         summary = Summary.model_validate_json(reply[start : end + 1])
     except (ValidationError, ValueError):
-        return None
-    items = [item for field in (summary.done, summary.findings, summary.left, summary.files) for item in field]
-    return summary if any(map(str.strip, items)) and max(map(len, items)) <= LONGEST_ITEM else None
-
-
-def summary_text(summary: Summary) -> str:
-    """The summary as the model is shown it."""
-    sections = (
-        ("Done so far:", summary.done),
-        ("Found out:", summary.findings),
-        ("Left to do:", summary.left),
-        ("Files that matter:", summary.files),
-    )
-    return "\n".join(
-        line for title, items in sections if items for line in (title, *(f"- {' '.join(i.split())}" for i in items))
-    )
-
-
-def helps(before: int, after: int) -> bool:
-    """Whether a view of `after` tokens in place of one of `before` was worth a summary."""
-    return after <= before * (1 - LEAST_SAVING)
+        return ""
+    lines, items = list[str](), list[str]()
+    for name, section in Summary.model_fields.items():
+        said: tuple[str, ...] = getattr(summary, name)
+        items += said
+        if said:
+            lines += [section.title or "", *(f"- {' '.join(item.split())}" for item in said)]
+    whole = any(map(str.strip, items)) and max(map(len, items)) <= LONGEST_ITEM
+    return "\n".join(lines) if whole else ""
 
 
 def summary_request(
@@ -491,38 +452,77 @@ def summary_request(
 ) -> tuple[JsonMap, ...] | None:
     """The messages that ask for a summary of `old`, at most `most_tokens` as `size_of` sees them.
 
-    The reply is told how many words it may have, so that it is whole within `reply_tokens`.
-
-    Long messages are shown clipped, and if that is not enough, the oldest are left out. None where nothing fits.
+    The reply is told how many words it may have, so that it is whole within `reply_tokens`. Long messages are shown
+    clipped, and if that is not enough, the oldest are left out. None where nothing fits.
     """
     words = reply_tokens // _TOKENS_PER_WORD
+    before = ["The summary of what was before that:", earlier_summary] if earlier_summary else []
+    asked = ["The request of the person:", quote_bounded(request, _CLIPPINGS[0]), *before, "What happened:"]
+
+    def fitting(lines: Sequence[str]) -> tuple[JsonMap, ...] | None:
+        text = "\n\n".join([*asked, *lines, f"Now answer with the JSON object: {words} words at most."])
+        tokens = size_of(HumanMessage(SUMMARY_SYSTEM)) + size_of(HumanMessage(text))
+        if tokens > most_tokens:
+            return None
+        return ({"role": "system", "content": SUMMARY_SYSTEM}, {"role": "user", "content": text})
+
     for clipping in _CLIPPINGS:
-        lines = [quote_bounded(_told(message), clipping) for message in old]
-        if messages := _fitting(lines, request, earlier_summary, size_of, most_tokens, words):
+        lines = [quote_bounded(_line_of(message), clipping) for message in old]
+        if messages := fitting(lines):
             return messages
     while lines := lines[(len(lines) + 1) // 2 :]:
-        if messages := _fitting(lines, request, earlier_summary, size_of, most_tokens, words):
+        if messages := fitting(lines):
             return messages
     return None
 
 
-def _fitting(
-    lines: Sequence[str], request: str, earlier: str, size_of: Callable[[AnyMessage], int], most_tokens: int, words: int
-) -> tuple[JsonMap, ...] | None:
-    before = ["The summary of what was before that:", earlier] if earlier else []
-    asked = ["The request of the person:", quote_bounded(request, _CLIPPINGS[0])]
-    told = "\n\n".join(
-        [*asked, *before, "What happened:", *lines, f"Now answer with the JSON object: {words} words at most."]
-    )
-    tokens = size_of(HumanMessage(SUMMARY_SYSTEM)) + size_of(HumanMessage(told))
-    if tokens > most_tokens:
-        return None
-    return ({"role": "system", "content": SUMMARY_SYSTEM}, {"role": "user", "content": told})
-
-
-def _told(message: AnyMessage) -> str:
+def _line_of(message: AnyMessage) -> str:
     """A message as one who was not there reads it."""
     if isinstance(message, AIMessage):
         calls = [f"{call['name']}({json.dumps(call['args'], ensure_ascii=False)})" for call in message.tool_calls]
         return "AGENT: " + "\n".join(part for part in (message.text, *calls) if part)
     return ("RESULT: " if is_result(message) else "PERSON: ") + message.text
+
+
+class Memory:
+    """The history of an agent in Python, and what of it its model is shown: the nodes' own window. Source: spec 4.
+
+    `messages` stays complete. What is shown fits `window_tokens` (None: all is shown) with a reply of `reply_tokens`:
+    old results are cleared first, then what was first gives way to the summary of `summarise`, or slides out.
+    """
+
+    def __init__(
+        self,
+        window_tokens: int | None = None,
+        *,
+        reply_tokens: int = 1_024,
+        summarise: Callable[[list[JsonMap]], str] | None = None,
+    ) -> None:
+        """`summarise` is given the messages of a request for a summary, and gives back the model's reply."""
+        self.messages: list[AnyMessage] = []
+        self.window = WHOLE
+        self._tokens, self._reply_tokens, self._summarise = window_tokens, reply_tokens, summarise
+        self._made: StandIns = {}
+
+    def add(self, *messages: AnyMessage) -> None:
+        """Remember these messages; one without an id gets one."""
+        for message in messages:
+            name = message.id or f"memory-{len(self.messages)}"
+            self.messages.append(message.model_copy(update={"id": name}))
+
+    def shown(self, besides: int = 0) -> list[AnyMessage]:
+        """The messages for the next request, which has `besides` tokens of its own.
+
+        Where not even the last request and exchange fit, they are shown all the same.
+        """
+        budget = Budget(self._tokens, besides, self._reply_tokens)
+        found = compact(self.messages, self.window, None, (), _tokens_of, budget, made=self._made)
+        if isinstance(found, NeedsSummary):
+            found = found.conclude(self._summarise([*found.messages])) if self._summarise else found.fallback
+        if isinstance(found, Compacted):
+            self.window = found.window
+        return shown(self.messages, self.window, self._made)
+
+
+def _tokens_of(message: AnyMessage) -> int:
+    return estimate_tokens(bytes_of(as_map(message, native=False)), 1)

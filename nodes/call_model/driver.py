@@ -31,10 +31,7 @@ from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
 from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, StopCause
 
 Script = Generator[Effect, Answer, Update]
-Connector = Callable[[Connect], Model | ProviderFailure]
 OnText = Callable[[str], None]
-OnWait = Callable[[Wait], None]
-OnTell = Callable[[str, JsonMap], None]
 Result = TypeVar("Result")
 
 LAST_WORDS_S: Final = 1.0
@@ -91,10 +88,10 @@ class Hands:
     not remembered. `limits` are the run's, of which the book checks those of the day and of the account.
     """
 
-    connect: Connector
+    connect: Callable[[Connect], Model | ProviderFailure]
     on_text: OnText = unnoticed
-    on_wait: OnWait = unnoticed
-    on_tell: OnTell = unnoticed
+    on_wait: Callable[[Wait], None] = unnoticed
+    on_tell: Callable[[str, JsonMap], None] = unnoticed
     book: SpendingBook | None = None
     limits: RunLimits = field(default_factory=RunLimits)
     stop: Stop = NEVER
@@ -102,7 +99,7 @@ class Hands:
 
 def perform(script: Script, hands: Hands) -> Update:
     """Run a script to its end and return the update that it decided on. Blocks while it sends and waits."""
-    model: Model | ProviderFailure | None = None
+    model: Model | None = None
     answer: Answer = None
     stop = hands.stop
     while True:
@@ -112,17 +109,16 @@ def perform(script: Script, hands: Hands) -> Update:
             return dict(end.value)
         answer = None
         if isinstance(effect, Settle | Tell):  # also once somebody wants the run to stop
-            _book(hands, effect)
+            _report(hands, effect)
         elif stop.reason:
             answer = Stopped(reason=stop.reason)
         elif isinstance(effect, Connect):
-            model = hands.connect(effect)
-            answer = model if isinstance(model, ProviderFailure) else None
+            found = hands.connect(effect)
+            model, answer = (None, found) if isinstance(found, ProviderFailure) else (found, None)
         elif isinstance(effect, Reserve):
-            answer = _book(hands, effect)
-        elif isinstance(effect, Send) and model is not None and not isinstance(model, ProviderFailure):
-            on_text = unnoticed if effect.call.quiet else hands.on_text
-            answer = MODEL_LOOP.run(_asend(model, effect.call, on_text, stop))
+            answer = _reserve(hands, effect)
+        elif isinstance(effect, Send) and model is not None:
+            answer = MODEL_LOOP.run(_asend(model, effect.call, hands))
         elif isinstance(effect, Wait):
             hands.on_wait(effect)
             stop.wait(effect.seconds)
@@ -131,7 +127,7 @@ def perform(script: Script, hands: Hands) -> Update:
 
 async def aperform(script: Script, hands: Hands) -> Update:
     """Do the same without blocking the event loop. A call in flight is dropped at once."""
-    model: Model | ProviderFailure | None = None
+    model: Model | None = None
     answer: Answer = None
     stop = hands.stop
     while True:
@@ -141,34 +137,33 @@ async def aperform(script: Script, hands: Hands) -> Update:
             return dict(end.value)
         answer = None
         if isinstance(effect, Settle | Tell):
-            await _abook(hands, effect)
+            _report(hands, effect)
         elif stop.reason:
             answer = Stopped(reason=stop.reason)
         elif isinstance(effect, Connect):
-            model = await _unless(stop, asyncio.to_thread(hands.connect, effect))
-            if model is None:
+            found = await _unless(stop, asyncio.to_thread(hands.connect, effect))
+            model, answer = (None, found) if isinstance(found, ProviderFailure) else (found, None)
+            if found is None:
                 answer = Stopped(reason=stop.reason)
-            elif isinstance(model, ProviderFailure):
-                answer = model
-        elif isinstance(effect, Reserve):
-            answer = await _abook(hands, effect)
-        elif isinstance(effect, Send) and model is not None and not isinstance(model, ProviderFailure):
-            answer = await _asend(model, effect.call, unnoticed if effect.call.quiet else hands.on_text, stop)
+        elif isinstance(effect, Reserve):  # a database may let one wait; no entry is forgotten
+            answer = await asyncio.shield(asyncio.to_thread(_reserve, hands, effect))
+        elif isinstance(effect, Send) and model is not None:
+            answer = await _asend(model, effect.call, hands)
         elif isinstance(effect, Wait):
             hands.on_wait(effect)
             await _unless(stop, asyncio.sleep(effect.seconds))
             answer = Stopped(reason=stop.reason) if stop.reason else None
 
 
-def _book(hands: Hands, effect: Reserve | Settle | Tell) -> Answer:
-    book = hands.book
+def _report(hands: Hands, effect: Settle | Tell) -> None:
     if isinstance(effect, Tell):
         hands.on_tell(effect.name, effect.payload)
-        return None
-    if isinstance(effect, Settle):
-        if book is not None and effect.number:
-            book.settle(effect.number, effect.used)
-        return None
+    elif hands.book is not None and effect.number:
+        hands.book.settle(effect.number, effect.used)
+
+
+def _reserve(hands: Hands, effect: Reserve) -> Answer:
+    book = hands.book
     if book is None:
         return Booked(number=0)
     used, last = book.lost(effect.entry.thread, effect.after)
@@ -178,21 +173,26 @@ def _book(hands: Hands, effect: Reserve | Settle | Tell) -> Answer:
     return entered if isinstance(entered, StopCause) else Booked(number=entered)
 
 
-async def _abook(hands: Hands, effect: Reserve | Settle | Tell) -> Answer:
-    """Reservations in a thread, as a database may let one wait; it is waited for, so that no entry is forgotten."""
-    if hands.book is None or isinstance(effect, Settle | Tell):
-        return _book(hands, effect)
-    return await asyncio.shield(asyncio.to_thread(_book, hands, effect))
-
-
-async def _asend(model: Model, call: Call, on_text: OnText, stop: Stop) -> Sent | Stopped:
-    heard, started = _Listener(on_text, stop), time.monotonic()
+async def _asend(model: Model, call: Call, hands: Hands) -> Sent | Stopped:
+    """How the call ended; where a stop was asked for, nothing but a reply counts."""
+    stop, on_text = hands.stop, unnoticed if call.quiet else hands.on_text
+    started, characters = time.monotonic(), 0
     result: ModelReply | ProviderFailure | None = None
+
+    def pass_on(text: str) -> None:
+        nonlocal characters
+        characters += len(text)
+        on_text(text)
+
     try:
-        result = await _unless(stop, model.acomplete(call, heard.pass_on))
-    except Exception as error:  # noqa: BLE001 - such as one of whoever hears its text
-        result = _broken(error)
-    return heard.answer(result, time.monotonic() - started)
+        result = await _unless(stop, model.acomplete(call, pass_on))
+    except Exception as error:  # noqa: BLE001 - such as one of whoever hears its text; made again it would raise again
+        message = f"The model failed: {type(error).__name__}: {str(error)[:300]}"
+        result = ProviderFailure(kind=ProviderErrorKind.BAD_REQUEST, message=message)
+    seconds = time.monotonic() - started
+    if isinstance(result, ModelReply) or (result is not None and not stop.reason):
+        return Sent(result=result, seconds=seconds)
+    return Stopped(reason=stop.reason, sent=True, seconds=seconds, received_characters=characters)
 
 
 async def _unless(stop: Stop, work: Coroutine[Any, Any, Result]) -> Result | None:
@@ -216,26 +216,3 @@ async def _unless(stop: Stop, work: Coroutine[Any, Any, Result]) -> Result | Non
             return None
         raise RuntimeError("it cancelled itself")
     return working.result()
-
-
-class _Listener:
-    """Passes a reply's text on, and knows how much of it came."""
-
-    def __init__(self, on_text: OnText, stop: Stop) -> None:
-        self._on_text, self._stop, self._characters = on_text, stop, 0
-
-    def pass_on(self, text: str) -> None:
-        self._characters += len(text)
-        self._on_text(text)
-
-    def answer(self, result: ModelReply | ProviderFailure | None, seconds: float) -> Sent | Stopped:
-        """How the call ended; where a stop was asked for, nothing but a reply counts."""
-        if isinstance(result, ModelReply) or (result is not None and not self._stop.reason):
-            return Sent(result=result, seconds=seconds)
-        return Stopped(reason=self._stop.reason, sent=True, seconds=seconds, received_characters=self._characters)
-
-
-def _broken(error: Exception) -> ProviderFailure:
-    """What is told of a call that raised; made again it would raise again."""
-    message = f"The model failed: {type(error).__name__}: {str(error)[:300]}"
-    return ProviderFailure(kind=ProviderErrorKind.BAD_REQUEST, message=message)

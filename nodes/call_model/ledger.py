@@ -146,6 +146,21 @@ def charge_lost(spending: Spending, used: Used, number: int) -> Spending:
     return charged.model_copy(update={"booked": max(number, spending.booked)})
 
 
+def used_between(before: Spending, after: Spending) -> Used:
+    """What one try came to, as the spending book keeps it."""
+    spent, had = after.usage, before.usage
+    return Used(
+        calls=spent.total_calls - had.total_calls,
+        input_tokens=spent.total_input_tokens - had.total_input_tokens,
+        output_tokens=spent.total_output_tokens - had.total_output_tokens,
+        cached_tokens=after.cached_tokens - before.cached_tokens,
+        reasoning_tokens=after.reasoning_tokens - before.reasoning_tokens,
+        cache_write_tokens=after.cache_write_tokens - before.cache_write_tokens,
+        cost_usd=None if after.unpriced_calls > before.unpriced_calls else after.cost_usd - before.cost_usd,
+        seconds=after.seconds - before.seconds,
+    )
+
+
 def measured(spending: Spending, size: int, messages: int, tokens: int) -> Spending:
     """Remember what the endpoint counted for a request of `size` bytes; a report of nothing is no report."""
     if tokens <= 0 or size <= 0:

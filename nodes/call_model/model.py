@@ -92,30 +92,22 @@ class GuardedModel:
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         """Make one try, if the circuit allows it."""
         if wait := self.breaker.admit():
-            return _open_circuit(wait)
-        stream, reported = self.scrubber.stream(), False
+            message = f"The endpoint failed too often in a row, so it is left alone for {ceil(wait)} s."
+            kind = ProviderErrorKind.CONNECTION  # the retries and their limits do the rest
+            return ProviderFailure(kind=kind, message=message, retry_after_s=wait, sent=False)
+        stream, report = self.scrubber.stream(), self.breaker.abandoned
+        # The same on every other way out: LangChain's callbacks.
+        heard = call.model_copy(update={"scrub": self.scrubber.stream})
         try:
-            heard = self._heard_by_others(call)
             result = await self.model.acomplete(heard, lambda piece: _tell(on_text, stream.feed(piece)))
-            reported = self._report(result)
+            if isinstance(result, ModelReply):
+                report = self.breaker.succeeded
+            elif result.kind in _OUTAGES:
+                report = self.breaker.failed
         finally:
+            report()
             _tell(on_text, stream.close())  # also of a reply that is cut off
-            if not reported:
-                self.breaker.abandoned()
         return self._scrubbed(result)
-
-    def _heard_by_others(self, call: Call) -> Call:
-        """The call, with what frees its reply of secrets on every other way out: LangChain's callbacks."""
-        return call.model_copy(update={"scrub": self.scrubber.stream})
-
-    def _report(self, result: ModelReply | ProviderFailure) -> bool:
-        if isinstance(result, ModelReply):
-            self.breaker.succeeded()
-        elif result.kind in _OUTAGES:
-            self.breaker.failed()
-        else:
-            return False
-        return True
 
     def _scrubbed(self, result: ModelReply | ProviderFailure) -> ModelReply | ProviderFailure:
         if isinstance(result, ProviderFailure):
@@ -141,9 +133,3 @@ class GuardedModel:
 def _tell(on_text: Callable[[str], None], text: str) -> None:
     if text:
         on_text(text)
-
-
-def _open_circuit(wait: float) -> ProviderFailure:
-    """A failure that may pass, with the time after which it may: the retries and their limits do the rest."""
-    message = f"The endpoint failed too often in a row, so it is left alone for {ceil(wait)} s."
-    return ProviderFailure(kind=ProviderErrorKind.CONNECTION, message=message, retry_after_s=wait, sent=False)

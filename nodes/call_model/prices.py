@@ -2,9 +2,9 @@
 
 import re
 from datetime import date
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from mendgraph.nodes.call_model.prompts.estimates import countable
 from mendgraph.nodes.language.documents import DocumentProblem, read_toml
@@ -16,13 +16,8 @@ PRICES_VARIABLE: Final = "MENDGRAPH_PRICES"
 MOST_USD: Final = 1_000_000_000
 """Of a price, far above every real one: so that no sum of costs is infinite."""
 
-LONGEST_VALUE: Final = 40
-"""Characters of a wrong value that its error repeats."""
-
 _MILLION: Final = 1_000_000
 _DATE: Final = re.compile(r"-20\d\d(-?)(0[1-9]|1[0-2])\1(0[1-9]|[12]\d|3[01])$")
-_FIELDS: Final = ("input", "output", "cached_input", "cache_write")
-_MAY_BE_MISSING: Final = frozenset({"cached_input", "cache_write"})
 
 _TABLES: Final = {
     "azure_openai": "openai",
@@ -160,29 +155,27 @@ def _names(model: str) -> list[str]:
     return names
 
 
+_Usd = Annotated[float, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
+
+
+class _Row(Record):
+    """A price as a list has it."""
+
+    input: _Usd
+    output: _Usd
+    cached_input: _Usd | None = None
+    cache_write: _Usd | None = None
+
+
 def _price(row: Any) -> Price | str:
-    """A row as a price, or what is wrong with it."""
+    """A row as a price, or what is wrong with it. No value is repeated: a number may be endless."""
     if not isinstance(row, dict):
         return "has to be a table like { input = 2.5, output = 10.0 }"
-    unknown = sorted(set(row) - set(_FIELDS))
-    if unknown:
-        return f"has the field {unknown[0]!r}, and there are only {', '.join(_FIELDS)}"
-    for field in _FIELDS:
-        if field not in row and field not in _MAY_BE_MISSING:
-            return f"lacks {field!r}"
-        value = row.get(field, 0)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_USD:
-            return f"has {field} = {_named(value)}, and a price is a number of USD, from 0 to {MOST_USD:,}"
-    return Price(**row)
-
-
-def _named(value: Any) -> str:
-    """A value in an error's message. Only what is known to be short is written out, as a number may be endless."""
-    if isinstance(value, str):
-        return repr(value) if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]!r}..."
-    if isinstance(value, int):
-        return repr(value) if abs(value) <= MOST_USD else "a number with many digits"
-    return repr(value) if isinstance(value, float) else f"a {type(value).__name__}"
+    try:
+        return Price(**_Row.model_validate(row, strict=True).model_dump())
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        return f"is wrong at {'.'.join(map(str, fault['loc']))!r} ({fault['msg']})"
 
 
 def _is_day(text: Any) -> bool:

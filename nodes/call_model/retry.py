@@ -3,12 +3,11 @@
 Pure: the caller sleeps, tells the time and draws the jitter. What the endpoint calls wrong is never sent twice.
 """
 
-from collections.abc import Sequence
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure, Record
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
 TRANSIENT = frozenset(
     {
@@ -30,14 +29,6 @@ MOST_WAITED_S: Final = 60.0
 """All waits of one call, over all of its tries and models."""
 
 _LONGEST_HEADER = 100
-
-
-class Tried(Record):
-    """What came of one model in one call: its last failure, after so many tries."""
-
-    name: str
-    kind: ProviderErrorKind
-    tries: int = 1
 
 
 def wait_before_retry(
@@ -70,22 +61,12 @@ def wait_before_retry(
     return wait
 
 
-def next_model(failure: ProviderFailure, index: int, models: int) -> int | None:
-    """The place of the model to ask after the one at `index` of so many `models`, or None where no other may be asked.
+def may_help(failure: ProviderFailure) -> bool:
+    """Whether another model may answer where this one has failed for good.
 
-    To be asked once the tries of that model are over. What the endpoint calls wrong, and a prompt that is too long,
-    go to no other model.
+    What the endpoint calls wrong, and a prompt that is too long, go to no other model.
     """
-    may_help = failure.kind in TRANSIENT or failure.kind in UNUSABLE
-    return index + 1 if may_help and index + 1 < models else None
-
-
-def in_words(tried: Sequence[Tried]) -> str:
-    """What was tried, in order: "gpt-x: rate limited (3 tries); local: connection". "" where nothing was."""
-    return "; ".join(
-        f"{each.name}: {each.kind.value.replace('_', ' ')}" + (f" ({each.tries} tries)" if each.tries > 1 else "")
-        for each in tried
-    )
+    return failure.kind in TRANSIENT or failure.kind in UNUSABLE
 
 
 def retry_after_s(value: str, now: float) -> float | None:

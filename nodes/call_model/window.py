@@ -1,4 +1,4 @@
-"""Spec 4's Memory: which part of the history the model is shown, so that it fits the model's window.
+"""Which part of the history the model is shown, so that it fits the model's window.
 
 The history itself stays complete. A `Window` says from where on it is shown, and holds the text that stands for what
 was before. Between two compactions the view only grows at its end, so that endpoints can keep its prefix.
@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
-from mendgraph.nodes.call_model.prompts.shown_messages import as_map, size_of
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
 from mendgraph.nodes.language.project_notes import ProjectNotes, notes_text
 from mendgraph.nodes.language.tool_results import parse_text_results, render_native_result, render_text_results
@@ -60,16 +59,14 @@ def shown(history: Sequence[AnyMessage], window: Window, made: StandIns | None =
     A head that would stand right before a request is one message with it: some endpoints take no two in a row.
     """
     start, made = first_shown(history, window), {} if made is None else made
-    if not start and not window.cleared:
-        return list(history)
     if len(made) > MOST_STAND_INS or sum(len(old.content) for old, _ in made.values()) > MOST_STAND_IN_CHARACTERS:
         made.clear()
     view = shown_after(history, window.cleared, start, made)
     if not start:
         return view
     if view and is_request(view[0]) and isinstance(view[0].content, str):
-        return [_head(f"{window.head}\n\n{view[0].content}", made), *view[1:]]
-    return [_head(window.head, made), *view]
+        return [_added("head", f"{window.head}\n\n{view[0].content}", made), *view[1:]]
+    return [_added("head", window.head, made), *view]
 
 
 def shown_after(history: Sequence[AnyMessage], cleared: Sequence[str], start: int, made: StandIns) -> list[AnyMessage]:
@@ -91,20 +88,17 @@ def first_shown(history: Sequence[AnyMessage], window: Window) -> int:
 def stand_in(message: AnyMessage, made: StandIns) -> AnyMessage | None:
     """The message without its results, made once; None where it carries none."""
     known = made.get(message.id or "")
-    if known is not None and known[0] is message:
-        return known[1]
-    if known is not None and known[0] == message:
-        cleared: AnyMessage | None = known[1]
-    else:
+    if known is None or known[0] != message:
         cleared = without_results(message)
-    if cleared is not None:
-        made[message.id or ""] = (message, cleared)
-    return cleared
+        if cleared is None:
+            return None
+        known = made[message.id or ""] = (message, cleared)
+    return known[1]
 
 
-def _head(text: str, made: StandIns) -> AnyMessage:
-    """The head as a message. Its id is made of its text, so that whoever remembers messages takes no other for it."""
-    name = f"head-{sha256(text.encode('utf-8', 'replace')).hexdigest()[:16]}"
+def _added(kind: str, text: str, made: StandIns) -> AnyMessage:
+    """A message that the history does not have. Whoever remembers messages takes no other for it, by its id."""
+    name = f"{kind}-{sha256(text.encode('utf-8', 'replace')).hexdigest()[:16]}"
     message = HumanMessage(text, id=name)
     return made.setdefault(name, (message, message))[1]
 
@@ -126,57 +120,6 @@ def exchanges_of(messages: Sequence[AnyMessage]) -> Exchanges:
     replies = [place for place in starts if isinstance(messages[place], AIMessage)]
     request = max((place for place in starts if is_request(messages[place])), default=-1)
     return Exchanges(starts, replies, request)
-
-
-class Memory:
-    """The history of an agent in Python, and what of it its model is shown: the nodes' own window. Source: spec 4.
-
-    `messages` stays complete. What is shown fits `window_tokens` (None: all is shown) with a reply of `reply_tokens`:
-    old results are cleared first, then what was first gives way to the summary of `summarise`, or slides out.
-    """
-
-    def __init__(
-        self,
-        window_tokens: int | None = None,
-        *,
-        reply_tokens: int = 1_024,
-        summarise: Callable[[list[JsonMap]], str] | None = None,
-    ) -> None:
-        """`summarise` is given the messages of a request for a summary, and gives back the model's reply."""
-        self.messages: list[AnyMessage] = []
-        self.window = WHOLE
-        self._tokens, self._reply_tokens, self._summarise = window_tokens, reply_tokens, summarise
-        self._made: StandIns = {}
-
-    def add(self, *messages: AnyMessage) -> None:
-        """Remember these messages; one without an id gets one."""
-        for message in messages:
-            name = message.id or f"memory-{len(self.messages)}"
-            self.messages.append(message.model_copy(update={"id": name}))
-
-    def shown(self, besides: int = 0) -> list[AnyMessage]:
-        """The messages for the next request, which has `besides` tokens of its own.
-
-        Where not even the last request and exchange fit, they are shown all the same.
-        """
-        from mendgraph.nodes.call_model.compaction import (  # it stands on this module
-            Budget,
-            Compacted,
-            NeedsSummary,
-            compact,
-        )
-
-        budget = Budget(self._tokens, besides, self._reply_tokens)
-        found = compact(self.messages, self.window, None, (), _tokens_of, budget, made=self._made)
-        if isinstance(found, NeedsSummary):
-            found = found.conclude(self._summarise([*found.messages])) if self._summarise else found.fallback
-        if isinstance(found, Compacted):
-            self.window = found.window
-        return shown(self.messages, self.window, self._made)
-
-
-def _tokens_of(message: AnyMessage) -> int:
-    return estimate_tokens(size_of(as_map(message, native=False)), 1)
 
 
 LARGEST_KEPT_FIELD = 200
@@ -239,15 +182,11 @@ def _stand_in(envelope: JsonMap, tool: str) -> ToolResult | None:
         return ToolResult.failure(known, _clipped(str(error.get("message", ""))))
     if not isinstance(data, dict):
         return None
-    kept = {name: value for name, value in data.items() if name != NOTE_FIELD and _is_small(value)}
+    kept = {name: value for name, value in data.items() if name != NOTE_FIELD and _length(value) <= LARGEST_KEPT_FIELD}
     if len(kept) == len(data):
         return ToolResult(ok=True, data=data)
     left = sum(_length(value) for name, value in data.items() if name not in kept)
     return ToolResult(ok=True, data={**kept, NOTE_FIELD: _note(left, tool, kept)})
-
-
-def _is_small(value: Any) -> bool:
-    return _length(value) <= LARGEST_KEPT_FIELD
 
 
 def _length(value: Any) -> int:
@@ -280,9 +219,7 @@ def with_notes(view: Sequence[AnyMessage], notes: Sequence[ProjectNotes], made: 
     first = view[0] if view else None
     joins = isinstance(first, HumanMessage) and first.name != RESULT_MESSAGE_NAME and isinstance(first.content, str)
     said = notes_before(notes, str(first.content)) if first is not None and joins else notes_text(notes)
-    name = f"notes-{sha256(said.encode('utf-8', 'replace')).hexdigest()[:16]}"
-    message = HumanMessage(said, id=name)
-    front = made.setdefault(name, (message, message))[1]
+    front = _added("notes", said, made)
     return [front, *view[1:]] if joins else [front, *view]
 
 

@@ -1,1 +1,1 @@
-"""The room that acts: the only one that touches the workspace, processes or the network."""
+"""The tools and how their calls are run: the only package that touches the workspace, processes or the network."""

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import unquote
 
 import orjson
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, ValidationError as SchemaViolation
 from jsonschema.validators import extend
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from referencing import Registry
 
 from mendgraph.nodes.language.names import closest_names
@@ -41,6 +41,36 @@ _SILENT: Final = frozenset({
 
 _NOTES: Final = frozenset({"description", "default", "examples", "deprecated", "readOnly", "writeOnly"})
 """Keywords beside a reference that take the place of those of what is referred to."""
+
+
+PATH_NAMES: Final = ("path", "filename", "file_name")
+"""Models call the path of a file by all three. Source: specs 1 and 4."""
+_NAMES = AliasChoices(*PATH_NAMES)
+_SELF_EVIDENT: Final = ("minimum", "minLength", "maxLength", "maxItems")
+"""Bounds that no model crosses in earnest: they are checked, but not worth their tokens in each prompt."""
+
+
+def _shorten(schema: JsonMap) -> None:
+    """Take from a schema what tells a model nothing: such bounds, and defaults like false, 0 and null."""
+    for argument in schema.get("properties", {}).values():
+        silent = [*_SELF_EVIDENT, *(["default"] if not argument.get("default") else [])]
+        for key in silent:
+            argument.pop(key, None)
+
+
+class ToolArguments(BaseModel):
+    """The arguments of one call: frozen, and closed to unknown names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_shorten)
+
+
+FilePath: TypeAlias = Annotated[
+    str, Field(validation_alias=_NAMES, description="Workspace-relative path under the project root.")
+]
+FolderPath: TypeAlias = Annotated[
+    str, Field(validation_alias=_NAMES, description="Directory under the project root (use `.` for root).")
+]
+"""Both descriptions are spec 2's, section "Tool Schema Updates"."""
 
 
 class UnusableSchemaError(ValueError):

@@ -7,9 +7,11 @@ and, for everything that was taken, `settle`.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
+from types import MappingProxyType
+from typing import Final
 
 import orjson
 
@@ -17,15 +19,9 @@ from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers, CircuitBreaker
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, has_mark
-from mendgraph.nodes.execute_tools.tool_run import (
-    Failure,
-    GuardrailError,
-    RetryableToolError,
-    ToolRun,
-    reason_of,
-    refused,
-)
-from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolErrorCode, ToolSpec
+from mendgraph.nodes.execute_tools.tool_run import GuardrailError, RetryableToolError, ToolRun, reason_of, refused
+from mendgraph.nodes.language.names import closest_names
+from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolError, ToolErrorCode, ToolSpec
 
 WITHOUT_CHANGE = frozenset({Effect.NONE, Effect.READ})
 
@@ -116,13 +112,13 @@ class RateWindow:
         with self._lock:
             window = self._windows.get(key)
             if window is None:
-                if wait := self._wait_for_room(now):
+                if wait := self._wait_for_place(now):
                     return wait
                 window = self._windows[key] = _Window(deque(), limit.seconds)
             window.seconds = limit.seconds
             return _take_from(window, limit, now)
 
-    def _wait_for_room(self, now: float) -> float:
+    def _wait_for_place(self, now: float) -> float:
         if len(self._windows) < self._most_keys:
             return 0.0
         for key in [key for key, window in self._windows.items() if window.over_at() <= now]:
@@ -213,20 +209,20 @@ class CallPolicy:
             and not (rules.read_only and spec.effect in CHANGING)
         )
 
-    def permit(self, tool: Tool, arguments: JsonMap) -> Failure | None:
+    def permit(self, tool: Tool, arguments: JsonMap) -> ToolRun | None:
         """Why this tool may not be used in this run, or not with what stands for a secret; None if it may."""
         if self._rules.allowed is not None and tool.name not in self._rules.allowed:
             known = ", ".join(sorted(self._rules.allowed)) or "none"
             message = f"The tool {tool.name} is not allowed in this run. Allowed are: {known}."
-            return refused(message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
+            return refused(tool.name, message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
         if self._rules.read_only and tool.effect in CHANGING:
             message = f"This environment is read-only, so {tool.name} is refused."
-            return refused(message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
+            return refused(tool.name, message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
         if tool.effect in CHANGING | {Effect.NETWORK} and has_mark(orjson.dumps(arguments).decode()):
-            return refused(_CARRIES_MARK, _MISTAKE, "ValueError")
+            return refused(tool.name, _CARRIES_MARK, _MISTAKE, "ValueError")
         return None
 
-    def normalise(self, tool: Tool, arguments: JsonMap) -> JsonMap | Failure:
+    def normalise(self, tool: Tool, arguments: JsonMap) -> JsonMap | ToolRun:
         """The arguments as the tool's validator gives them back, checked against its schema once more."""
         validator = self._rules.validators.get(tool.name)
         if validator is None:
@@ -237,25 +233,25 @@ class CallPolicy:
             raise
         except BaseException as error:  # noqa: BLE001 - a validator that breaks must not open the way, or end the run
             code = ToolErrorCode.PERMISSION_DENIED if isinstance(error, PermissionError) else _MISTAKE
-            return refused(reason_of(error), code, type(error).__name__)
-        return checked if isinstance(checked, dict) else refused("; ".join(checked), _MISTAKE, "ValueError")
+            return refused(tool.name, reason_of(error), code, type(error).__name__)
+        return checked if isinstance(checked, dict) else refused(tool.name, "; ".join(checked), _MISTAKE, "ValueError")
 
-    def take(self, tool: Tool) -> Failure | None:
+    def take(self, tool: Tool) -> ToolRun | None:
         """Count this call, or say why it has to wait or stay away. Whatever is taken has to be settled."""
         used = self.used.get(tool.name, 0)
         if problem := quota_problem(tool.name, used, self._rules.quotas.get(tool.name)):
-            return refused(problem, ToolErrorCode.RATE_LIMITED, "QuotaError")
+            return refused(tool.name, problem, ToolErrorCode.RATE_LIMITED, "QuotaError")
         breaker = self._breaker(tool)
         if breaker and (wait := breaker.admit()):
             message = f"{tool.name} failed too often and rests for {ceil(wait)} s: go on without it."
-            return refused(message, ToolErrorCode.UNAVAILABLE, "CircuitOpenError")
+            return refused(tool.name, message, ToolErrorCode.UNAVAILABLE, "CircuitOpenError")
         limit = self._rules.rate_limits.get(tool.name)
         key = f"{self._scope}\0{tool.name}"
         if limit is not None and (wait := self._memory.windows.take(key, limit, self._memory.clock())):
             if breaker:
                 breaker.abandoned()
             message = f"{tool.name} may be called {limit.calls} times in {limit.seconds:g} s: wait {ceil(wait)} s."
-            return refused(message, ToolErrorCode.RATE_LIMITED, "RateLimitError")
+            return refused(tool.name, message, ToolErrorCode.RATE_LIMITED, "RateLimitError")
         self.used[tool.name] = used + 1
         return None
 
@@ -303,3 +299,40 @@ _CARRIES_MARK = (
     " it is, and change only what is around it. If you wrote that value yourself, the run was cut off before this call,"
     " and values under secret names are not stored: write the call again with the value."
 )
+
+BUILT_IN_ROLES: Final[Mapping[str, frozenset[Effect]]] = MappingProxyType(
+    {"reader": WITHOUT_CHANGE, "editor": WITHOUT_CHANGE | {Effect.WRITE}, "operator": frozenset(Effect)}
+)
+"""A reader looks, an editor changes files too, an operator also runs programs and goes out."""
+
+
+def allowed_tools(
+    role: str | None, custom: Mapping[str, Collection[str]], specs: Iterable[ToolSpec]
+) -> frozenset[str] | ToolError:
+    """The names of the tools in `specs` that this role may use, or what is wrong with the role.
+
+    `custom` are the user's own roles: lists of tool names. No role allows everything. Tools that end the run are
+    always allowed, since a run that cannot answer cannot end well. Source: spec 4, policy guardrails.
+    """
+    specs = tuple(specs)
+    ending = {spec.name for spec in specs if spec.terminal}
+    if role is None:
+        return frozenset(spec.name for spec in specs)
+    if role in BUILT_IN_ROLES and role in custom:
+        message = f"The role {role!r} is built in and cannot be redefined: give yours another name."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    if role in BUILT_IN_ROLES:
+        return frozenset({spec.name for spec in specs if spec.effect in BUILT_IN_ROLES[role]} | ending)
+    if role not in custom:
+        return _unknown(ToolErrorCode.INVALID_ARGUMENT, f"There is no role {role!r}.", role, [*BUILT_IN_ROLES, *custom])
+    known = {spec.name for spec in specs}
+    for name in sorted(set(custom[role]) - known):
+        return _unknown(ToolErrorCode.UNKNOWN_TOOL, f"The role {role!r} names an unknown tool, {name!r}.", name, known)
+    return frozenset(set(custom[role]) | ending)
+
+
+def _unknown(code: ToolErrorCode, problem: str, name: str, known: Iterable[str]) -> ToolError:
+    known = sorted(known)
+    meant = closest_names(name, known)
+    remedy = f"Did you mean {' or '.join(meant)}?" if meant else f"There are: {', '.join(known) or 'none'}."
+    return ToolError(code=code, message=f"{problem} {remedy}", suggestions=meant or tuple(known))

@@ -6,13 +6,14 @@ tool.resolve -> args.parse -> cache -> guard.input -> tool.invoke -> normalise -
 Each phase emits its own trace events: `tool.resolve.{start,ok,fail}`, `args.parse.{start,ok,fail}`,
 `cache.{hit,miss,store}`, `guard.{input,output}.{start,ok,block}` and
 `tool.invoke.{start,ok,fail,retryable,user_error,timeout}`. A phase gives `(its value, None)`, or `(None, the run)` that
-ends the call; `run_sync` and `run_async` differ in the invocation alone, and a subclass that replaces a phase replaces
-it for both. What is allowed beside the guardrails, for how long and how often, is decided by the environment's policy.
+ends the call. The way of a call is one generator, which `run_sync` and `run_async` drive: it asks them for attempts at
+the tool and for work that may block. What is allowed beside the guardrails, for how long and how often, is decided by
+the environment's policy.
 """
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -23,15 +24,16 @@ from mendgraph.nodes.execute_tools.call_policy import NO_BACKOFF, CallPolicy, Ca
 from mendgraph.nodes.execute_tools.files.deadline import await_call, monotonic_ms, monotonic_s, pause
 from mendgraph.nodes.execute_tools.invocation import await_tool, call_tool
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
-from mendgraph.nodes.execute_tools.results import clip, is_usable, plain_output
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.tool_run import (
-    Failure,
     GuardrailError,
     RetryableToolError,
     ToolRun,
     bad_arguments,
     blocked,
+    clip,
+    is_usable,
+    plain_output,
     raised,
     unknown_tool,
 )
@@ -51,10 +53,12 @@ InputGuard = Callable[[ToolContext, str, JsonMap], None]
 OutputGuard = Callable[[ToolContext, str, ToolOutput], None]
 """(context, tool name, output); raises GuardrailError to block."""
 
-
 Value = TypeVar("Value")
 Phase: TypeAlias = tuple[Value, None] | tuple[None, ToolRun]
 """What a phase came to: a value for the next one, or how the call ended. Source: spec 5."""
+
+MOST_RESULTS = 256
+"""The oldest are forgotten beyond this; each is at most as large as a clipped result."""
 
 
 @dataclass(frozen=True)
@@ -79,44 +83,17 @@ class _Ready:
 
 
 @dataclass(frozen=True)
-class _Invoked:
-    """What the tool gave back, or why it gave nothing, after how many attempts."""
+class _Attempt:
+    """Invoke the tool once. Answered by `(what it gave back, None)`, or by `(None, what it raised)`."""
 
-    attempts: int
-    value: object = None
-    failure: Failure | None = None
-
-
-MOST_RESULTS = 256
-"""The oldest are forgotten beyond this; each is at most as large as a clipped result."""
+    tool: Tool
+    context: ToolContext
+    arguments: JsonMap
+    seconds: float
 
 
-class ToolCache:
-    """Results of reading tools that may be given again, for as long as the workspace changes by our own calls only.
-
-    The key is the tool's name and the exact argument text, spaces included. Source: spec 5, invariant 1.
-    """
-
-    def __init__(self, most: int = MOST_RESULTS) -> None:
-        self._most = most
-        self._results: OrderedDict[tuple[str, str], ToolOutput] = OrderedDict()
-
-    def get(self, tool: Tool, raw: str) -> ToolOutput | None:
-        """The stored output, or None."""
-        return self._results.get((tool.name, raw))
-
-    def store(self, tool: Tool, raw: str, output: ToolOutput) -> bool:
-        """Keep a successful output of a cacheable tool; says whether it was kept."""
-        if not tool.cacheable or not output.result.ok:
-            return False
-        self._results[tool.name, raw] = output
-        while len(self._results) > self._most:
-            self._results.popitem(last=False)
-        return True
-
-    def clear(self) -> None:
-        """Forget everything: the workspace has, or may have, changed."""
-        self._results.clear()
+Steps: TypeAlias = Generator[_Attempt | Callable[[], object], Any, Value]
+"""The way of a call; a function that it asks for may block, and is answered by what it returns."""
 
 
 class Engine:
@@ -129,49 +106,74 @@ class Engine:
         config: EngineConfig = EngineConfig(),
         input_guards: Iterable[InputGuard] = (),
         output_guards: Iterable[OutputGuard] = (),
-        cache: ToolCache | None = None,
         policy: CallPolicy | None = None,
         redactor: Redactor | None = None,
     ) -> None:
         """Without a policy nothing is refused, and only spec 5's own rule decides on retries."""
         self._registry, self._sink, self._config = registry, sink, config
         self._input_guards, self._output_guards = tuple(input_guards), tuple(output_guards)
-        self._cache = (ToolCache() if cache is None else cache) if config.enable_cache else None
+        self._cache: dict[tuple[str, str], ToolOutput] = {}
         self._policy = policy or _open_policy(config)
         self._redactor = redactor or Redactor()
 
     def run_sync(self, call: Call, context: ToolContext) -> ToolRun:
         """Run the call and wait for it."""
-        started = monotonic_ms()
-        ready = self._before(call, context)
-        if ready[1] is not None:
-            return self._ended(call, ready[1], started)
-        run: ToolRun | None = None
-        try:
-            run = self._after(context, ready[0], self._invoke_sync(ready[0], context))
-        finally:
-            self._policy.settle(ready[0].tool, run)
-        return self._ended(call, run, started)
+        answer: object = None
+        with closing(self._steps(call, context)) as steps:
+            while True:
+                try:
+                    step = steps.send(answer)
+                except StopIteration as end:
+                    run: ToolRun = end.value
+                    return run
+                if not isinstance(step, _Attempt):
+                    answer = step()
+                    continue
+                try:
+                    answer = call_tool(step.tool, step.context, step.arguments, step.seconds), None
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
+                    answer = None, error
 
     async def run_async(self, call: Call, context: ToolContext) -> ToolRun:
         """The same in an event loop, where an async tool runs; a sync one, and the work on an output, has a thread."""
+        answer: object = None
+        with closing(self._steps(call, context)) as steps:
+            while True:
+                try:
+                    step = steps.send(answer)
+                except StopIteration as end:
+                    run: ToolRun = end.value
+                    return run
+                if not isinstance(step, _Attempt):
+                    answer = await await_call(step)
+                    continue
+                seconds = min(step.seconds, self._config.async_timeout_s)
+                try:
+                    answer = await await_tool(step.tool, step.context, step.arguments, seconds), None
+                except (KeyboardInterrupt, asyncio.CancelledError):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
+                    answer = None, error
+
+    def _steps(self, call: Call, context: ToolContext) -> Steps[ToolRun]:
         started = monotonic_ms()
         ready = self._before(call, context)
-        if ready[1] is not None:
-            return self._ended(call, ready[1], started)
-        run: ToolRun | None = None
-        try:
-            invoked = await self._invoke_async(ready[0], context)
-            run = await await_call(partial(self._after, context, ready[0], invoked))
-        finally:
-            self._policy.settle(ready[0].tool, run)
-        return self._ended(call, run, started)
-
-    def _ended(self, call: Call, run: ToolRun, started: int) -> ToolRun:
+        run = ready[1] if ready[1] is not None else (yield from self._made(ready[0], context))
         run = replace(run, call_id=call.call_id, ms=monotonic_ms() - started)
         if not run.error:
             return run
         return replace(run, output=redacted_output(run.output, self._redactor), error=self._redactor.text(run.error))
+
+    def _made(self, ready: _Ready, context: ToolContext) -> Steps[ToolRun]:
+        run: ToolRun | None = None
+        try:
+            invoked = yield from self._invoke(ready, context)
+            run = invoked[1] if invoked[1] is not None else (yield partial(self._after, context, ready, *invoked[0]))
+            return run
+        finally:
+            self._policy.settle(ready.tool, run)
 
     # --- Before the invocation ---------------------------------------------------------------------------------
 
@@ -201,7 +203,7 @@ class Engine:
         if tool is not None:
             return tool, None
         offered = self._policy.offered(self._registry.specs())
-        return None, ToolRun.ended(name, unknown_tool(name, closest_names(name, offered), tuple(sorted(offered))))
+        return None, unknown_tool(name, closest_names(name, offered), tuple(sorted(offered)))
 
     def _parse_and_coerce(self, tool: Tool, raw: JsonMap | str) -> Phase[JsonMap]:
         """Types, aliases and defaults. Values that guard has judged are taken as they are, a raw text is read here."""
@@ -212,14 +214,16 @@ class Engine:
             self._emit("args.parse.ok", tool, keys=sorted(parsed))
             return parsed, None
         self._emit("args.parse.fail", tool, err="; ".join(parsed))
-        return None, ToolRun.ended(tool.name, bad_arguments(tool.name, parsed))
+        return None, bad_arguments(tool.name, parsed)
 
     def _check_cache(self, tool: Tool, raw: str) -> ToolRun | None:
-        """The stored result, which ends the call."""
-        cache = self._cache_of(tool)
-        if cache is None:
+        """The stored result, which ends the call.
+
+        The key is the tool's name and the exact argument text, spaces included. Source: spec 5, invariant 1.
+        """
+        if not self._is_cached(tool):
             return None
-        stored = cache.get(tool, raw)
+        stored = self._cache.get((tool.name, raw))
         self._emit("cache.miss" if stored is None else "cache.hit", tool)
         return None if stored is None else ToolRun("", tool.name, stored, cached=True)
 
@@ -227,91 +231,55 @@ class Engine:
         """The environment's permission, its validators, the guardrails, and last what is counted."""
         self._emit("guard.input.start", tool)
         checked = self._policy.permit(tool, args) or self._policy.normalise(tool, args)
-        if not isinstance(checked, Failure):
+        if not isinstance(checked, ToolRun):
             checks = [partial(guard, ctx, tool.name, checked) for guard in self._input_guards]
-            checked = _first_refusal(checks, attempts=0) or self._policy.take(tool) or checked
-        if isinstance(checked, Failure):
-            self._emit("guard.input.block", tool, reason=checked.told.message)
-            return None, ToolRun.ended(tool.name, checked)
+            checked = _first_refusal(tool, checks, attempts=0) or self._policy.take(tool) or checked
+        if isinstance(checked, ToolRun):
+            self._emit("guard.input.block", tool, reason=checked.reason)
+            return None, checked
         self._emit("guard.input.ok", tool)
         return checked, None
 
     # --- The invocation ----------------------------------------------------------------------------------------
 
-    def _invoke_sync(self, ready: _Ready, context: ToolContext) -> _Invoked:
-        self._emit("tool.invoke.start", ready.tool)
-        attempt, started = 0, monotonic_s()
+    def _invoke(self, ready: _Ready, context: ToolContext) -> Steps[Phase[tuple[object, int]]]:
+        """What the tool gave back, and after how many attempts: all of them share what the turn has left."""
+        tool, started, attempt = ready.tool, monotonic_s(), 0
+        self._emit("tool.invoke.start", tool)
         while True:
             attempt += 1
-            seconds = self._seconds(ready.tool, context, started)
+            left = min(self._policy.timeout_s(tool, context.timeout_s), _left(context, started))
             try:
-                value = call_tool(ready.tool, context, ready.arguments, seconds)
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
-                ended = self._raised(ready.tool, error, attempt)
-                if isinstance(ended, float) and not _waited(context, ended, started):
-                    ended = _Invoked(attempt, failure=raised(ready.tool.name, error, attempt))
-            else:
-                ended = self._returned(ready.tool, value, attempt)
+                value, error = yield _Attempt(tool, context, ready.arguments, max(0.001, left))
             finally:
-                self._forget(ready.tool)
-            if isinstance(ended, _Invoked):
-                return ended
+                if tool.effect in CHANGING:  # nothing that was read is known to hold any more
+                    self._cache.clear()
+            if error is None:
+                self._emit("tool.invoke.ok", tool, attempts=attempt)
+                return (value, attempt), None
+            failed = raised(tool.name, error, attempt)
+            self._emit_raised(tool, error, failed)
+            wait = self._policy.wait_before_retry(tool, error, attempt)
+            if wait is None or not (yield partial(_waited, context, wait, started)):
+                return None, failed
 
-    async def _invoke_async(self, ready: _Ready, context: ToolContext) -> _Invoked:
-        self._emit("tool.invoke.start", ready.tool)
-        attempt, started = 0, monotonic_s()
-        while True:
-            attempt += 1
-            seconds = min(self._seconds(ready.tool, context, started), self._config.async_timeout_s)
-            try:
-                value = await await_tool(ready.tool, context, ready.arguments, seconds)
-            except (KeyboardInterrupt, asyncio.CancelledError):
-                raise
-            except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
-                ended = self._raised(ready.tool, error, attempt)
-                if isinstance(ended, float) and not await await_call(partial(_waited, context, ended, started)):
-                    ended = _Invoked(attempt, failure=raised(ready.tool.name, error, attempt))
-            else:
-                ended = self._returned(ready.tool, value, attempt)
-            finally:
-                self._forget(ready.tool)
-            if isinstance(ended, _Invoked):
-                return ended
-
-    def _seconds(self, tool: Tool, context: ToolContext, started: float) -> float:
-        """How long the next attempt may take: all of them share what the turn has left."""
-        return max(0.001, min(self._policy.timeout_s(tool, context.timeout_s), _left(context, started)))
-
-    def _returned(self, tool: Tool, value: object, attempt: int) -> _Invoked:
-        self._emit("tool.invoke.ok", tool, attempts=attempt)
-        return _Invoked(attempt, value)
-
-    def _raised(self, tool: Tool, error: BaseException, attempt: int) -> _Invoked | float:
-        """How spec 5's table reads this error; a number means: once more, after so many seconds."""
-        failure = raised(tool.name, error, attempt)
+    def _emit_raised(self, tool: Tool, error: BaseException, failed: ToolRun) -> None:
         if isinstance(error, TimeoutError):
-            self._emit("tool.invoke.timeout", tool, attempt=attempt)
-        else:
-            retryable = isinstance(error, RetryableToolError)
-            kind = "retryable" if retryable else "user_error" if isinstance(error, ValueError) else "fail"
-            self._emit(f"tool.invoke.{kind}", tool, attempt=attempt, err=failure.reason)
-        wait = self._policy.wait_before_retry(tool, error, attempt)
-        return _Invoked(attempt, failure=failure) if wait is None else wait
+            self._emit("tool.invoke.timeout", tool, attempt=failed.attempts)
+            return
+        retryable = isinstance(error, RetryableToolError)
+        kind = "retryable" if retryable else "user_error" if isinstance(error, ValueError) else "fail"
+        self._emit(f"tool.invoke.{kind}", tool, attempt=failed.attempts, err=failed.reason)
 
     # --- After the invocation ----------------------------------------------------------------------------------
 
-    def _after(self, context: ToolContext, ready: _Ready, invoked: _Invoked) -> ToolRun:
-        tool, attempts = ready.tool, invoked.attempts
-        if invoked.failure is not None:
-            return ToolRun.ended(tool.name, invoked.failure)
+    def _after(self, context: ToolContext, ready: _Ready, value: object, attempts: int) -> ToolRun:
+        tool = ready.tool
         try:
-            output = plain_output(invoked.value)
+            output = plain_output(value)
         except Exception as error:  # noqa: BLE001 - whatever a tool gave back, the run goes on
-            failure = raised(tool.name, TypeError(f"its result cannot be used ({error})"), attempts)
-            usable = isinstance(invoked.value, ToolOutput) and is_usable(invoked.value)
-            return ToolRun.ended(tool.name, failure, invoked.value if usable else None)
+            failed = raised(tool.name, TypeError(f"its result cannot be used ({error})"), attempts)
+            return failed.after(value) if isinstance(value, ToolOutput) and is_usable(value) else failed
         passed = self._run_output_guardrails(tool, context, output, attempts)
         if passed[1] is not None:
             return passed[1]
@@ -324,26 +292,24 @@ class Engine:
         self, tool: Tool, ctx: ToolContext, output: ToolOutput, attempts: int
     ) -> Phase[ToolOutput]:
         self._emit("guard.output.start", tool)
-        failure = _first_refusal([partial(guard, ctx, tool.name, output) for guard in self._output_guards], attempts)
-        if failure is not None:
-            self._emit("guard.output.block", tool, reason=failure.told.message)
-            return None, ToolRun.ended(tool.name, failure, output)
+        checks = [partial(guard, ctx, tool.name, output) for guard in self._output_guards]
+        refusal = _first_refusal(tool, checks, attempts)
+        if refusal is not None:
+            self._emit("guard.output.block", tool, reason=refusal.reason)
+            return None, refusal.after(output)
         self._emit("guard.output.ok", tool)
         return output, None
 
     def _store_cache(self, tool: Tool, raw: str, output: ToolOutput) -> None:
-        cache = self._cache_of(tool)
-        if cache is not None and cache.store(tool, raw, output):
+        if self._is_cached(tool) and output.result.ok:
+            self._cache[tool.name, raw] = output
+            if len(self._cache) > MOST_RESULTS:
+                del self._cache[next(iter(self._cache))]
             self._emit("cache.store", tool)
 
-    def _cache_of(self, tool: Tool) -> ToolCache | None:
-        """None for what is never served so: what is limited has to count each call."""
-        return self._cache if tool.cacheable and not self._policy.limits(tool) else None
-
-    def _forget(self, tool: Tool) -> None:
-        """After an attempt to change the workspace nothing that was read is known to hold."""
-        if self._cache is not None and tool.effect in CHANGING:
-            self._cache.clear()
+    def _is_cached(self, tool: Tool) -> bool:
+        """What is limited has to count each call."""
+        return self._config.enable_cache and tool.cacheable and not self._policy.limits(tool)
 
     def _emit(self, name: str, tool: Tool, **payload: Any) -> None:
         self._sink.emit(name, {"tool_name": tool.name, **payload})
@@ -363,13 +329,13 @@ def _waited(context: ToolContext, seconds: float, started: float) -> bool:
     return True
 
 
-def _first_refusal(checks: Sequence[Callable[[], None]], attempts: int) -> Failure | None:
+def _first_refusal(tool: Tool, checks: Sequence[Callable[[], None]], attempts: int) -> ToolRun | None:
     """Run the checks; whatever one of them raises blocks."""
     try:
         for check in checks:
             check()
     except Exception as error:  # noqa: BLE001 - a guardrail that breaks must not open the way
-        return blocked(error, attempts)
+        return blocked(tool.name, error, attempts)
     return None
 
 

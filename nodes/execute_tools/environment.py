@@ -7,6 +7,8 @@ with a `name` and an `execute(**arguments)`, sync or async.
 import json
 import os
 import re
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from copy import deepcopy
@@ -56,7 +58,6 @@ from mendgraph.nodes.execute_tools.journal.fingerprints import call_fingerprint
 from mendgraph.nodes.execute_tools.network.url_rules import names_target, read_url
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals, observe_tool
 from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
-from mendgraph.nodes.execute_tools.policy.idempotency import Conflict, IdempotentResults, Stored
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, Redactor
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
@@ -73,8 +74,56 @@ _RETRIES: ContextVar[list[int]] = ContextVar("retries")
 """The retries of the action that is being run, where the hooks of a subclass cannot lose them."""
 
 
+MOST_RESULTS = 1_000
+"""Finished results that are remembered; the one that was not asked for the longest is forgotten first."""
+
+
+class IdempotentResults:
+    """What became of actions, by idempotency key, for any number of threads. One that runs is never forgotten.
+
+    Source: Stripe's API reference, "Idempotent requests": the first result is given again, and a key that comes back
+    with other parameters is an error.
+    """
+
+    def __init__(self, most: int = MOST_RESULTS) -> None:
+        self._most = most
+        self._known: OrderedDict[str, tuple[str, ExecResult | None]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def begin(self, key: str, fingerprint: str) -> ExecResult | None:
+        """The result of the same call; None says: make it now, then call `end`, whatever happens.
+
+        Raises:
+            ActionError: the key belongs to another call, or its call is being made.
+        """
+        with self._lock:
+            known = self._known.get(key)
+            if known is None:
+                self._known[key] = (fingerprint, None)
+                return None
+            if known[0] != fingerprint:
+                message = "This idempotency key belongs to another call: use a new key for other arguments."
+                raise ActionError(message, "IdempotencyError")
+            if known[1] is None:
+                message = "The same call is being made at this moment: wait for its result."
+                raise ActionError(message, "IdempotencyError")
+            self._known.move_to_end(key)
+            return known[1]
+
+    def end(self, key: str, fingerprint: str, result: ExecResult | None) -> None:
+        """Keep what the call came to; None says that it had no effect, so it may be made as if for the first time."""
+        with self._lock:
+            if result is None:
+                del self._known[key]
+                return
+            self._known[key] = (fingerprint, result)
+            finished = [each for each, (_, known) in self._known.items() if known is not None]
+            for each in finished[: max(0, len(finished) - self._most)]:
+                del self._known[each]
+
+
 class Environment:
-    """The gateway for actions. Every default is spec 4's; `rules` adds what its text asks for beside its code.
+    """Runs actions. Every default is spec 4's; `rules` adds what its text asks for beside its code.
 
     Files: with a `base_dir`, path arguments of file actions become real paths inside it, of these extensions (none
     given: of any); without one they become absolute, and nothing restricts where they lead. Network: actions that go
@@ -83,7 +132,7 @@ class Environment:
     spec 4's. Source: spec 4.
 
     An action that opens the path by itself opens a name, which another program may swap meanwhile; the tools of this
-    house use the workspace's handles instead.
+    package use the workspace's handles instead.
     """
 
     _REDACT_KEYS = re.compile(r"(password|secret|token|api_?key|authorization|bearer)", re.IGNORECASE)
@@ -129,7 +178,7 @@ class Environment:
         self._retries("", None)  # made for each action; what makes no sense is refused here
         self._used: dict[str, int] = {}
         self._memory = PolicyMemory(clock, breaker)
-        self._results: IdempotentResults[ExecResult] = IdempotentResults()
+        self._results = IdempotentResults()
         self._redactor = Redactor(secrets)
         self._vitals = Vitals()
         self._context = ToolContext(Workspace(os.sep, _closed), timeout_s=inf)
@@ -164,17 +213,12 @@ class Environment:
         if not is_plain(given):
             raise TypeError("with an idempotency key all arguments are plain values, as no others can be compared")
         mark = call_fingerprint(name, json_like(given))
-        begun = self._results.begin(key, mark)
-        if isinstance(begun, Stored):
-            return _copied(begun.value)
-        if isinstance(begun, Conflict):
-            raise ActionError(begun.message, "IdempotencyError")
+        known = self._results.begin(key, mark)
+        if known is not None:
+            return _copied(known)
         # Cut off by Ctrl-C, it stays "in progress": whether it had its effect is unknown, so it is not made again.
         result = self._run(action, name, given)
-        if result.error_type in _NOT_MADE:
-            self._results.forget(key)
-            return result
-        self._results.finish(key, mark, _copied(result))
+        self._results.end(key, mark, None if result.error_type in _NOT_MADE else _copied(result))
         return result
 
     def _run(self, action: Action, name: str, given: JsonMap) -> ExecResult:
@@ -286,7 +330,7 @@ class Environment:
             raise PermissionError(f"Extension '{os.path.splitext(full_path)[1]}' not allowed.")
 
     def _check_domain(self, url: str) -> None:
-        """Only http and https, and only to allowed hosts, read as the tools of this house read an address."""
+        """Only http and https, and only to allowed hosts, read as this package's tools read an address."""
         target = read_url(url)
         if isinstance(target, ToolError):
             raise PermissionError(target.message)
@@ -330,7 +374,7 @@ class Environment:
         tool = Tool(name, name, SeenArguments, effect or effect_of(name), seen)
         refusal = CallPolicy(self._rules, self._memory).permit(tool, {})
         if refusal is not None:
-            raise ActionError(refusal.told.message, refusal.error_type)
+            raise ActionError(refusal.reason, refusal.error_type)
 
     def _retries(self, name: str, effect: Effect | None) -> RetryPolicy:
         """A timeout leaves open what was done: what is known to change something is not done again. Source: spec 4."""

@@ -12,7 +12,7 @@ from functools import partial
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mendgraph.nodes.execute_tools.edits.diffs import Version, file_change
-from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
+from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect
 from mendgraph.nodes.execute_tools.files.text_files import text_of
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.fingerprints import call_fingerprint
@@ -38,9 +38,6 @@ JOURNALED = CHANGING | {Effect.NETWORK}
 """Effects that must not happen twice."""
 
 DONE_BEFORE = "This was done before the run was cut off, and is in place."
-
-DescribeEffect = Callable[[FileEffect], FileChange]
-"""What a journaled effect was, with its diff where both versions are at hand."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,9 @@ def calls_made(
     return found
 
 
-def resumed(call: ToolCall, tool: Tool, recorded: RecordedCall, describe: DescribeEffect) -> ToolRun | None:
+def resumed(
+    call: ToolCall, tool: Tool, recorded: RecordedCall, describe: Callable[[FileEffect], FileChange]
+) -> ToolRun | None:
     """How the call ended, as far as anybody knows; None where it had no effect, so that it has to be run again.
 
     Only of a tool whose whole effect is one change is it known that it had none. What a person has taken back since
@@ -101,10 +100,10 @@ def resumed(call: ToolCall, tool: Tool, recorded: RecordedCall, describe: Descri
         known = from_json(call.call_id, call.tool, recorded.outcome)
         if known is not None:
             return known
-    foreign = [effect.path for change in _in_state(recorded, ChangeState.FOREIGN) for effect in change]
+    foreign = [effect.path for effect in _in_state(recorded, ChangeState.FOREIGN)]
     if foreign:
         return _ended(call, changed_by_others(call.tool, foreign))
-    done = [describe(effect) for change in _in_state(recorded, ChangeState.DONE) for effect in change]
+    done = [describe(each) for each in _in_state(recorded, ChangeState.DONE)]
     if tool.one_change:
         return _finished(call, done) if done else None
     if tool.effect is Effect.WRITE and done:
@@ -157,12 +156,12 @@ def _hashes(done: Sequence[FileChange]) -> Mapping[str, str]:
     return {change.path: change.sha256_after for change in done}
 
 
-def _in_state(recorded: RecordedCall, state: ChangeState) -> list[tuple[FileEffect, ...]]:
-    return [change.effects for change in recorded.changes if change.state is state]
+def _in_state(recorded: RecordedCall, state: ChangeState) -> list[FileEffect]:
+    return [effect for change in recorded.changes if change.state is state for effect in change.effects]
 
 
 class _Recorded(BaseModel):
-    """A ToolRun without the call's own name and id, which whoever resumes it knows."""
+    """A ToolRun without the call's own name and id, which whoever resumes it knows: a stored format."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -203,24 +202,17 @@ def from_json(call_id: str, tool: str, recorded: str) -> ToolRun | None:
     return ToolRun(call_id, tool, output, found.error, found.attempts, found.cached, found.ms, found.error_type)
 
 
-Backup = Callable[[str], bytes | None]
-"""The bytes of a file before it was changed, by their hash."""
+def describe_effect(workspace: Workspace, backup: Callable[[str], bytes | None], effect: FileEffect) -> FileChange:
+    """The effect on one file. The diff is "" where a version is binary, or is not at hand any more.
 
-
-def describe_effect(workspace: Workspace, backup: Backup, effect: FileEffect) -> FileChange:
-    """The effect on one file. The diff is "" where a version is binary, or is not at hand any more."""
-    return file_change(effect.path, _backed_up(effect.before, backup), _current(workspace, effect.path, effect.after))
-
-
-def _backed_up(state: FileState, backup: Backup) -> Version:
-    return _version_of(state, backup(state.sha256) if state.sha256 else None)
-
-
-def _current(workspace: Workspace, path: str, state: FileState) -> Version:
-    content = workspace.read_file(path) if state.sha256 else None
-    current = isinstance(content, FileContent) and content.sha256 == state.sha256
-    return Version(state.sha256, text_of(content.data) if current and isinstance(content, FileContent) else None)
-
-
-def _version_of(state: FileState, data: bytes | None) -> Version:
-    return Version(state.sha256, None if data is None else text_of(data))
+    `backup` gives the bytes of a file before it was changed, by their hash.
+    """
+    before, after = effect.before.sha256, effect.after.sha256
+    old = backup(before) if before else None
+    found = workspace.read_file(effect.path) if after else None
+    new = found.data if isinstance(found, FileContent) and found.sha256 == after else None
+    return file_change(
+        effect.path,
+        Version(before, None if old is None else text_of(old)),
+        Version(after, None if new is None else text_of(new)),
+    )

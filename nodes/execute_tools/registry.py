@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 from pydantic import BaseModel, ValidationError
 
@@ -23,7 +23,7 @@ from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.network.network import Network
 from mendgraph.nodes.execute_tools.processes.commands import Commands
 from mendgraph.nodes.execute_tools.signature_arguments import read_signature
-from mendgraph.nodes.execute_tools.store.artifacts import Artifacts
+from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
 from mendgraph.nodes.records import EditForm, Effect, FileChange, JsonMap, Plan, ToolError, ToolResult, ToolSpec
 
 
@@ -81,6 +81,10 @@ class ToolOutput:
         return cls(ToolResult(ok=False, error=error))
 
 
+ToolAnswer: TypeAlias = ToolOutput | ToolError
+"""What a tool that comes with this package gives back; an error is a result without effects."""
+
+
 @dataclass(frozen=True)
 class Tool:
     """A tool as the engine runs it. `cacheable` results may be given again while the workspace is unchanged.
@@ -123,7 +127,7 @@ class Tool:
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """What the other rooms know of this tool."""
+        """What the other packages know of this tool."""
         by_schema = self._by_schema
         return ToolSpec(
             name=self.name,
@@ -162,16 +166,16 @@ class Tool:
         """Run in this thread. A coroutine function gets a loop of its own, so it fails inside a running one."""
         output: object = self.run(context, self._parse(arguments))
         if not inspect.iscoroutine(output):
-            return output
+            return _as_output(output)
         try:
-            return asyncio.run(output)
+            return _as_output(asyncio.run(output))
         finally:
             output.close()
 
     async def a(self, context: ToolContext, /, **arguments: Any) -> Any:
         """Run in the caller's event loop."""
         output: object = self.run(context, self._parse(arguments))
-        return await output if inspect.isawaitable(output) else output
+        return _as_output(await output if inspect.isawaitable(output) else output)
 
     @cached_property
     def _by_schema(self) -> SchemaArguments | None:
@@ -181,6 +185,11 @@ class Tool:
         open_ended = self.arguments.model_config.get("extra") == "allow"
         extra: Literal["forbid"] | None = None if open_ended else "forbid"
         return self.arguments.model_validate(arguments, by_alias=True, by_name=True, extra=extra)
+
+
+def _as_output(value: object) -> object:
+    """A tool may give back an error as it is."""
+    return ToolOutput.failed(value) if isinstance(value, ToolError) else value
 
 
 class ToolOptions(TypedDict, total=False):
@@ -276,7 +285,7 @@ class ActionRegistry:
         return frozenset(self._tools)
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the other rooms know of the tools, in the order of registration."""
+        """What the other packages know of the tools, in the order of registration."""
         return tuple(each.spec for each in self._tools.values())
 
     def validate(self, name: str, arguments: JsonMap) -> JsonMap | list[str]:

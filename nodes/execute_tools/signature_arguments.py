@@ -4,15 +4,13 @@ import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, create_model, model_validator
 from pydantic.fields import FieldInfo
 
+from mendgraph.nodes.execute_tools.argument_schema import PATH_NAMES
 from mendgraph.nodes.records import JsonMap
-
-PATH_NAMES: Final = ("path", "filename", "file_name")
-"""Models call the path of a file by all three. Source: specs 1 and 4."""
 
 
 @dataclass(frozen=True)

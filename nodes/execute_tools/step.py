@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
-from mendgraph.nodes.execute_tools.files.workspace_views import ApprovedWorkspace
+from mendgraph.nodes.execute_tools.files.workspace import ApprovedWorkspace, Workspace
 from mendgraph.nodes.execute_tools.journal.fingerprints import idempotency_key
-from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.journaled_calls import JOURNALED, Execution, as_json, describe_effect, resumed
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
-from mendgraph.nodes.execute_tools.run_log import RunLog
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
@@ -34,14 +34,15 @@ from mendgraph.nodes.records import (
     Verdict,
 )
 
+NOTHING_TO_JUDGE = "Another call of this reply failed, so there is nothing to check yet."
+STOPPED = "The run was stopped before this call, so it did not run."
+OUT_OF_TIME = "The time of this turn is used up, so this call did not run."
+
+
 Run = Callable[[ToolCall, ToolContext], ToolRun]
 """The engine's way for one call."""
 
 Ended = Callable[[ToolRun], None]
-
-NOTHING_TO_JUDGE = "Another call of this reply failed, so there is nothing to check yet."
-STOPPED = "The run was stopped before this call, so it did not run."
-OUT_OF_TIME = "The time of this turn is used up, so this call did not run."
 
 
 def _unobserved(_: ToolCall) -> AbstractContextManager[Ended]:
@@ -162,16 +163,10 @@ class _Step:
         context = self._context_now(place, call, verdict, gated=gated)
         if context.seconds_left <= 0:
             return _not_run(call, ToolErrorCode.TIMEOUT, OUT_OF_TIME)
-        tool, journal = self._using.registry.get(call.tool), self._using.journal
         begun = monotonic_s()
         try:
             with self._using.observe(call) as ended:
-                if tool is None or journal is None:
-                    ran = self._using.run(self._as_run(call, verdict), context)
-                elif isinstance(journal, ToolError):
-                    ran = self._unrecorded(tool, call, verdict, context, journal)
-                else:
-                    ran = self._recorded(journal, tool, place, call, verdict, context)
+                ran = self._made(place, call, verdict, context)
                 ended(ran)
         except BaseException:
             self._noted.add(place)
@@ -204,43 +199,52 @@ class _Step:
             gated=gated,
         )
 
-    def _as_run(self, call: ToolCall, verdict: Verdict) -> ToolCall:
-        """The call as the model wrote it; one that a person has edited is not what its text says."""
-        written = self._using.as_written(call)
-        return written.model_copy(update={"raw_arguments": ""}) if verdict.edited else written
-
-    def _recorded(
-        self, journal: Journal, tool: Tool, place: int, call: ToolCall, verdict: Verdict, context: ToolContext
-    ) -> ToolRun:
+    def _made(self, place: int, call: ToolCall, verdict: Verdict, context: ToolContext) -> ToolRun:
         """Run the call between its two records; where the first one fails, nothing with an effect is run."""
+        using, tool, journal = self._using, self._using.registry.get(call.tool), self._using.journal
+        written = using.as_written(call)
+        if verdict.edited:  # by a person: it is not what its text says
+            written = written.model_copy(update={"raw_arguments": ""})
+        if tool is None or journal is None:
+            return using.run(written, context)
+        if isinstance(journal, ToolError):
+            return self._unrecorded(tool, written, context, journal)
         key = self._execution.key(place, call, tool)
-        try:
-            known = journal.find(key.thread, key.execution, key.place)
-            if known is not None and known.key == key:
-                ran = resumed(call, tool, known, partial(describe_effect, context.workspace, journal.backup))
-                if ran is not None:
-                    return ran
-            number = journal.begin(key) if tool.effect in JOURNALED else 0
-        except StoreError as error:
-            why = ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
-            return self._unrecorded(tool, call, verdict, context, why)
-        workspace = context.workspace.recorded(journal.recorder(number)) if number else context.workspace
-        ran = self._using.run(self._as_run(call, verdict), replace(context, workspace=workspace))
+        begun = _begun(journal, key, call, tool, context.workspace)
+        if isinstance(begun, ToolRun):
+            return begun
+        if isinstance(begun, ToolError):
+            return self._unrecorded(tool, written, context, begun)
+        workspace = context.workspace.recorded(journal.recorder(begun)) if begun else context.workspace
+        ran = using.run(written, replace(context, workspace=workspace))
         if context.scope is not None and context.scope.over and not ran.result.ok:
             return ran  # the run was given up in its middle: nobody hears this result, and it is not how the call ended
         with suppress(StoreError):  # what was done stands, and the files' hashes tell of it
-            if number:
-                journal.end(number, as_json(ran))
+            if begun:
+                journal.end(begun, as_json(ran))
             else:
                 journal.note(key, as_json(ran))
         return ran
 
-    def _unrecorded(
-        self, tool: Tool, call: ToolCall, verdict: Verdict, context: ToolContext, why: ToolError
-    ) -> ToolRun:
+    def _unrecorded(self, tool: Tool, call: ToolCall, context: ToolContext, why: ToolError) -> ToolRun:
         """What has no effect runs without a journal; what has one does not run. A busy workspace may be free later."""
         if tool.effect not in JOURNALED:
-            return self._using.run(self._as_run(call, verdict), context)
+            return self._using.run(call, context)
         message = f"{call.tool} was not run, because its effect could not be recorded: {why.message}"
         error = ToolError(code=why.code, message=message, fatal=why.code is not ToolErrorCode.UNAVAILABLE)
         return ToolRun(call.call_id, call.tool, ToolOutput.failed(error), error=f"tool_error:{message}")
+
+
+def _begun(
+    journal: Journal, key: CallKey, call: ToolCall, tool: Tool, workspace: Workspace
+) -> ToolRun | int | ToolError:
+    """How the call ended before, or the number of its record: 0 for one without an effect, which has none."""
+    try:
+        known = journal.find(key.thread, key.execution, key.place)
+        if known is not None and known.key == key:
+            ran = resumed(call, tool, known, partial(describe_effect, workspace, journal.backup))
+            if ran is not None:
+                return ran
+        return journal.begin(key) if tool.effect in JOURNALED else 0
+    except StoreError as error:
+        return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))

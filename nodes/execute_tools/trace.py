@@ -1,12 +1,21 @@
-"""What happened, event by event. Source: spec 5; the names of the engine's events are listed in `engine`."""
+"""What happened: events for whoever follows a run, and a line for each call and alert in the run's own folder.
+
+Source: spec 5 for the events; the names of the engine's are listed in `engine`.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
+from urllib.parse import urlsplit
 
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_ms
+from mendgraph.nodes.execute_tools.journal.fingerprints import call_fingerprint
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
+from mendgraph.nodes.records import CallError, CallResult, JsonMap, ToolCall, Verdict
 
 
 @dataclass(frozen=True)
@@ -57,3 +66,78 @@ class TraceSink:
     def _redacted(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         copy = self.redactor.value(dict(payload))
         return copy if isinstance(copy, dict) else {"payload": copy}
+
+
+LONGEST_TARGET = 200
+"""Characters of the program or the host that a line names."""
+
+_OWN = frozenset({"time", "event", "step", "verdict", "arguments_sha256", "ok", "error_type", "ms", "attempts"})
+"""What no model, person or workspace has a say in: words of ours, numbers and hashes."""
+
+
+class RunLog:
+    """Writes the lines of one run, without secrets. Where there is no log it writes nothing."""
+
+    def __init__(self, log: AuditLog | None, redactor: Redactor, run_id: str) -> None:
+        self._log, self._redactor, self._run_id = log, redactor, run_id
+
+    def call(self, step: int, item: ToolCall | CallError, verdict: Verdict, result: CallResult) -> None:
+        """What was asked and judged, and how it ended; of its arguments only their hash and what it is aimed at."""
+        error = result.result.error
+        ended = {
+            "ok": result.result.ok,
+            "error_type": "" if error is None else error.code.value,
+            "ms": result.ms,
+            "attempts": result.attempts,
+            "changed": [change.path for change in result.changes],
+        }
+        self._write("call", {**_asked(step, item, verdict), **ended})
+
+    def cut_off(self, step: int, item: ToolCall, verdict: Verdict) -> None:
+        """A call that was begun and not ended: what it has done is unknown."""
+        self._write("call", {**_asked(step, item, verdict), "ok": False, "error_type": "cut_off"})
+
+    def alert(self, alert: JsonMap) -> None:
+        """Something went up."""
+        self._write("alert", alert)
+
+    def _write(self, event: str, record: JsonMap) -> None:
+        if self._log is not None:
+            time = datetime.now(UTC).isoformat(timespec="milliseconds")
+            line = {"time": time, "event": event, "run_id": self._run_id, **record}
+            safe = self._redactor.value({name: value for name, value in line.items() if name not in _OWN})
+            self._log.write({**line, **safe} if isinstance(safe, dict) else {"event": event})
+
+
+def _asked(step: int, item: ToolCall | CallError, verdict: Verdict) -> JsonMap:
+    return {
+        "step": step,
+        "tool": item.tool,
+        "path": verdict.path,
+        "target": _target(item),
+        "verdict": verdict.kind.value,
+        "rule": verdict.rule,
+        "arguments_sha256": _fingerprint(item),
+    }
+
+
+def _target(item: ToolCall | CallError) -> str:
+    """The program or the host that a call is about, "" for others."""
+    arguments = item.arguments if isinstance(item, ToolCall) else {}
+    argv, url = arguments.get("argv"), arguments.get("url")
+    if isinstance(argv, list) and argv:
+        return str(argv[0])[:LONGEST_TARGET]
+    return _host(url)[:LONGEST_TARGET] if isinstance(url, str) else ""
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _fingerprint(item: ToolCall | CallError) -> str:
+    if isinstance(item, ToolCall):
+        return call_fingerprint(item.tool, item.arguments)
+    return sha256(item.raw_arguments.encode("utf-8", "surrogatepass")).hexdigest()

@@ -23,7 +23,7 @@ from mendgraph.nodes.guard.approvals import (
     read_decision,
 )
 from mendgraph.nodes.guard.file_rules import PROJECT_CONFIG_RULE, is_project_config
-from mendgraph.nodes.guard.grants import Grant, grant_for, grant_words, is_granted
+from mendgraph.nodes.guard.grants import Grant, grant_for, grant_words
 from mendgraph.nodes.guard.paths import shown
 from mendgraph.nodes.guard.policy import Item, denied
 from mendgraph.nodes.records import (
@@ -79,13 +79,13 @@ class Hands:
 
 @dataclass
 class _Waiting:
-    """A call that waits for an answer."""
+    """A call that waits for an answer; `problem` says why it is asked about once more."""
 
     call: ToolCall
+    spec: ToolSpec
     verdict: Verdict
     preview: Preview
     grant: Grant | None
-    words: str
     problem: str = ""
 
 
@@ -104,20 +104,21 @@ def settle_with_person(
     """All verdicts, none of which asks any more. Where the person says stop, nothing of the reply may run."""
     settled = Settled(list(items), list(verdicts))
     open_calls = _waiting(settled, specs, hands)
-    for index in [place for place, each in open_calls.items() if is_granted(each.grant, hands.grants)]:
-        settled.verdicts[index] = _granted(open_calls.pop(index))
-    for round_number in range(1, MOST_ROUNDS + 1):
+    for index, each in [*open_calls.items()]:
+        if each.grant in hands.grants:
+            # On whatever the file holds; but a call that cannot do anything now may not do anything later.
+            settled.verdicts[index] = _allowed(each.verdict, () if each.preview.pins == () else None)
+            del open_calls[index]
+    for rounds_left in reversed(range(MOST_ROUNDS)):
         if not open_calls:
             break
         answer = hands.ask(_request(open_calls))
         decisions = {index: read_decision(answer, index) for index in open_calls}
         if any(each.action == "stop" for each in decisions.values()):
-            return _stopped(settled)
-        last = round_number == MOST_ROUNDS
+            return Settled(settled.items, [_stopped(each) for each in settled.verdicts])
         for index, decision in decisions.items():
-            _settle(index, open_calls[index], decision, settled, hands, last=last)
-        open_calls = {place: each for place, each in open_calls.items() if each.problem}
-        open_calls = {} if last else open_calls
+            _settle(index, open_calls[index], decision, settled, hands, last=not rounds_left)
+        open_calls = {index: each for index, each in open_calls.items() if each.problem}
     _pin_edits(settled, hands)
     return settled
 
@@ -131,33 +132,28 @@ def stop_asked_for(verdicts: Sequence[Verdict]) -> StopCause | None:
 
 
 def _waiting(settled: Settled, specs: Mapping[str, ToolSpec], hands: Hands) -> dict[int, _Waiting]:
-    calls = {
-        index: item
-        for index, (item, verdict) in enumerate(zip(settled.items, settled.verdicts, strict=True))
-        if verdict.kind is VerdictKind.ASK and isinstance(item, ToolCall)
-    }
+    """The calls that wait, under the real name of their file, and under the stricter rule for project configuration."""
+    calls = _calls(settled, lambda verdict: verdict.kind is VerdictKind.ASK)
     previews = hands.preview(calls) if calls else {}
     found: dict[int, _Waiting] = {}
     for index, call in calls.items():
-        preview, spec = previews.get(index, NO_PREVIEW), specs[call.tool]
-        verdict = _with_real_path(settled.verdicts[index], preview, spec)
-        grant = grant_for(hands.thread, verdict.rule, call, spec)
-        found[index] = _Waiting(call, verdict, preview, grant, grant_words(grant, spec))
+        preview, spec, verdict = previews.get(index, NO_PREVIEW), specs[call.tool], settled.verdicts[index]
+        config = spec.effect is Effect.WRITE and any(is_project_config(Path(name)) for name in preview.names)
+        rule = PROJECT_CONFIG_RULE.name if config else verdict.rule
+        verdict = verdict.model_copy(update={"path": (*preview.names, verdict.path)[0], "rule": rule})
+        found[index] = _Waiting(call, spec, verdict, preview, grant_for(hands.thread, rule, call, spec))
     return found
 
 
-def _with_real_path(verdict: Verdict, preview: Preview, spec: ToolSpec) -> Verdict:
-    """With the file that the path really leads to, and the stricter rule where that is project configuration."""
-    path = preview.names[0] if preview.names else verdict.path
-    config = spec.effect is Effect.WRITE and any(is_project_config(Path(name)) for name in preview.names)
-    rule = PROJECT_CONFIG_RULE.name if config else verdict.rule
-    return verdict.model_copy(update={"path": path, "rule": rule})
+def _calls(settled: Settled, chosen: Callable[[Verdict], bool]) -> dict[int, ToolCall]:
+    pairs = enumerate(zip(settled.items, settled.verdicts, strict=True))
+    return {index: item for index, (item, verdict) in pairs if chosen(verdict) and isinstance(item, ToolCall)}
 
 
 def _request(open_calls: Mapping[int, _Waiting]) -> ApprovalRequest:
     calls = []
     for index, each in open_calls.items():
-        shown_call = asked_call(index, each.call, each.verdict, each.preview, each.words)
+        shown_call = asked_call(index, each.call, each.verdict, each.preview, grant_words(each.grant, each.spec))
         if each.problem:
             shown_call["problem"] = each.problem
         calls.append(shown_call)
@@ -167,26 +163,26 @@ def _request(open_calls: Mapping[int, _Waiting]) -> ApprovalRequest:
 def _settle(index: int, each: _Waiting, decision: Decision, settled: Settled, hands: Hands, *, last: bool) -> None:
     """Write down what becomes of one call, or in `each.problem` why it has to be asked about once more."""
     asked, each.problem = each.verdict, ""
-    if decision.action in {"reject", "nobody", "stop"}:
+    allowed = _allowed(asked, each.preview.pins)
+    if decision.action in {"reject", "nobody"}:
         settled.verdicts[index] = _rejected(asked, decision)
     elif refusal := _outdated(each, decision, hands):
         settled.verdicts[index] = refusal
     elif decision.arguments is None:
-        settled.verdicts[index] = _allowed(asked, each.preview)
+        settled.verdicts[index] = allowed
         if decision.action == "approve_for_run" and each.grant is not None:
             settled.granted.append(each.grant)
+    elif isinstance(edited := _edited(each, decision.arguments, hands), ToolCall):
+        before, after = each.call.arguments, edited.arguments
+        names = tuple(name for name in sorted({*before, *after}) if before.get(name) != after.get(name))
+        settled.items[index] = edited if names else each.call
+        settled.verdicts[index] = allowed.model_copy(update={"edited": names})
     else:
-        edited = _edited(each, decision.arguments, hands)
-        if isinstance(edited, ToolCall):
-            names = _changed_names(each.call, edited)
-            settled.items[index] = edited if names else each.call
-            settled.verdicts[index] = _allowed(asked, each.preview).model_copy(update={"edited": names})
-            return
-        each.problem = edited.error.message if edited.error else ""
-        if last:
-            told = f"A person changed this call, but it may not run like that: {each.problem} {_REMEDY}"
-            code = edited.error.code if edited.error else ToolErrorCode.PERMISSION_DENIED
-            settled.verdicts[index] = denied(edited.rule, code, told, path=edited.path)
+        problem = edited.error.message if edited.error else ""
+        each.problem = "" if last else problem
+        message = f"A person changed this call, but it may not run like that: {problem} {_REMEDY}"
+        code = edited.error.code if edited.error else ToolErrorCode.PERMISSION_DENIED
+        settled.verdicts[index] = denied(edited.rule, code, message, path=edited.path) if last else asked
 
 
 def _edited(each: _Waiting, arguments: JsonMap, hands: Hands) -> ToolCall | Verdict:
@@ -200,25 +196,15 @@ def _edited(each: _Waiting, arguments: JsonMap, hands: Hands) -> ToolCall | Verd
     return verdict if verdict.kind is VerdictKind.DENY else call
 
 
-def _changed_names(before: ToolCall, after: ToolCall) -> tuple[str, ...]:
-    names = sorted({*before.arguments, *after.arguments})
-    return tuple(name for name in names if before.arguments.get(name) != after.arguments.get(name))
-
-
 def _pin_edits(settled: Settled, hands: Hands) -> None:
     """Bind the edited calls to what they would do now, after the calls before them that may run."""
     edited = [index for index, verdict in enumerate(settled.verdicts) if verdict.edited]
     if not edited:
         return
-    calls = {
-        index: item
-        for index, (item, verdict) in enumerate(zip(settled.items, settled.verdicts, strict=True))
-        if verdict.kind is VerdictKind.ALLOW and verdict.rule and isinstance(item, ToolCall)
-    }
-    previews = hands.preview(calls)
+    previews = hands.preview(_calls(settled, lambda each: each.kind is VerdictKind.ALLOW and bool(each.rule)))
     for index in edited:
         preview, verdict = previews.get(index, NO_PREVIEW), settled.verdicts[index]
-        path = preview.names[0] if preview.names else verdict.path
+        path = (*preview.names, verdict.path)[0]
         settled.verdicts[index] = verdict.model_copy(update={"pins": preview.pins, "path": path})
 
 
@@ -235,13 +221,15 @@ def _outdated(each: _Waiting, decision: Decision, hands: Hands) -> Verdict | Non
     return denied(each.verdict.rule, ToolErrorCode.CONFLICT, message, path=each.verdict.path)
 
 
-def _allowed(asked: Verdict, preview: Preview = NO_PREVIEW) -> Verdict:
-    return asked.model_copy(update={"kind": VerdictKind.ALLOW, "pins": preview.pins})
+def _allowed(asked: Verdict, pins: tuple[tuple[str, str, str], ...] | None) -> Verdict:
+    return asked.model_copy(update={"kind": VerdictKind.ALLOW, "pins": pins})
 
 
-def _granted(each: _Waiting) -> Verdict:
-    """Allowed as before, on whatever the file holds; a call that cannot do anything now may not do anything later."""
-    return _allowed(each.verdict, each.preview if each.preview.pins == () else NO_PREVIEW)
+def _stopped(verdict: Verdict) -> Verdict:
+    if verdict.kind is VerdictKind.DENY:
+        return verdict
+    message = "This call did not run: a person stopped the run."
+    return denied(verdict.rule, ToolErrorCode.CANCELLED, message, path=verdict.path)
 
 
 def _rejected(asked: Verdict, decision: Decision) -> Verdict:
@@ -250,13 +238,3 @@ def _rejected(asked: Verdict, decision: Decision) -> Verdict:
     why = f": {shown(decision.reason, 500)}" if decision.reason.strip() else ""
     message = f"A person did not approve this call{why}. {_REMEDY}"
     return denied(asked.rule, ToolErrorCode.PERMISSION_DENIED, message, path=asked.path)
-
-
-def _stopped(settled: Settled) -> Settled:
-    verdicts = [each if each.kind is VerdictKind.DENY else _cancelled(each) for each in settled.verdicts]
-    return Settled(settled.items, verdicts)
-
-
-def _cancelled(verdict: Verdict) -> Verdict:
-    message = "This call did not run: a person stopped the run."
-    return denied(verdict.rule, ToolErrorCode.CANCELLED, message, path=verdict.path)

@@ -6,7 +6,6 @@ for each time.
 """
 
 import posixpath
-from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from mendgraph.nodes.guard.file_rules import PROJECT_CONFIG_RULE
@@ -33,14 +32,9 @@ def grant_for(thread: str, rule: str, call: ToolCall, spec: ToolSpec) -> Grant |
     return Grant(thread=thread, rule=rule, tool=call.tool, subject=subject)
 
 
-def is_granted(wanted: Grant | None, grants: Sequence[Grant]) -> bool:
-    """Whether a person has allowed this before, in this thread."""
-    return wanted is not None and wanted in grants
-
-
-def grant_words(grant: Grant | None, spec: ToolSpec | None) -> str:
+def grant_words(grant: Grant | None, spec: ToolSpec) -> str:
     """The grant for a person, "" for none."""
-    if grant is None or spec is None:
+    if grant is None:
         return ""
     if spec.effect is Effect.EXECUTE:
         return f"{grant.tool} with the program {shown(grant.subject)}, whatever its arguments"

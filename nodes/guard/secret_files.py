@@ -9,45 +9,36 @@ them, and literals in them are redacted. The lists compared are those of gitrob 
 """
 
 import re
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from pathlib import PurePath
-from typing import Final, NamedTuple
+from typing import Final
 
 from mendgraph.nodes.guard.paths import folded_parts
 from mendgraph.nodes.records import CONTENT_BYTES
 
 
-class SecretFiles(NamedTuple):
-    """Patterns of names, and what files of these names hold, as the end of a sentence."""
-
-    patterns: tuple[str, ...]
-    reason: str
-
-    @property
-    def expression(self) -> re.Pattern[str]:
-        """What finds one of the patterns at the end of a plain path."""
-        whole = "|".join(_expression(pattern) for pattern in self.patterns if pattern[0] != "*") or "(?!)"
-        endings = "|".join(_expression(pattern[1:]) for pattern in self.patterns if pattern[0] == "*") or "(?!)"
-        return re.compile(rf"(?:^|/)\.?(?:{whole})|(?:{endings})")
-
-
 class NameTable:
-    """Rows of names, compiled when they are first asked for. `patterns` are those of all rows."""
+    """Lines of `what files of these names hold: pattern, pattern`; `#` begins a comment. Compiled when first asked.
 
-    def __init__(self, *rows: SecretFiles) -> None:
-        self._rows = rows
-        self.patterns = tuple(pattern for row in rows for pattern in row.patterns)
+    `patterns` are those of all lines.
+    """
+
+    def __init__(self, lines: str) -> None:
+        rows = [line.partition(": ") for line in lines.splitlines() if line and line[0] != "#"]
+        self._rows = [(reason, patterns.split(", ")) for reason, _, patterns in rows]
+        self.patterns = tuple(pattern for _, patterns in self._rows for pattern in patterns)
 
     def held(self, path: PurePath) -> str | None:
-        """What the table says of a file of this name, or None where it does not know it."""
+        """What a file of this name holds, as the end of a sentence, or None where the table does not know it."""
         plain = plain_path(path)
         if self._any.search(plain) is None:
             return None
-        return next(row.reason for row in self._rows if row.expression.search(plain))
+        return next(reason for reason, patterns in self._rows if _expression(patterns).search(plain))
 
     @cached_property
     def _any(self) -> re.Pattern[str]:
-        return SecretFiles(self.patterns, "").expression
+        return _expression(self.patterns)
 
 
 _BACKUP: Final = re.compile(
@@ -63,121 +54,104 @@ def plain_path(path: PurePath) -> str:
     return _BACKUP.sub("", "/".join(folded_parts(path)))
 
 
-def _expression(pattern: str) -> str:
+def _expression(patterns: Sequence[str]) -> re.Pattern[str]:
+    """What finds one of the patterns at the end of a plain path."""
+    whole = "|".join(_part(pattern) for pattern in patterns if pattern[0] != "*") or "(?!)"
+    endings = "|".join(_part(pattern[1:]) for pattern in patterns if pattern[0] == "*") or "(?!)"
+    return re.compile(rf"(?:^|/)\.?(?:{whole})|(?:{endings})")
+
+
+def _part(pattern: str) -> str:
     text = "[^/.]*".join(map(re.escape, pattern.rstrip("/").split("*")))
     return text + ("(?:/|$)" if pattern.endswith("/") else "$")
 
 
-def _files(patterns: str, reason: str) -> SecretFiles:
-    return SecretFiles(tuple(patterns.split(", ")), reason)
-
-
-KEY_FILES: Final = NameTable(
-    # Source: spec 1 section 3 for *.pem to *.cer, *.p12, *.pfx; gitrob for *.keypair, *.pkcs12, *.jks, *.keystore
-    _files("*.pem, *.key, *.crt, *.cer, *.p8, *.ppk, *.keypair", "keys and certificates"),
-    _files("*.p12, *.pfx, *.pkcs12, *.jks, *.keystore, *.bks, *.bcfks, *.jceks, cwallet.sso", "key stores"),
-    # Source: gitrob for the first line
-    _files(
-        "*.kdb, *.kdbx, *.psafe3, *.agilekeychain/, *.keychain, *.kwallet, *.keyring, "
-        "*.keyx, *.opvault/, *.1pif/, *.1pux, *.enpassdb, *.keychain-db, *.pwsafe",
-        "key stores of password managers",
-    ),
-    _files("*.bek, *.tpm, *.ovpn, *.tblk/", "keys of disks and private networks"),  # Source: gitrob
-)
+KEY_FILES: Final = NameTable("""
+# Source: spec 1 section 3 for *.pem to *.cer, *.p12, *.pfx; gitrob for *.keypair, *.pkcs12, *.jks, *.keystore
+keys and certificates: *.pem, *.key, *.crt, *.cer, *.p8, *.ppk, *.keypair
+key stores: *.p12, *.pfx, *.pkcs12, *.jks, *.keystore, *.bks, *.bcfks, *.jceks, cwallet.sso
+# Source: gitrob for the first line
+key stores of password managers: *.kdb, *.kdbx, *.psafe3, *.agilekeychain/, *.keychain, *.kwallet, *.keyring, *.keyx
+key stores of password managers: *.opvault/, *.1pif/, *.1pux, *.enpassdb, *.keychain-db, *.pwsafe
+# Source: gitrob
+keys of disks and private networks: *.bek, *.tpm, *.ovpn, *.tblk/
+""")
 """What `is_private_key` is made from."""
 
-SENSITIVE_FILES: Final = NameTable(
-    _files(".ssh/, .gnupg/", "keys of SSH and GnuPG"),  # Source: the user
-    # Source: spec 1 section 3 for id_rsa, id_ecdsa, id_ed25519
-    _files("id_rsa, id_dsa, id_ecdsa, id_ed25519, id_ecdsa_sk, id_ed25519_sk, id_xmss", "SSH keys"),
-    _files("id_rsa_*, id_rsa-*, id_ecdsa_*, id_ecdsa-*, id_ed25519_*, id_ed25519-*, ssh_host_*_key", "SSH keys"),
-    _files("secring.gpg, private-keys-v1.d/, otr.private_key, sops/age/keys.txt", "private keys"),
-    # Source: the user for the first line
-    _files(
-        ".aws/, .kube/, .docker/, .azure/, .config/gcloud/, appdata/roaming/gcloud/, "
-        ".oci/, .aliyun/, .bluemix/, .config/openstack/, .config/doctl/, .config/configstore/, .tsh/",
-        "credentials of clouds and clusters",
-    ),
-    # A folder `gcloud` elsewhere may be a project's own: there, these are the names that Google's program writes.
-    _files("gcloud/legacy_credentials/, gcloud/configurations/, credentials.db, access_tokens.db", "Google's tokens"),
-    _files(
-        "application_default_credentials.json, *firebase-adminsdk*.json, serviceaccountkey.json, oauth_creds.json, "
-        "client_secret*.json, client_secret_*.apps.googleusercontent.com.json",
-        "keys of Google's service accounts and clients",
-    ),
-    _files("accesskeys.csv, *_accesskeys.csv, rootkey.csv, *credentials.csv", "keys of AWS, as downloaded"),
-    _files("*.kubeconfig, .dockercfg, .dockerconfigjson, containers/auth.json", "logins of clusters and registries"),
-    # Source: spec 1 section 3 for secrets.yaml, .yml, .json; GitHub's templates for secrets.toml, *.secret.exs
-    _files("secrets.yaml, secrets.yml, secrets.json, secrets.toml, *.secret.exs, .dev.vars", "secrets"),
-    # Source: spec 1 section 3 for credentials.json, .yaml
-    _files("credentials.json, credentials.yaml, credentials.yml, credentials.toml", "credentials"),
-    # Source: spec 1 section 3 for .netrc; gitrob for the others but pgpass.conf
-    _files("*.netrc, _netrc, .pgpass, pgpass.conf, .htpasswd, .git-credentials", "logins"),
-    # Source: gitrob for hub and gem
-    _files(
-        ".config/hub, git/credentials, gh/hosts.yml, glab-cli/config.yml, .cargo/credentials, .gem/credentials, "
-        "composer/auth.json, pypoetry/auth.toml, settings-security.xml, .jfrog/, .subversion/auth/, .cvspass",
-        "logins of hosts of code and packages",
-    ),
-    _files("huggingface/token, kaggle.json, .databrickscfg, .snowsql/config, .httr-oauth, .codex/auth.json", "tokens"),
-    # Source: GitHub's Terraform template for *.tfstate, *.tfstate.*
-    _files("*.tfstate, *.tfstate.1*, credentials.tfrc.json, .vault-token", "the state and tokens of HashiCorp's tools"),
-    _files(".vault_pass, .vault-pass, .vault_password, vault_pass.txt", "passwords of Ansible's vault"),
-    _files(".boto, .s3cfg, .passwd-s3fs, rclone.conf, .smbcredentials, .tugboat", "logins of storage"),
-    _files(
-        ".my.cnf, .mylogin.cnf, dbeaver-data-sources.xml, credentials-config.json, robomongo.json",
-        "logins of databases",
-    ),
-    # Source: gitrob, shhgit
-    _files(
-        "filezilla.xml, recentservers.xml, sitemanager.xml, winscp.ini, sftp-config.json, .ftpconfig, proftpdpasswd, "
-        ".vscode/sftp.json, .idea/webservers.xml, .remote-sync.json",
-        "logins of file servers",
-    ),
-    # Source: gitrob, shhgit
-    _files(
-        ".msmtprc, .esmtprc, .fetchmailrc, .muttrc, .mbsyncrc, .offlineimaprc, .authinfo, .purple/accounts.xml, "
-        ".irssi/config",
-        "logins of mail and chat",
-    ),
-    _files("etc/shadow, etc/gshadow, etc/shadow-", "hashes of passwords"),  # Source for the first: gitrob
-    # Source: gitrob; GitHub's templates for *.publishsettings, *.azurepubxml
-    _files(
-        "secret_token.rb, credentials.xml, hudson.util.secret, *.publishsettings, *.pubxml.user, *.azurepubxml, "
-        "jenkins.plugins.publish_over_ssh.bapsshpublisherplugin.xml",
-        "secrets of servers",
-    ),
-    _files(".erlang.cookie, .xauthority, .iceauthority, cookies.sqlite", "cookies that log in"),
-    # Source: shhgit for logins.json
-    _files(
-        "logins.json, key3.db, key4.db, signons.sqlite, login data, login data for account, .mozilla/, "
-        ".config/google-chrome/, .config/chromium/, user data/default/",
-        "passwords and cookies of browsers",
-    ),
-    _files(".password-store/, .config/op/, share/keyrings/", "passwords"),
-    _files("wallet.dat, .electrum/, .bitcoin/, .ethereum/, .config/solana/, utc--*", "wallets"),
-    # Source: gitrob for the shells, MySQL, PostgreSQL and irb; GitHub's templates for Node, R and Lisp
-    _files(
-        ".*_history, .*-history, .rhistory, .history/, .zhistory, .histfile, fish_history, consolehost_history.txt, "
-        ".dbshell, .viminfo",
-        "what was typed into shells",
-    ),
-)
+SENSITIVE_FILES: Final = NameTable("""
+# Source: the user
+keys of SSH and GnuPG: .ssh/, .gnupg/
+# Source: spec 1 section 3 for id_rsa, id_ecdsa, id_ed25519
+SSH keys: id_rsa, id_dsa, id_ecdsa, id_ed25519, id_ecdsa_sk, id_ed25519_sk, id_xmss
+SSH keys: id_rsa_*, id_rsa-*, id_ecdsa_*, id_ecdsa-*, id_ed25519_*, id_ed25519-*, ssh_host_*_key
+private keys: secring.gpg, private-keys-v1.d/, otr.private_key, sops/age/keys.txt
+# Source: the user for the first line
+credentials of clouds and clusters: .aws/, .kube/, .docker/, .azure/, .config/gcloud/, appdata/roaming/gcloud/
+credentials of clouds and clusters: .oci/, .aliyun/, .bluemix/, .config/openstack/, .config/doctl/
+credentials of clouds and clusters: .config/configstore/, .tsh/
+# A folder `gcloud` elsewhere may be a project's own: there, these are the names that Google's program writes.
+Google's tokens: gcloud/legacy_credentials/, gcloud/configurations/, credentials.db, access_tokens.db
+keys of Google's service accounts and clients: application_default_credentials.json, *firebase-adminsdk*.json
+keys of Google's service accounts and clients: serviceaccountkey.json, oauth_creds.json, client_secret*.json
+keys of Google's service accounts and clients: client_secret_*.apps.googleusercontent.com.json
+keys of AWS, as downloaded: accesskeys.csv, *_accesskeys.csv, rootkey.csv, *credentials.csv
+logins of clusters and registries: *.kubeconfig, .dockercfg, .dockerconfigjson, containers/auth.json
+# Source: spec 1 section 3 for secrets.yaml, .yml, .json; GitHub's templates for secrets.toml, *.secret.exs
+secrets: secrets.yaml, secrets.yml, secrets.json, secrets.toml, *.secret.exs, .dev.vars
+# Source: spec 1 section 3 for credentials.json, .yaml
+credentials: credentials.json, credentials.yaml, credentials.yml, credentials.toml
+# Source: spec 1 section 3 for .netrc; gitrob for the others but pgpass.conf
+logins: *.netrc, _netrc, .pgpass, pgpass.conf, .htpasswd, .git-credentials
+# Source: gitrob for hub and gem
+logins of hosts of code and packages: .config/hub, git/credentials, gh/hosts.yml, glab-cli/config.yml
+logins of hosts of code and packages: .cargo/credentials, .gem/credentials, composer/auth.json, pypoetry/auth.toml
+logins of hosts of code and packages: settings-security.xml, .jfrog/, .subversion/auth/, .cvspass
+tokens: huggingface/token, kaggle.json, .databrickscfg, .snowsql/config, .httr-oauth, .codex/auth.json
+# Source: GitHub's Terraform template for *.tfstate, *.tfstate.*
+the state and tokens of HashiCorp's tools: *.tfstate, *.tfstate.1*, credentials.tfrc.json, .vault-token
+passwords of Ansible's vault: .vault_pass, .vault-pass, .vault_password, vault_pass.txt
+logins of storage: .boto, .s3cfg, .passwd-s3fs, rclone.conf, .smbcredentials, .tugboat
+logins of databases: .my.cnf, .mylogin.cnf, dbeaver-data-sources.xml, credentials-config.json, robomongo.json
+# Source: gitrob, shhgit
+logins of file servers: filezilla.xml, recentservers.xml, sitemanager.xml, winscp.ini, sftp-config.json, .ftpconfig
+logins of file servers: proftpdpasswd, .vscode/sftp.json, .idea/webservers.xml, .remote-sync.json
+# Source: gitrob, shhgit
+logins of mail and chat: .msmtprc, .esmtprc, .fetchmailrc, .muttrc, .mbsyncrc, .offlineimaprc, .authinfo
+logins of mail and chat: .purple/accounts.xml, .irssi/config
+# Source for the first: gitrob
+hashes of passwords: etc/shadow, etc/gshadow, etc/shadow-
+# Source: gitrob; GitHub's templates for *.publishsettings, *.azurepubxml
+secrets of servers: secret_token.rb, credentials.xml, hudson.util.secret, *.publishsettings, *.pubxml.user
+secrets of servers: *.azurepubxml, jenkins.plugins.publish_over_ssh.bapsshpublisherplugin.xml
+cookies that log in: .erlang.cookie, .xauthority, .iceauthority, cookies.sqlite
+# Source: shhgit for logins.json
+passwords and cookies of browsers: logins.json, key3.db, key4.db, signons.sqlite, login data, login data for account
+passwords and cookies of browsers: .mozilla/, .config/google-chrome/, .config/chromium/, user data/default/
+passwords: .password-store/, .config/op/, share/keyrings/
+wallets: wallet.dat, .electrum/, .bitcoin/, .ethereum/, .config/solana/, utc--*
+# Source: gitrob for the shells, MySQL, PostgreSQL and irb; GitHub's templates for Node, R and Lisp
+what was typed into shells: .*_history, .*-history, .rhistory, .history/, .zhistory, .histfile, fish_history
+what was typed into shells: consolehost_history.txt, .dbshell, .viminfo
+""")
 """What `is_sensitive_config` is made from."""
 
-_PACKAGES: Final = _files(".npmrc", "npm's token"), _files(".pypirc", "the token of a Python index")
-PACKAGE_LOGINS: Final = NameTable(*_PACKAGES)
+_PACKAGES: Final = """
+npm's token: .npmrc
+the token of a Python index: .pypirc
+"""
+PACKAGE_LOGINS: Final = NameTable(_PACKAGES)
 """Never written, and read only where their content holds no secret. Source: spec 1 section 3."""
 
-SETTINGS: Final = NameTable(
-    *_PACKAGES,
-    _files(".yarnrc, .yarnrc.yml, bunfig.toml, .wgetrc, .hgrc, .hg/hgrc, .pg_service.conf", "a login"),
-    _files("pip.conf, pip.ini, .condarc", "the login of a Python index"),
-    _files(".m2/settings.xml, gradle.properties, nuget.config", "the login of a package host"),  # gitleaks: the last
-    _files("keystore.properties, key.properties", "the password of a key store"),
-    # Source: gitrob and GitHub's Terraform template for *.tfvars
-    _files("*.tfvars, *.tfvars.json, .terraformrc, terraform.rc", "a secret of Terraform's"),
-)
+SETTINGS: Final = NameTable(f"""
+{_PACKAGES}
+a login: .yarnrc, .yarnrc.yml, bunfig.toml, .wgetrc, .hgrc, .hg/hgrc, .pg_service.conf
+the login of a Python index: pip.conf, pip.ini, .condarc
+# gitleaks: the last
+the login of a package host: .m2/settings.xml, gradle.properties, nuget.config
+the password of a key store: keystore.properties, key.properties
+# Source: gitrob and GitHub's Terraform template for *.tfvars
+a secret of Terraform's: *.tfvars, *.tfvars.json, .terraformrc, terraform.rc
+""")
 """Ordinary settings that hold a secret at times, which their content says: without one they are like any file."""
 
 _ANY_CONTENT: Final = frozenset({"json", "txt", "yaml", "yml", "asc", "conf", "cfg", "config"})

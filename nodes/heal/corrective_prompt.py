@@ -124,13 +124,9 @@ def manner_of(profile: Profile, errors: Sequence[ExtractionError]) -> Manner:
 
 
 def _error_line(error: ExtractionError) -> str:
-    return f"- {error.error_type.name}: {_in_words(error)}"
-
-
-def _in_words(error: ExtractionError) -> str:
     """What was wrong and, for our own kinds, what to do about it."""
     remedy = _REMEDIES.get(error.error_type)
-    return f"{_cut(error.details)} {remedy}" if remedy else _cut(error.details)
+    return f"- {error.error_type.name}: {_cut(error.details)}" + (f" {remedy}" if remedy else "")
 
 
 def _cut(details: str) -> str:

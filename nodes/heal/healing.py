@@ -1,7 +1,6 @@
 """When to ask again and when to give up, and spec 1's self-healing extraction built on the same parts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Final
 
 from mendgraph.nodes.heal.corrective_prompt import (
@@ -31,86 +30,30 @@ __all__ = [
     "HealingResult",
     "SelfHealingConfig",
     "attempt_extraction_with_healing",
-    "canonical_text",
-    "correction_of",
-    "decide_healing",
-    "decide_next",
     "generate_corrective_prompt",
-    "is_call_in_another_form",
-    "is_incomplete",
-    "is_schema_failure",
-    "is_unfounded",
-    "next_attempt",
 ]
 
-_NEVER_RETRIED = frozenset({ExtractionErrorType.REFUSED_REPLY, ExtractionErrorType.FILTERED_REPLY})
-_INCOMPLETE = _NEVER_RETRIED | {ExtractionErrorType.TRUNCATED_REPLY}
+_INCOMPLETE = frozenset(
+    {ExtractionErrorType.REFUSED_REPLY, ExtractionErrorType.FILTERED_REPLY, ExtractionErrorType.TRUNCATED_REPLY}
+)
 _OTHER_FORMS = frozenset({ExtractionErrorType.MISSING_TOOL_PREFIX, ExtractionErrorType.INVALID_JSON_SYNTAX})
 """No prefix, or a prefix before arguments that are no JSON, as in `tool: read_file(path="a.py")`."""
 
 _EMPTY = frozenset({ExtractionErrorType.EMPTY_REPLY, ExtractionErrorType.THOUGHT_ONLY_REPLY})
-_REFUSED = "The model refused to reply."
-_FILTERED = "The endpoint's content filter stopped the model's reply."
-_SAID: Final[Mapping[ExtractionErrorType, str]] = MappingProxyType(
-    {
-        ExtractionErrorType.EMPTY_REPLY: "The model's reply was {still}empty",
-        ExtractionErrorType.THOUGHT_ONLY_REPLY: "The model {still}only thought, without an answer or a tool call",
-        ExtractionErrorType.TRUNCATED_REPLY: "The model's reply was {still}cut at the token limit",
-        ExtractionErrorType.OVERSIZED_ARGUMENTS: "The arguments of the model's tool call were {still}too large",
-        ExtractionErrorType.UNKNOWN_TOOL_NAME: "The model {still}called a tool that does not exist",
-        ExtractionErrorType.MISSING_TOOL_PREFIX: "The model {still}wrote its tool call in a form that does not run",
-        ExtractionErrorType.INVALID_ARGUMENTS: "The arguments of the model's tool call {still}did not fit the tool",
-        ExtractionErrorType.INVALID_ANSWER: "The model's answer was {still}not valid",
-    }
-)
+_SAID: Final[Mapping[ExtractionErrorType, str]] = {
+    ExtractionErrorType.EMPTY_REPLY: "The model's reply was {still}empty",
+    ExtractionErrorType.THOUGHT_ONLY_REPLY: "The model {still}only thought, without an answer or a tool call",
+    ExtractionErrorType.TRUNCATED_REPLY: "The model's reply was {still}cut at the token limit",
+    ExtractionErrorType.OVERSIZED_ARGUMENTS: "The arguments of the model's tool call were {still}too large",
+    ExtractionErrorType.UNKNOWN_TOOL_NAME: "The model {still}called a tool that does not exist",
+    ExtractionErrorType.MISSING_TOOL_PREFIX: "The model {still}wrote its tool call in a form that does not run",
+    ExtractionErrorType.INVALID_ARGUMENTS: "The arguments of the model's tool call {still}did not fit the tool",
+    ExtractionErrorType.INVALID_ANSWER: "The model's answer was {still}not valid",
+}
 _UNREAD: Final = "The model's reply {still}could not be read as a tool call"
 
 _MAX_DIAGNOSTICS = 5
 _MAX_DIAGNOSTIC_CHARS = 500
-
-
-def decide_healing(
-    errors: Sequence[ExtractionError],
-    extraction_failures: int,
-    schema_failures: int,
-    config: SelfHealingConfig,
-    claims_met: int = 0,
-) -> StopCause | None:
-    """Why a reply with these errors ends the run, or None where it is worth another try.
-
-    The counts are the failures of each sort before this reply: consecutive ones, but for `claims_met`, which are those
-    of the turn. A reply whose errors all are schema errors is measured against `max_schema_repairs`, any other against
-    `max_retries`; a refusal is never asked again.
-    """
-    if any(error.error_type in _NEVER_RETRIED for error in errors):
-        filtered = all(error.error_type is not ExtractionErrorType.REFUSED_REPLY for error in errors)
-        return _give_up(StopReason.REFUSED, _FILTERED if filtered else _REFUSED, errors)
-    if is_unfounded(errors):
-        if claims_met < config.max_claims:
-            return None
-        return _give_up(StopReason.NOTHING_CHANGED, "No file was changed, although a change was asked for.", errors)
-    if is_schema_failure(errors):
-        if schema_failures < config.max_schema_repairs:
-            return None
-        return _give_up(StopReason.SCHEMA_REPAIR_EXHAUSTED, _what_happened(errors, schema_failures, "repairs"), errors)
-    if extraction_failures < config.max_retries:
-        return None
-    empty = bool(errors) and errors[0].error_type in _EMPTY
-    reason = StopReason.EMPTY_REPLY if empty else StopReason.HEALING_EXHAUSTED
-    return _give_up(reason, _what_happened(errors, extraction_failures, "retries"), errors)
-
-
-def decide_next(
-    errors: Sequence[ExtractionError],
-    corrections: Sequence[Correction],
-    attempts: Sequence[HealingAttempt],
-    config: SelfHealingConfig,
-) -> StopCause | None:
-    """The same, counted from the open corrections and from all attempts of the turn."""
-    met = sum(is_unfounded(attempt.errors) for attempt in attempts)
-    schema_failures = sum(correction.schema_repair for correction in corrections)
-    malformed = len(corrections) - schema_failures - sum(correction.claim for correction in corrections)
-    return decide_healing(errors, malformed, schema_failures, config, met)
 
 
 def next_attempt(
@@ -121,24 +64,43 @@ def next_attempt(
     config: SelfHealingConfig,
     protocol: Manner = "text",
 ) -> HealingAttempt | StopCause:
-    """How the model is asked again after a reply with these errors, or why it is not."""
-    cause = decide_next(errors, corrections, attempts, config)
-    if cause is not None:
-        return cause
+    """How the model is asked again after a reply with these errors, or why the run ends instead.
+
+    A reply whose errors all are schema errors is measured against `max_schema_repairs`, any other against
+    `max_retries`, by the open corrections of its sort; an unfounded answer against `max_claims`, by all attempts of the
+    turn. A refusal is never asked again.
+    """
+    kinds = {error.error_type for error in errors}
+    claims = sum(is_unfounded(attempt.errors) for attempt in attempts)
+    repairs = sum(correction.schema_repair for correction in corrections)
+    retries = len(corrections) - repairs - sum(correction.claim for correction in corrections)
+    reason, message = None, ""
+    if ExtractionErrorType.REFUSED_REPLY in kinds:
+        reason, message = StopReason.REFUSED, "The model refused to reply."
+    elif ExtractionErrorType.FILTERED_REPLY in kinds:
+        reason, message = StopReason.REFUSED, "The endpoint's content filter stopped the model's reply."
+    elif is_unfounded(errors):
+        if claims >= config.max_claims:
+            reason, message = StopReason.NOTHING_CHANGED, "No file was changed, although a change was asked for."
+    elif errors and kinds <= SCHEMA_ERRORS:
+        if repairs >= config.max_schema_repairs:
+            reason, message = StopReason.SCHEMA_REPAIR_EXHAUSTED, _what_happened(errors, repairs, "repairs")
+    elif retries >= config.max_retries:
+        empty = bool(errors) and errors[0].error_type in _EMPTY
+        reason = StopReason.EMPTY_REPLY if empty else StopReason.HEALING_EXHAUSTED
+        message = _what_happened(errors, retries, "retries")
+    if reason is not None:
+        diagnostics = tuple(_diagnostic(error) for error in errors[:_MAX_DIAGNOSTICS])
+        return StopCause(reason=reason, message=message, diagnostics=diagnostics)
     prompt = generate_corrective_prompt(errors, response, config, protocol=protocol)
     return HealingAttempt(len(attempts), response, errors, prompt)
 
 
 def correction_of(attempt: HealingAttempt, reply: str) -> Correction:
     """What is shown of an attempt until the turn has healed; `reply` is all that the model said."""
-    errors = attempt.errors
-    schema, claim = is_schema_failure(errors), is_unfounded(errors)
+    schema = bool(attempt.errors) and all(error.error_type in SCHEMA_ERRORS for error in attempt.errors)
+    claim = is_unfounded(attempt.errors)
     return Correction(reply=reply, prompt=attempt.corrective_prompt, schema_repair=schema, claim=claim)
-
-
-def is_schema_failure(errors: Sequence[ExtractionError]) -> bool:
-    """Whether there are errors and all of them are schema errors, so that the schema count is the one to raise."""
-    return bool(errors) and all(error.error_type in SCHEMA_ERRORS for error in errors)
 
 
 def is_unfounded(errors: Sequence[ExtractionError]) -> bool:
@@ -190,22 +152,16 @@ def attempt_extraction_with_healing(
             return HealingResult(False, [], response, tuple(attempts))
         attempts.append(attempt)
         corrections.append(correction_of(attempt, response))
-        messages += [_message("assistant", response), _message("user", attempt.corrective_prompt)]
-
-
-def _message(role: str, text: str) -> dict[str, Any]:
-    return {"role": role, "content": [{"type": "text", "text": text}]}
+        messages += [
+            {"role": role, "content": [{"type": "text", "text": text}]}
+            for role, text in (("assistant", response), ("user", attempt.corrective_prompt))
+        ]
 
 
 def _what_happened(errors: Sequence[ExtractionError], failures: int, tries: str) -> str:
     """The sentence at the end of a run whose replies could not be used, by the first error of the last reply."""
     said = _SAID.get(errors[0].error_type, _UNREAD) if errors else _UNREAD
     return said.format(still="still " if failures else "") + (f" after {failures} {tries}." if failures else ".")
-
-
-def _give_up(reason: StopReason, message: str, errors: Sequence[ExtractionError]) -> StopCause:
-    diagnostics = tuple(_diagnostic(error) for error in errors[:_MAX_DIAGNOSTICS])
-    return StopCause(reason=reason, message=message, diagnostics=diagnostics)
 
 
 def _diagnostic(error: ExtractionError) -> str:

@@ -5,17 +5,27 @@ reports success where nothing was done. Source: 163 of 551 logged replies of a 1
 
 Questions that are answered with different caution. `recognised` gives calls to run, so it wants a reply that is calls
 and nothing else, to known tools, with nothing left to guess; before a single call at the end of the reply there may be
-a sentence that announces it. `looks_like_call` only makes the machine ask again, so it also sees broken calls, calls
+a sentence that announces it. Nothing of a call in Python's form is evaluated: its arguments must be literals that JSON
+has as well. `looks_like_call` only makes the machine ask again, so it also sees broken calls, calls
 after any prose and those in any code fence. `fenced_calls` gives these one by one, to be told or held against others.
 """
 
+import ast
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from mendgraph.nodes.language.json_arguments import decode_strictly, join_edits, split_call
-from mendgraph.nodes.language.python_calls import read_python_calls
+from mendgraph.nodes.language.documents import parse_quietly
+from mendgraph.nodes.language.json_arguments import (
+    MAX_ARGUMENT_CHARS,
+    Pairs,
+    decode_arguments,
+    decode_strictly,
+    join_edits,
+    split_call,
+)
 from mendgraph.nodes.language.text_protocol import (
     TOOL_PREFIX,
     extract_in_order,
@@ -108,82 +118,76 @@ def _lead_end(text: str) -> int:
     return lead.end() if lead else 0
 
 
-Reader = Callable[[str, frozenset[str]], list[ToolInvocation] | None]
+Fits = Callable[[str, JsonMap], bool]
+"""Whether these arguments fit the tool's schema."""
 
+NO_SINGLE: Mapping[str, str] = MappingProxyType({})
+
+
+class _Vocabulary(NamedTuple):
+    """What a call can be checked against."""
+
+    known_tools: frozenset[str]
+    fits: Fits | None = None
+    only_required: Mapping[str, str] = NO_SINGLE
+
+    def fit(self, calls: list[ToolInvocation]) -> bool:
+        return self.fits is None or all(self.fits(call.tool_name, call.args) for call in calls)
+
+
+_Reader = Callable[[str, _Vocabulary], list[ToolInvocation] | None]
+"""Gives the calls of a body that is nothing but calls in one form, else None."""
+
+_DATA_FENCES = frozenset(
+    {"", "json", "text", "txt", "plaintext", "xml", "tool", "tool_call", "tool_calls", "tool_code"}
+)
 _NAME_KEYS = frozenset({"name", "tool", "function", "action"})
 _ARGUMENT_KEYS = frozenset({"arguments", "parameters", "args", "input", "action_input"})
 _KINDS = frozenset({"function", "tool_call", "tool_use", "function_call"})
-_TOOL_NAME = r"(?P<tool>[\w.-]++)"
 
 
-class _Form(NamedTuple):
-    """A call is `opening`, one JSON value, `closing`. Where `opening` names a `tool`, the value is its arguments."""
+class Dialect(NamedTuple):
+    """One foreign form of a call.
 
-    start: re.Pattern[str]
-    opening: re.Pattern[str]
-    closing: re.Pattern[str]
+    `mark` finds the beginning of such a call; its group `tool`, if it has one, must be a known tool. A form without
+    `read` is only told from an answer. `fences` are the info words under which the form may stand in a fenced block;
+    None is any. Without `anywhere` only a fence that begins or ends the reply counts.
+    """
 
-    def read(self, body: str, known_tools: frozenset[str]) -> list[ToolInvocation] | None:
-        """The calls of a body that begins with `start` and is nothing but such calls."""
+    name: str
+    mark: re.Pattern[str]
+    read: _Reader | None = None
+    fences: frozenset[str] | None = _DATA_FENCES
+    anywhere: bool = True
+
+
+def _in_json(name: str, opening: str, closing: str = "", start: str = "", mark: str = "") -> Dialect:
+    """Calls of which each is `opening`, one JSON value, `closing`; the first one begins with `start`.
+
+    Where `opening` names a `tool`, the value is its arguments; else it is a call, or a list of calls.
+    """
+    begins = re.compile(start)
+    opens, closes = re.compile(rf"\s*+{opening}\s*+(?=[{{\[])"), re.compile(rf"\s*+{closing}\s*+")
+
+    def read(body: str, words: _Vocabulary) -> list[ToolInvocation] | None:
         calls: list[ToolInvocation] = []
-        at = 0 if self.start.match(body) else len(body)
+        at = 0 if begins.match(body) else len(body)
         while at < len(body):
-            opening = self.opening.match(body, at)
-            end = json_end(body, opening.end()) if opening else None
-            closing = self.closing.match(body, end) if end is not None else None
-            if opening is None or closing is None:
+            opened = opens.match(body, at)
+            end = json_end(body, opened.end()) if opened else None
+            closed = closes.match(body, end) if end is not None else None
+            if opened is None or closed is None:
                 return None
-            value = decode_strictly(body[opening.end() : end], join=join_edits)
-            tool = opening.groupdict().get("tool")
-            found = _calls_of({"name": tool, "arguments": value} if tool else value, known_tools)
+            value = decode_strictly(body[opened.end() : end], join=join_edits)
+            tool = opened.groupdict().get("tool")
+            found = _calls_of({"name": tool, "arguments": value} if tool else value, words.known_tools)
             if not found:
                 return None
             calls += found
-            at = closing.end()
+            at = closed.end()
         return calls or None
 
-
-def _form(opening: str, closing: str = "", start: str = "") -> Reader:
-    json_follows = re.compile(rf"\s*+{opening}\s*+(?=[{{\[])")
-    return _Form(re.compile(start), json_follows, re.compile(rf"\s*+{closing}\s*+")).read
-
-
-def is_call_of_anything(body: str) -> bool:
-    """Whether a body is one call as JSON, whatever its tool is called: a model invents tools as well."""
-    value = decode_strictly(body) if body.lstrip().startswith("{") else None
-    if not isinstance(value, dict) or len(value) != len(("name", "arguments")):
-        return False
-    names, arguments = (value.keys() & keys for keys in (_NAME_KEYS, _ARGUMENT_KEYS))
-    if len(names) != 1 or len(arguments) != 1:
-        return False
-    name = value[names.pop()]
-    return isinstance(name, str) and name.isidentifier() and _is_full_object(value[arguments.pop()])
-
-
-def _is_full_object(value: object) -> bool:
-    return isinstance(value, dict) and bool(value)
-
-
-read_json = _form("")
-"""Objects and lists of objects, one after the other."""
-
-read_tool_call_tags = _form("<(?:tool_call|function_call|tools)>", "</(?:tool_call|function_call|tools)>")
-"""Hermes and Qwen: `<tool_call>{...}</tool_call>`."""
-
-read_function_tags = _form(f"<function={_TOOL_NAME}>", "</function>")
-"""Llama: `<function=name>{...}</function>`."""
-
-read_tool_calls_mark = _form(
-    rf"(?:\[TOOL_CALLS\])?\s*+(?:{_TOOL_NAME}\s*+(?:\[CALL_ID\]\w*+)?(?:\[ARGS\])?)?",
-    start=r"\[TOOL_CALLS\]|[\w.-]++\[ARGS\]",
-)
-"""Mistral: `[TOOL_CALLS] [{...}]` and `[TOOL_CALLS]name[ARGS]{...}`, of which a server may drop one of the marks."""
-
-read_python_tag = _form(r"(?:<\|python_tag\|>|;)?", r"(?:<\|eom_id\|>|<\|eot_id\|>)?", start=r"<\|python_tag\|>")
-"""Llama: `<|python_tag|>{...}`, several separated by `;`."""
-
-read_react = _form(rf"(?:(?i:action)[ \t]*+:\s*+)?`?{_TOOL_NAME}`?[ \t]*+\r?\n\s*+(?i:action[ _]input)[ \t]*+:")
-"""ReAct: `Action: name` and `Action Input: {...}`; the first word may have been taken off."""
+    return Dialect(name, re.compile(rf"^[ \t]*+(?:{mark or start or opening})", re.MULTILINE), read)
 
 
 def _calls_of(value: Any, known_tools: frozenset[str]) -> list[ToolInvocation] | None:
@@ -196,11 +200,9 @@ def _call_of(item: Any, known_tools: frozenset[str]) -> ToolInvocation | None:
     """The call that a JSON object with exactly a known tool's name and its arguments means."""
     if not isinstance(item, dict):
         return None
-    item = _unwrapped(item)
-    names, arguments_keys = item.keys() & _NAME_KEYS, item.keys() & _ARGUMENT_KEYS
-    if len(names) != 1 or len(arguments_keys) != 1 or len(item) != 2:
-        return None
-    name, arguments = item[names.pop()], item[arguments_keys.pop()]
+    inner = {key: value for key, value in item.items() if not _is_envelope(key, value)}
+    function = inner.get("function")
+    name, arguments = _name_and_arguments(function if len(inner) == 1 and isinstance(function, dict) else inner)
     if isinstance(arguments, str):
         arguments = decode_strictly(arguments, join=join_edits)
     if not isinstance(name, str) or name not in known_tools or not isinstance(arguments, dict):
@@ -209,20 +211,28 @@ def _call_of(item: Any, known_tools: frozenset[str]) -> ToolInvocation | None:
     return ToolInvocation(call.tool, call.arguments, 0) if call else None
 
 
-def _unwrapped(item: dict[str, Any]) -> dict[str, Any]:
-    """The object without what endpoints put around a call: `type`, `id`, and `function` as an object of its own."""
-    inner = {key: value for key, value in item.items() if not _is_envelope(key, value)}
-    function = inner.get("function")
-    return function if len(inner) == 1 and isinstance(function, dict) else inner
-
-
 def _is_envelope(key: str, value: Any) -> bool:
+    """Whether this is what endpoints put around a call."""
     return isinstance(value, str) and (key in {"id", "call_id"} or (key == "type" and value in _KINDS))
 
 
-def read_tool_lines(body: str, known_tools: frozenset[str]) -> list[ToolInvocation] | None:
+def _name_and_arguments(item: Any) -> tuple[Any, Any]:
+    """The values of an object that has a call's two fields and no others; Nones for anything else."""
+    if not isinstance(item, dict) or len(item) != len(("name", "arguments")):
+        return None, None
+    names, arguments = (item.keys() & keys for keys in (_NAME_KEYS, _ARGUMENT_KEYS))
+    return (item[names.pop()], item[arguments.pop()]) if names and arguments else (None, None)
+
+
+def _is_call_of_anything(body: str) -> bool:
+    """Whether a body is one call as JSON, whatever its tool is called: a model invents tools as well."""
+    name, arguments = _name_and_arguments(decode_strictly(body) if body.lstrip().startswith("{") else None)
+    return isinstance(name, str) and name.isidentifier() and isinstance(arguments, dict) and bool(arguments)
+
+
+def _read_tool_lines(body: str, words: _Vocabulary) -> list[ToolInvocation] | None:
     """`tool:` lines and nothing else, such as stand in a code fence by mistake."""
-    calls = extract_in_order(body, known_tools, {})
+    calls = extract_in_order(body, words.known_tools, {})
     found = [call.outcome for call in calls if isinstance(call.outcome, ToolInvocation)]
     rest = [line for line in without_bodies(body, calls).split("\n") if line.strip()]
     if not calls or len(found) < len(calls) or len(rest) > len(calls):
@@ -230,10 +240,123 @@ def read_tool_lines(body: str, known_tools: frozenset[str]) -> list[ToolInvocati
     return [call._replace(line_number=0) for call in found]
 
 
-def read_bare_call(body: str, known_tools: frozenset[str]) -> list[ToolInvocation] | None:
+def _read_bare_call(body: str, words: _Vocabulary) -> list[ToolInvocation] | None:
     """`name({json})`, a tool line that lacks its prefix."""
-    outcome = parse_tool_line(f"{TOOL_PREFIX} {body}", 0, known_tools)
+    outcome = parse_tool_line(f"{TOOL_PREFIX} {body}", 0, words.known_tools)
     return [outcome] if isinstance(outcome, ToolInvocation) and not body.startswith(TOOL_PREFIX) else None
+
+
+_PYTHON_HEAD = re.compile(r"(?:\#[^\n]*+\s*+|\s++)*+(?:tool:[ \t]*+)?(?P<tool>[\w.]++)[ \t]*+\(")
+
+
+def _read_python_calls(body: str, words: _Vocabulary) -> list[ToolInvocation] | None:
+    """Python calls on lines of their own, as `read_file(path="a.py")`; before each may stand `tool:`.
+
+    An example in a text may look like that, so the arguments have to fit.
+    """
+    head = _PYTHON_HEAD.match(body)
+    if head is None or head["tool"] not in words.known_tools or len(body) > MAX_ARGUMENT_CHARS:
+        return None
+    try:
+        calls = [_python_call(statement, words, has_returns="\r" in body) for statement in parse_quietly(body).body]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return calls if words.fit(calls) else None
+
+
+class _UnreadError(ValueError):
+    """Leaves the reading of what is no literal call."""
+
+
+def _python_call(statement: ast.stmt, words: _Vocabulary, *, has_returns: bool) -> ToolInvocation:
+    match statement:
+        case ast.Expr(value=ast.Call() as call):
+            pass
+        case ast.AnnAssign(target=ast.Name(id="tool"), annotation=ast.Call() as call, value=None):  # `tool: name(...)`
+            pass
+        case _:
+            raise _UnreadError
+    tool = ast.unparse(call.func)
+    named = [(keyword.arg or "", keyword.value) for keyword in call.keywords]
+    if call.args:
+        named = [(words.only_required.get(tool, ""), call.args[0]), *named]
+    pairs: Pairs = [(name, _literal(value, has_returns=has_returns)) for name, value in named]
+    joined: JsonMap | None = dict(pairs) if len(dict(pairs)) == len(pairs) else join_edits(pairs)
+    if tool not in words.known_tools or len(call.args) > 1 or joined is None or "" in joined:
+        raise _UnreadError
+    decoded = split_call(tool, joined, words.known_tools)
+    if decoded is None or decode_arguments(json.dumps(decoded.arguments)) != decoded.arguments:
+        raise _UnreadError
+    return ToolInvocation(decoded.tool, decoded.arguments, 0)
+
+
+def _literal(node: ast.expr, *, has_returns: bool) -> Any:
+    """The value that the expression writes down.
+
+    A text of several lines is none where the body has carriage returns: Python reads these as line feeds, and a file
+    would lose them.
+    """
+    match node:
+        case ast.Constant(value=str()) if has_returns and node.lineno != node.end_lineno:
+            pass
+        case ast.Constant(value=str() | int() | float() | None):
+            return node.value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+            return -number
+        case ast.List():
+            return [_literal(each, has_returns=has_returns) for each in node.elts]
+        case ast.Dict():
+            keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+            if len(set(keys)) == len(keys) and all(isinstance(key, str) for key in keys):
+                return {
+                    key: _literal(value, has_returns=has_returns) for key, value in zip(keys, node.values, strict=True)
+                }
+    raise _UnreadError
+
+
+_TAGS = "(?:tool_call|function_call|tools)"
+_TOOL_NAME = r"(?P<tool>[\w.-]++)"
+_LINE_START = r"^[ \t]*+"
+_JSON_CALL = (
+    r'(?:\[\s*+)?\{\s*+(?:"(?:type|id)"\s*+:\s*+"[^"\n]*+"\s*+,\s*+)?(?:"function"\s*+:\s*+\{\s*+)?'
+    r'"(?:name|tool|function|action)"\s*+:\s*+"(?P<tool>[^"\n]*+)"\s*+,'
+    r'\s*+"(?:arguments|parameters|args|input|action_input)"\s*+:'
+)
+
+DIALECTS: tuple[Dialect, ...] = (
+    # Hermes and Qwen: `<tool_call>{...}</tool_call>`
+    _in_json("tool_call_tags", f"<{_TAGS}>", f"</{_TAGS}>"),
+    # Llama: `<function=name>{...}</function>`
+    _in_json("function_tags", f"<function={_TOOL_NAME}>", "</function>"),
+    # Mistral: `[TOOL_CALLS] [{...}]` and `[TOOL_CALLS]name[ARGS]{...}`, of which a server may drop one of the marks
+    _in_json(
+        "tool_calls_mark",
+        rf"(?:\[TOOL_CALLS\])?\s*+(?:{_TOOL_NAME}\s*+(?:\[CALL_ID\]\w*+)?(?:\[ARGS\])?)?",
+        start=r"\[TOOL_CALLS\]|[\w.-]++\[ARGS\]",
+    ),
+    # Llama: `<|python_tag|>{...}`, several separated by `;`
+    _in_json("python_tag", r"(?:<\|python_tag\|>|;)?", r"(?:<\|eom_id\|>|<\|eot_id\|>)?", start=r"<\|python_tag\|>"),
+    Dialect("tool_tag", re.compile(rf"{_LINE_START}<tool:[ \t]*+[\w.-]++[ \t]*+[(\w{{]", re.MULTILINE)),
+    # ReAct: `Action: name` and `Action Input: {...}`; the first word may have been taken off
+    _in_json("react", rf"(?:(?i:action)[ \t]*+:\s*+)?`?{_TOOL_NAME}`?[ \t]*+\r?\n\s*+(?i:action[ _]input)[ \t]*+:"),
+    # Objects and lists of objects, one after the other
+    _in_json("json", "", mark=_JSON_CALL),
+    Dialect(
+        "tool_line",
+        re.compile(rf"{_LINE_START}tool:[ \t]*+{_TOOL_NAME}[ \t]*+\(", re.MULTILINE),
+        _read_tool_lines,
+        fences=None,
+    ),
+    Dialect("bare_call", re.compile(rf"\A{_TOOL_NAME}[ \t]*+\([ \t]*+\{{"), _read_bare_call),
+    Dialect(
+        "python_call",
+        re.compile(rf"\A{_TOOL_NAME}[ \t]*+\(\s*+(?:[A-Za-z_]\w*+\s*+=\s*+)?[\"'\[{{\d].*\)\Z", re.DOTALL),
+        _read_python_calls,
+        fences=_DATA_FENCES | {"python", "py", "python3"},
+        anywhere=False,
+    ),
+)
+"""Tried in this order: tags before the JSON that they hold."""
 
 
 LONGEST_LEAD = 400
@@ -293,44 +416,11 @@ def announces(lead: str, arguments: JsonMap) -> bool:
     return len(heading) > 1 and heading[-1] in [value for value in arguments.values() if isinstance(value, str)]
 
 
-Fits = Callable[[str, JsonMap], bool]
-"""Whether these arguments fit the tool's schema."""
-
-_PythonReader = Callable[[str, frozenset[str], Mapping[str, str]], list[ToolInvocation] | None]
-
-_DATA_FENCES = frozenset(
-    {"", "json", "text", "txt", "plaintext", "xml", "tool", "tool_call", "tool_calls", "tool_code"}
-)
-_CODE_FENCES = _DATA_FENCES | {"python", "py", "python3"}
-_ENVELOPE = r'(?:"(?:type|id)"\s*+:\s*+"[^"\n]*+"\s*+,\s*+)?(?:"function"\s*+:\s*+\{\s*+)?'
-_JSON_CALL = (
-    rf'\{{\s*+{_ENVELOPE}"(?:name|tool|function|action)"\s*+:\s*+"(?P<tool>[^"\n]*+)"\s*+,'
-    r'\s*+"(?:arguments|parameters|args|input|action_input)"\s*+:'
-)
-_NAME = r"(?P<tool>[\w.-]++)[ \t]*+"
 _TAGGED = re.compile(
     r"^[ \t]*+(?:<tool_call>|<function_call>|<tools>|<function=|<tool:|\[TOOL_CALLS\]|<\|python_tag\|>"
     r"|(?i:action)[ \t]*+:)",
     re.MULTILINE,
 )
-
-
-class Dialect(NamedTuple):
-    """One foreign form of a call.
-
-    `read` gives the calls of a body that is nothing but calls in this form, else None; a form without it is only told
-    from an answer. `mark` finds the beginning of such a call at the start of a line; its group `tool`, if it has one,
-    must be a known tool. `fences` are the info words under which the form may stand in a fenced block; None is any.
-    `read_as_python` stands in for `read` where the form is Python's: an example in a text may look like that, so the
-    arguments have to fit. Without `anywhere` only a fence that begins or ends the reply counts.
-    """
-
-    name: str
-    mark: re.Pattern[str]
-    read: Reader | None = None
-    read_as_python: _PythonReader | None = None
-    fences: frozenset[str] | None = _DATA_FENCES
-    anywhere: bool = True
 
 
 class Rescue(NamedTuple):
@@ -353,22 +443,11 @@ class FencedCall(NamedTuple):
     calls: list[ToolInvocation]
 
 
-class _Vocabulary(NamedTuple):
-    """What a call can be checked against."""
-
-    known_tools: frozenset[str]
-    fits: Fits | None
-    only_required: Mapping[str, str]
-
-    def fit(self, calls: list[ToolInvocation]) -> bool:
-        return self.fits is None or all(self.fits(call.tool_name, call.args) for call in calls)
-
-
 def recognised(
     text: str,
     known_tools: frozenset[str],
     fits: Fits | None = None,
-    only_required: Mapping[str, str] | None = None,
+    only_required: Mapping[str, str] = NO_SINGLE,
 ) -> Rescue | None:
     """The calls of a reply that is nothing but calls in one foreign form; None for everything else.
 
@@ -381,23 +460,12 @@ def recognised(
         fits: Calls in Python's form, and those after a sentence, are only read where their arguments fit.
         only_required: For each tool with exactly one required argument its name: a Python call may leave it out.
     """
-    words = _Vocabulary(known_tools, fits, only_required or {})
+    words = _Vocabulary(known_tools, fits, only_required)
     return _read(whole(text), words) or _read_fences(text, words) or _read_announced(text, words)
 
 
-def read_dialect(
-    text: str,
-    known_tools: frozenset[str],
-    fits: Fits | None = None,
-    only_required: Mapping[str, str] | None = None,
-) -> list[ToolInvocation] | None:
-    """The calls that `recognised` finds, or None."""
-    found = recognised(text, known_tools, fits, only_required)
-    return found.calls if found else None
-
-
 def looks_like_call(text: str, known_tools: frozenset[str]) -> str | None:
-    """The name of the dialect that a reply is meant in, also where `read_dialect` cannot read it; None for answers.
+    """The name of the dialect that a reply is meant in, also where `recognised` cannot read it; None for answers.
 
     Code that calls a function of a tool's name counts at the beginning or the end of the reply only. A reply that is
     one JSON call as a whole is meant as such whatever tool it names.
@@ -410,14 +478,14 @@ def looks_like_call(text: str, known_tools: frozenset[str]) -> str | None:
         if any(_marked(dialect, part, known_tools) is not None for part in places):
             return dialect.name
     alone = len(parts) == 1 and (parts[0].info is None or parts[0].info in _DATA_FENCES)
-    return "json" if alone and is_call_of_anything(parts[0].body) else None
+    return "json" if alone and _is_call_of_anything(parts[0].body) else None
 
 
 def fenced_calls(text: str, known_tools: frozenset[str]) -> list[FencedCall]:
     """The code fences of a reply that hold calls in a foreign form, in order; `tool:` lines are none."""
     found: list[FencedCall] = []
     parts = passages(text)
-    words = _Vocabulary(known_tools, None, {})
+    words = _Vocabulary(known_tools)
     for part in parts:
         if part.opening is None:
             continue
@@ -455,11 +523,7 @@ def _read(passage: Passage, words: _Vocabulary) -> Rescue | None:
     for dialect in DIALECTS:
         if not _may_stand_in(dialect, passage):
             continue
-        if dialect.read and (calls := dialect.read(passage.body, words.known_tools)):
-            return Rescue(dialect.name, calls)
-        as_python = dialect.read_as_python
-        calls = as_python(passage.body, words.known_tools, words.only_required) if as_python else None
-        if calls and words.fit(calls):
+        if dialect.read and (calls := dialect.read(passage.body, words)):
             return Rescue(dialect.name, calls)
     return None
 
@@ -510,34 +574,3 @@ def _marked(dialect: Dialect, passage: Passage, known_tools: frozenset[str]) -> 
 
 def _may_stand_in(dialect: Dialect, passage: Passage) -> bool:
     return passage.opening is None or dialect.fences is None or passage.info in dialect.fences
-
-
-_line = partial(re.compile, flags=re.MULTILINE)
-
-DIALECTS: tuple[Dialect, ...] = (
-    Dialect("tool_call_tags", _line(r"^[ \t]*+<(?:tool_call|function_call|tools)>"), read_tool_call_tags),
-    Dialect("function_tags", _line(r"^[ \t]*+<function=(?P<tool>[\w.-]++)>"), read_function_tags),
-    Dialect("tool_calls_mark", _line(r"^[ \t]*+(?:\[TOOL_CALLS\]|[\w.-]++\[ARGS\])"), read_tool_calls_mark),
-    Dialect(
-        "python_tag",
-        _line(r"^[ \t]*+<\|python_tag\|>"),
-        read_python_tag,
-    ),
-    Dialect("tool_tag", _line(r"^[ \t]*+<tool:[ \t]*+[\w.-]++[ \t]*+[(\w{]")),
-    Dialect(
-        "react",
-        _line(rf"^[ \t]*+(?:(?i:action)[ \t]*+:[ \t]*+)?`?{_NAME}`?[ \t]*+\r?\n\s*+(?i:action input)"),
-        read_react,
-    ),
-    Dialect("json", _line(rf"^[ \t]*+(?:\[\s*+)?{_JSON_CALL}"), read_json),
-    Dialect("tool_line", _line(rf"^[ \t]*+tool:[ \t]*+{_NAME}\("), read_tool_lines, fences=None),
-    Dialect("bare_call", re.compile(rf"\A{_NAME}\([ \t]*+\{{"), read_bare_call),
-    Dialect(
-        "python_call",
-        re.compile(rf"\A{_NAME}\(\s*+(?:[A-Za-z_]\w*+\s*+=\s*+)?[\"'\[{{\d].*\)\Z", re.DOTALL),
-        read_as_python=read_python_calls,
-        fences=_CODE_FENCES,
-        anywhere=False,
-    ),
-)
-"""Tried in this order: tags before the JSON that they hold."""

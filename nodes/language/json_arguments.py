@@ -214,14 +214,14 @@ def join_edits(pairs: Pairs) -> RepeatedEdits | None:
     others = [(key, value) for key, value in pairs if key not in {OLD, NEW}]
     rest = dict(others)
     are_texts = all(isinstance(value, str) for value in (*old, *new))
-    is_plain = len(rest) == len(others) and EDITS not in rest and not any(map(_is_container, rest.values()))
+    is_plain = (
+        len(rest) == len(others)
+        and EDITS not in rest
+        and not any(isinstance(value, dict | list) for value in rest.values())
+    )
     if len(old) != len(new) or not are_texts or not is_plain:
         return None
     return RepeatedEdits({**rest, EDITS: [{OLD: each, NEW: by} for each, by in zip(old, new, strict=True)]})
-
-
-def _is_container(value: Any) -> bool:
-    return isinstance(value, dict | list)
 
 
 def _holds_repeated(value: Any) -> bool:
@@ -238,8 +238,8 @@ _LONGEST_NAME: Final = 200
 """Characters that are kept of a name that no tool has."""
 
 
-class NativeCall(NamedTuple):
-    """One native call at its place in the reply, under an id that no other call of the reply has.
+class ReadCall(NamedTuple):
+    """One call at its place in the reply; a native one under an id that no other call of the reply has.
 
     `tool` is the tool that will run: `multi_edit` where several edits were sent as one.
     """
@@ -250,24 +250,18 @@ class NativeCall(NamedTuple):
     outcome: ToolInvocation | ExtractionError
 
 
-def read_native_calls(
-    calls: Sequence[RawCall], known_tools: frozenset[str], id_prefix: str = "call"
-) -> list[NativeCall]:
+def read_native_calls(calls: Sequence[RawCall], known_tools: frozenset[str], id_prefix: str = "call") -> list[ReadCall]:
     """One entry for each call, in order, none dropped; never raises.
 
     Missing, unprintable, repeated and endless ids become `<id_prefix>_<index>`, so `id_prefix` should name the step.
     The history must carry these ids, not those of the reply. Blank arguments mean {}. Line numbers are 0.
     """
-    return [
-        _native_call(call_id, call, known_tools)
-        for call_id, call in zip(_unique_ids(calls, id_prefix), calls, strict=True)
-    ]
-
-
-def _native_call(call_id: str, call: RawCall, known_tools: frozenset[str]) -> NativeCall:
-    outcome = _read_call(call, known_tools)
-    tool = outcome.tool_name if isinstance(outcome, ToolInvocation) else call.tool.strip()[:_LONGEST_NAME]
-    return NativeCall(call_id, tool, call.arguments, outcome)
+    read: list[ReadCall] = []
+    for call_id, call in zip(_unique_ids(calls, id_prefix), calls, strict=True):
+        outcome = _read_call(call, known_tools)
+        tool = outcome.tool_name if isinstance(outcome, ToolInvocation) else call.tool.strip()[:_LONGEST_NAME]
+        read.append(ReadCall(call_id, tool, call.arguments, outcome))
+    return read
 
 
 def _read_call(call: RawCall, known_tools: frozenset[str]) -> ToolInvocation | ExtractionError:

@@ -86,17 +86,22 @@ def check_progress(
     """
     if answered:
         return record.model_copy(update={"verdict": LoopVerdict.ANSWERED})
-    earlier = _only(record.recent, changed) if changed else record.recent
-    step = tuple(name for name in signatures if name in changed) if changed else signatures
-    standing = () if changed else record.overrides
-    counted = tuple(_count_again(override) if override.signature in step else override for override in standing)
-    known = {override.signature for override in standing}
-    new = tuple(_constraint(name, described, config) for name in _repeated(earlier, step, config) if name not in known)
-    overrides = (*counted, *new)
-    touched = tuple(override for override in overrides if override.signature in step)
-    recent = tuple(past for past in (*earlier, step) if past)[-config.span :]
-    verdict = _verdict(touched, config)
-    return record.model_copy(update={"recent": recent, "overrides": overrides, "verdict": verdict})
+    steps, standing = (*record.recent, signatures), record.overrides
+    if changed:
+        steps, standing = tuple(tuple(name for name in step if name in changed) for step in steps), ()
+    overrides = {each.signature: each for each in standing}
+    for name in {*steps[-1]} & overrides.keys():
+        overrides[name] = overrides[name].model_copy(update={"repeats": overrides[name].repeats + 1})
+    for name in _repeated(steps, config):
+        tool, target = described.get(name, ("", ""))
+        new = OverrideConstraint(signature=name, tool=tool, target=target, repeats=config.threshold)
+        overrides.setdefault(name, new)
+    touched = [override for name, override in overrides.items() if name in steps[-1]]
+    verdict = LoopVerdict.OVERRIDE if touched else LoopVerdict.FRESH
+    if any(_persists(override, config) for override in touched):
+        verdict = LoopVerdict.PERSISTED
+    recent = tuple(past for past in steps if past)[-config.span :]
+    return record.model_copy(update={"recent": recent, "overrides": tuple(overrides.values()), "verdict": verdict})
 
 
 def loop_stop(record: LoopRecord, config: LoopConfig) -> StopCause | None:
@@ -123,38 +128,20 @@ def override_notice(record: LoopRecord, signature: str) -> JsonMap | None:
     return None
 
 
-def _only(steps: Steps, kept: Collection[str]) -> Steps:
-    return tuple(tuple(name for name in step if name in kept) for step in steps)
-
-
-def _repeated(earlier: Steps, step: tuple[str, ...], config: LoopConfig) -> tuple[str, ...]:
-    """The signatures of this step that complete a repetition, in order, each once."""
-    actions = [name for past in (*earlier, step) for name in past]
+def _repeated(steps: Steps, config: LoopConfig) -> list[str]:
+    """The signatures of the last step that complete a repetition, in order, each once."""
+    step = steps[-1]
+    actions = [name for past in steps for name in past]
     ends = range(len(actions) - len(step) + 1, len(actions) + 1)
     windows = (actions[max(0, end - config.span) : end] for end in ends)
     looping = {window[-1] for window in windows if window.count(window[-1]) >= config.threshold}
-    if (*earlier, step)[-config.span :].count(step) >= config.threshold:
+    if steps[-config.span :].count(step) >= config.threshold:
         looping.update(step)
-    return tuple(name for name in dict.fromkeys(step) if name in looping)
-
-
-def _constraint(signature: str, described: Mapping[str, tuple[str, str]], config: LoopConfig) -> OverrideConstraint:
-    tool, target = described.get(signature, ("", ""))
-    return OverrideConstraint(signature=signature, tool=tool, target=target, repeats=config.threshold)
-
-
-def _count_again(override: OverrideConstraint) -> OverrideConstraint:
-    return override.model_copy(update={"repeats": override.repeats + 1})
+    return [name for name in dict.fromkeys(step) if name in looping]
 
 
 def _persists(override: OverrideConstraint, config: LoopConfig) -> bool:
     return override.repeats - config.threshold >= config.max_overrides
-
-
-def _verdict(touched: Collection[OverrideConstraint], config: LoopConfig) -> LoopVerdict:
-    if any(_persists(override, config) for override in touched):
-        return LoopVerdict.PERSISTED
-    return LoopVerdict.OVERRIDE if touched else LoopVerdict.FRESH
 
 
 def _action(override: OverrideConstraint) -> str:
@@ -175,12 +162,28 @@ def count_tries(
     profile: Profile,
     max_failed_tries: int,
 ) -> LoopRecord:
-    """The record with the failed tries and missed edits after this step, and the verdict that they were too many."""
-    missed = (*record.missed, *_missed_paths(items, results, specs))
-    if _is_failed(items, results, specs, profile):
-        tries = record.failed_tries + 1
-    else:
-        tries = 0 if _is_won(results, profile) else record.failed_tries
+    """The record with the failed tries and missed edits after this step, and the verdict that they were too many.
+
+    A check that failed is a failed try, whatever the form; in the block form also a step whose edits all failed. Checks
+    that passed end the row; in the block form, where checks come with the edit, an edit that was used does too.
+    """
+    errors = [result.result.error for result in results]
+    writing = [
+        (item, error)
+        for item, error in zip(items, errors, strict=True)
+        if item.tool in specs and specs[item.tool].effect in CHANGING
+    ]
+    missed = (
+        *record.missed,
+        *(_path(item) for item, error in writing if isinstance(item, ToolCall) and is_miss(error)),
+    )
+    blocks = profile.edit_form is EditForm.BLOCKS
+    unused = blocks and bool(writing) and all(error is not None for _, error in writing)
+    tries = record.failed_tries
+    if unused or any(error is not None and error.code is ToolErrorCode.CHECK_FAILED for error in errors):
+        tries += 1
+    elif any("checks" in result.result.data or (blocks and result.changes) for result in results):
+        tries = 0
     gave_up = tries >= max_failed_tries and record.verdict in {LoopVerdict.FRESH, LoopVerdict.OVERRIDE}
     verdict = LoopVerdict.GAVE_UP if gave_up else record.verdict
     return record.model_copy(update={"failed_tries": tries, "missed": missed, "verdict": verdict})
@@ -210,36 +213,12 @@ def stepped_down(profile: Profile, record: LoopRecord) -> Profile | None:
     return profile.model_copy(update={"edit_form": EditForm.BLOCKS})
 
 
-def _is_failed(items: Items, results: Sequence[CallResult], specs: Mapping[str, ToolSpec], profile: Profile) -> bool:
-    """A check that failed, whatever the form; in the block form also a step whose edits all failed."""
-    errors = [result.result.error for result in results]
-    if any(error is not None and error.code is ToolErrorCode.CHECK_FAILED for error in errors):
-        return True
-    writing = [error for item, error in zip(items, errors, strict=True) if _writes(item, specs)]
-    blocks = profile.edit_form is EditForm.BLOCKS
-    return blocks and bool(writing) and all(error is not None for error in writing)
-
-
-def _is_won(results: Sequence[CallResult], profile: Profile) -> bool:
-    """Checks that passed; in the block form, where checks come with the edit, also an edit that was used."""
-    passed = any("checks" in result.result.data for result in results)
-    return passed or (profile.edit_form is EditForm.BLOCKS and any(result.changes for result in results))
-
-
-def _missed_paths(items: Items, results: Sequence[CallResult], specs: Mapping[str, ToolSpec]) -> list[str]:
-    return [
-        str(item.arguments.get("path"))
-        for item, result in zip(items, results, strict=True)
-        if isinstance(item, ToolCall) and _writes(item, specs) and is_miss(result.result.error)
-    ]
-
-
-def _writes(item: ToolCall | CallError, specs: Mapping[str, ToolSpec]) -> bool:
-    return item.tool in specs and specs[item.tool].effect in CHANGING
+def _path(call: ToolCall) -> str:
+    return str(call.arguments.get("path"))
 
 
 def with_notices(
-    items: Sequence[ToolCall | CallError],
+    items: Items,
     results: Sequence[CallResult],
     signatures: Mapping[int, str],
     loop: LoopRecord,
@@ -249,8 +228,10 @@ def with_notices(
     `signatures` are those of the calls by their place. A result that has data gets the notice as data; a failure gets
     its sentence added, for a failure is all that its reader looks at.
     """
-    advised = [_with_advice(item, result, loop) for item, result in zip(items, results, strict=True)]
-    return [_with_notice(result, signatures.get(place, ""), loop) for place, result in enumerate(advised)]
+    return [
+        _with_notice(item, result, override_notice(loop, signatures.get(place, "")), loop)
+        for place, (item, result) in enumerate(zip(items, results, strict=True))
+    ]
 
 
 def fatal_failure(results: Sequence[CallResult]) -> StopCause | None:
@@ -265,7 +246,7 @@ def fatal_failure(results: Sequence[CallResult]) -> StopCause | None:
 
 
 def accepted_answer(
-    items: Sequence[ToolCall | CallError],
+    items: Items,
     results: Sequence[CallResult],
     loop: LoopRecord,
     specs: Mapping[str, ToolSpec],
@@ -279,29 +260,20 @@ def accepted_answer(
     return None
 
 
-def _with_advice(item: ToolCall | CallError, result: CallResult, loop: LoopRecord) -> CallResult:
-    """The result of an edit that has missed again, with the form that needs no old text."""
+def _with_notice(
+    item: ToolCall | CallError, result: CallResult, notice: JsonMap | None, loop: LoopRecord
+) -> CallResult:
     error = result.result.error
-    if error is None or not isinstance(item, ToolCall) or not is_miss(error):
+    missed = _path(item) if isinstance(item, ToolCall) and is_miss(error) else None
+    advice = "" if missed is None else miss_advice(missed, loop.missed.count(missed))
+    if not (notice or advice):
         return result
-    path = str(item.arguments.get("path"))
-    advice = miss_advice(path, loop.missed.count(path))
-    if not advice:
-        return result
-    told = ToolResult(ok=False, error=error.model_copy(update={"message": f"{error.message} {advice}"}))
-    return result.model_copy(update={"result": told})
-
-
-def _with_notice(result: CallResult, signature: str, loop: LoopRecord) -> CallResult:
-    notice = override_notice(loop, signature)
-    if notice is None:
-        return result
-    error = result.result.error
     if error is None:
-        told = ToolResult(ok=True, data={**result.result.data, "override": notice})
+        said = ToolResult(ok=True, data={**result.result.data, "override": notice})
     else:
-        told = ToolResult(ok=False, error=error.model_copy(update={"message": f"{error.message} {notice['message']}"}))
-    return result.model_copy(update={"result": told})
+        message = " ".join(filter(None, [error.message, advice, notice["message"] if notice else ""]))
+        said = ToolResult(ok=False, error=error.model_copy(update={"message": message}))
+    return result.model_copy(update={"result": said})
 
 
 class LoopState(TypedDict, total=False):

@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, count
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from mendgraph.nodes.language.blocks import read_blocks
+from mendgraph.nodes.language.blocks import EDIT_TOOL, read_blocks
 from mendgraph.nodes.language.dialects import (
+    NO_SINGLE,
     Rescue,
     describe_dialect,
     fenced_calls,
@@ -24,7 +24,7 @@ from mendgraph.nodes.language.dialects import (
     passages,
     recognised,
 )
-from mendgraph.nodes.language.json_arguments import read_native_calls, unknown_tool_details
+from mendgraph.nodes.language.json_arguments import ReadCall, read_native_calls, unknown_tool_details
 from mendgraph.nodes.language.names import named_paths
 from mendgraph.nodes.language.requests import is_question
 from mendgraph.nodes.language.text_protocol import (
@@ -73,17 +73,6 @@ CheckAnswer = Callable[[Answer], list[str]]
 """Checks a final answer against the user's schema: what is wrong with it, or nothing."""
 
 
-NO_SINGLE: Mapping[str, str] = MappingProxyType({})
-
-
-def _never(_: ToolCall) -> bool:
-    return False
-
-
-def _nothing() -> Sequence[ModelReply]:
-    return ()
-
-
 class ReplyReading(NamedTuple):
     """What `parse` found. `items` are the calls and malformed calls in order; `errors` those of a malformed reply."""
 
@@ -117,8 +106,8 @@ class Reader(NamedTuple):
     offered: frozenset[str] | None = None
     bodies: bool = True
     body_arguments: Mapping[str, str] = BODY_ARGUMENTS
-    earlier: Callable[[], Sequence[ModelReply]] = _nothing
-    was_made: Callable[[ToolCall], bool] = _never
+    earlier: Callable[[], Sequence[ModelReply]] = tuple
+    was_made: Callable[[ToolCall], bool] = lambda _: False
 
 
 class _Written(NamedTuple):
@@ -141,13 +130,6 @@ class _Written(NamedTuple):
         return {_key(call.tool_name, call.args) for call in self.calls} or {self.source}
 
 
-class _ReadCall(NamedTuple):
-    call_id: str
-    tool: str
-    raw_arguments: str
-    outcome: ToolInvocation | ExtractionError
-
-
 def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
     """Read one complete reply. Never raises; `step` makes the ids of calls that have none unique in the thread."""
     broken = _broken_reply(reply)
@@ -157,8 +139,11 @@ def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
         return _judged_answer(reply, step, reader)
     calls, prose = _read_calls(reply, step, reader)
     items = completed([_checked(call, reader) for call in calls], prose, step, reader)
+    if not items and (dialect := looks_like_call(reply.text, reader.known_tools)):
+        kind = ExtractionErrorType.MISSING_TOOL_PREFIX
+        return _malformed([ExtractionError(kind, 0, reply.text[:200], describe_dialect(dialect))])
     if not items:
-        return _read_answer(reply, step, reader)
+        return _judged_answer(reply, step, reader)
     if all(isinstance(item, CallError) for item in items):
         told = items[: MOST_CALLS + 1]  # what is beyond says the same of each
         return ReplyReading(Reading.MALFORMED, items, [item.error for item in told if isinstance(item, CallError)])
@@ -175,13 +160,17 @@ def completed(items: list[ToolCall | CallError], prose: str, step: int, reader: 
     A final answer that is not borne out is malformed, unless calls beside it may still make it true. Calls beyond
     `MOST_CALLS` are malformed as well.
     """
-    items = [*items[:MOST_CALLS], *map(_one_too_many, items[MOST_CALLS:])]
-    judged = items if _changing(items, reader) else [_borne_out(item, reader) for item in items]
-    return _with_checks([*judged, *_implied_answer(judged, prose, step, reader)], step, reader)
+    one_too_many = ExtractionError(ExtractionErrorType.TOO_MANY_CALLS, 0, "", _TOO_MANY)
+    items = [*items[:MOST_CALLS], *(_refused(item, one_too_many) for item in items[MOST_CALLS:])]
+    if not _changing(items, reader):
+        for place, item in enumerate(items):
+            if isinstance(item, ToolCall) and item.tool == ANSWER_TOOL:
+                error = _unfounded(str(item.arguments.get("answer", "")), reader)
+                items[place] = _refused(item, error) if error else item
+    return _with_checks([*items, *_implied_answer(items, prose, step, reader)], step, reader)
 
 
-def _one_too_many(item: ToolCall | CallError) -> CallError:
-    error = ExtractionError(ExtractionErrorType.TOO_MANY_CALLS, 0, "", _TOO_MANY)
+def _refused(item: ToolCall | CallError, error: ExtractionError) -> CallError:
     return CallError(call_id=item.call_id, tool=item.tool, raw_arguments=item.raw_arguments, error=error)
 
 
@@ -216,7 +205,7 @@ def _placeholders(tool: str, arguments: dict[str, Any], reader: Reader) -> list[
     return [f"content {content.strip()!r} only stands for a text: write the text itself."]
 
 
-def _checked(call: _ReadCall, reader: Reader) -> ToolCall | CallError:
+def _checked(call: ReadCall, reader: Reader) -> ToolCall | CallError:
     if isinstance(call.outcome, ExtractionError):
         error = call.outcome
         if error.error_type is ExtractionErrorType.UNKNOWN_TOOL_NAME and reader.offered is not None:
@@ -247,7 +236,7 @@ def _broken_reply(reply: ModelReply) -> ExtractionError | None:
     return None
 
 
-def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[_ReadCall], str]:
+def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[ReadCall], str]:
     """The calls of a reply, in order, and in the block form the prose around its blocks.
 
     Native calls come first or last, as the history needs them; beside calls that run, those that stand in the text in
@@ -257,15 +246,15 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[_Rea
     blocks = reader.profile.edit_form is EditForm.BLOCKS
     edits, prose, content = _edits(reply.text, reader) if blocks else ([], "", [])
     if reader.profile.protocol is Protocol.NATIVE and (reply.calls or not blocks):
-        native = _read_native(reply, prefix, reader)
+        native = read_native_calls(reply.calls, reader.known_tools, prefix)
         return [*native, *_numbered(_strays(reply, native, content, reader), prefix, native)], ""
     said = _lines(reply.text, reader, content)
     if ANSWER_TOOL in {*(call.tool for call in said), *(call.tool for call in reply.calls)}:
         written, heard = _written(reply.text, reader, content), _heard(reader)
         explained = {call.line_number for call in written if _is_explained(call, heard, reader)}
         said = [call for call in said if call.line_number not in explained]
-    lines = [_ReadCall("", call.tool, _as_decoded(call), _outcome(call, reader)) for call in said]
-    native = _read_native(reply, f"{prefix}_native" if lines else prefix, reader)
+    lines = [ReadCall("", call.tool, _as_decoded(call), _outcome(call, reader)) for call in said]
+    native = read_native_calls(reply.calls, reader.known_tools, f"{prefix}_native" if lines else prefix)
     if native:
         edits = []
     lines = [line for line in lines if not _is_heading(line, [edit.outcome for edit in edits], reader)]
@@ -284,7 +273,7 @@ def _lines(
     )
 
 
-def _edits(text: str, reader: Reader) -> tuple[list[_ReadCall], str, list[tuple[int, int]]]:
+def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, list[tuple[int, int]]]:
     """The edits of a reply in block form, the prose around them, and where in the text their blocks stand."""
     said = _lines(text, reader, fenced=False)
     if not said and foreign_calls(text, reader):
@@ -294,13 +283,18 @@ def _edits(text: str, reader: Reader) -> tuple[list[_ReadCall], str, list[tuple[
     content = [(starts[first - 1], starts[min(last, len(starts) - 1)]) for first, last in found.lines]
     if is_question(reader.turn.request):
         return [], "", content
-    edits = [_ReadCall("", _tool_of(edit), _raw_arguments(edit), edit) for edit in found.outcomes]
+    edits = [
+        ReadCall(
+            "", EDIT_TOOL, str(edit.args["content"]) if isinstance(edit, ToolInvocation) else edit.line_content, edit
+        )
+        for edit in found.outcomes
+    ]
     return edits, found.prose, content
 
 
 def _strays(
-    reply: ModelReply, made: Sequence[_ReadCall], content: Sequence[tuple[int, int]], reader: Reader
-) -> list[_ReadCall]:
+    reply: ModelReply, made: Sequence[ReadCall], content: Sequence[tuple[int, int]], reader: Reader
+) -> list[ReadCall]:
     """The calls of a text that do not run for their form: each as an error, unless it is made beside, or alone.
 
     One that the model was told of before, and repeats, is meant as it stands: it is run if it changes nothing. One that
@@ -315,20 +309,19 @@ def _strays(
         found = [call for call in found if not _is_explained(call, heard, reader)]
     if not found or (not made and foreign_calls(reply.text, reader)):
         return []
-    strays: list[_ReadCall] = []
+    strays: list[ReadCall] = []
     for call in found:
         harmless = not any(each.tool_name in reader.writing_tools for each in call.calls)
         if call.calls and harmless and call.keys <= heard:
-            strays += [_as_written(each._replace(line_number=call.line_number)) for each in call.calls]
+            outcomes = [each._replace(line_number=call.line_number) for each in call.calls]
+            strays += [
+                ReadCall("", each.tool_name, json.dumps(each.args, ensure_ascii=False), each) for each in outcomes
+            ]
         else:
             kind, details = ExtractionErrorType.MISSING_TOOL_PREFIX, _STRAY[reader.profile.protocol]
             error = ExtractionError(kind, call.line_number, call.source[:200], details)
-            strays.append(_ReadCall("", call.tool, call.source, error))
+            strays.append(ReadCall("", call.tool, call.source, error))
     return strays if made or any(isinstance(call.outcome, ToolInvocation) for call in strays) else []
-
-
-def _as_written(call: ToolInvocation) -> _ReadCall:
-    return _ReadCall("", call.tool_name, json.dumps(call.args, ensure_ascii=False), call)
 
 
 def _written(text: str, reader: Reader, content: Sequence[tuple[int, int]] = ()) -> list[_Written]:
@@ -410,7 +403,7 @@ def _heard(reader: Reader) -> set[str]:
     keys: set[str] = set()
     for reply in reader.earlier():
         keys |= {key for call in _written(reply.text, reader) for key in call.keys}
-        native = (call.outcome for call in _read_native(reply, "", reader))
+        native = (call.outcome for call in read_native_calls(reply.calls, reader.known_tools))
         keys |= {_key(call.tool_name, call.args) for call in native if isinstance(call, ToolInvocation)}
     return keys
 
@@ -445,7 +438,7 @@ def _as_decoded(call: TextCall) -> str:
     return json.dumps(call.outcome.args, ensure_ascii=False)
 
 
-def _is_heading(line: _ReadCall, edits: Sequence[ToolInvocation | ExtractionError], reader: Reader) -> bool:
+def _is_heading(line: ReadCall, edits: Sequence[ToolInvocation | ExtractionError], reader: Reader) -> bool:
     """Whether a call would read what is known already, in a reply that gives a new text: then it is but a heading."""
     if not edits or not isinstance(line.outcome, ToolInvocation) or line.tool != "read_file":
         return False
@@ -454,15 +447,11 @@ def _is_heading(line: _ReadCall, edits: Sequence[ToolInvocation | ExtractionErro
     return known or any(isinstance(edit, ToolInvocation) and edit.args["path"] == path for edit in edits)
 
 
-def _numbered(calls: Sequence[_ReadCall], prefix: str, others: Sequence[_ReadCall]) -> list[_ReadCall]:
+def _numbered(calls: Sequence[ReadCall], prefix: str, others: Sequence[ReadCall]) -> list[ReadCall]:
     """Give calls of the text ids of their own, which no native call of the reply has."""
     taken = {call.call_id for call in others}
     free = (name for index in count() if (name := f"{prefix}_{index}") not in taken)
     return [call._replace(call_id=call_id) for call, call_id in zip(calls, free, strict=False)]
-
-
-def _read_native(reply: ModelReply, prefix: str, reader: Reader) -> list[_ReadCall]:
-    return [_ReadCall(*call) for call in read_native_calls(reply.calls, reader.known_tools, prefix)]
 
 
 def _implied_answer(items: list[ToolCall | CallError], prose: str, step: int, reader: Reader) -> list[ToolCall]:
@@ -482,7 +471,7 @@ def _implied_answer(items: list[ToolCall | CallError], prose: str, step: int, re
 
 def _with_checks(items: list[ToolCall | CallError], step: int, reader: Reader) -> list[ToolCall | CallError]:
     """The calls of a reply and, where an answer is among them, the checks of what they change, after all of that."""
-    tools = [_tool_name(item) for item in items]
+    tools = [item.tool if isinstance(item, ToolCall) else "" for item in items]
     paths = paths_to_check(reader.turn, _changing(items, reader)) if ANSWER_TOOL in tools else None
     if paths is None:
         return items
@@ -506,39 +495,9 @@ def _changing(items: Sequence[ToolCall | CallError], reader: Reader) -> tuple[st
     return tuple(str(call.arguments.get("path", "a file")) for call in changes)
 
 
-def _tool_name(item: ToolCall | CallError) -> str:
-    return item.tool if isinstance(item, ToolCall) else ""
-
-
-def _tool_of(outcome: ToolInvocation | ExtractionError) -> str:
-    return outcome.tool_name if isinstance(outcome, ToolInvocation) else "edit_blocks"
-
-
-def _raw_arguments(outcome: ToolInvocation | ExtractionError) -> str:
-    return str(outcome.args["content"]) if isinstance(outcome, ToolInvocation) else outcome.line_content
-
-
-def _borne_out(item: ToolCall | CallError, reader: Reader) -> ToolCall | CallError:
-    """The call, or in place of a final answer that what happened speaks against what does."""
-    if not isinstance(item, ToolCall) or item.tool != ANSWER_TOOL:
-        return item
-    error = _unfounded(str(item.arguments.get("answer", "")), reader)
-    if error is None:
-        return item
-    return CallError(call_id=item.call_id, tool=item.tool, raw_arguments=item.raw_arguments, error=error)
-
-
 def _unfounded(answer: str, reader: Reader) -> ExtractionError | None:
     problem = unfounded(answer, reader.turn)
     return ExtractionError(ExtractionErrorType.UNFOUNDED_CLAIM, 0, answer[:200], problem) if problem else None
-
-
-def _read_answer(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
-    dialect = looks_like_call(reply.text, reader.known_tools)
-    if dialect is not None:
-        kind = ExtractionErrorType.MISSING_TOOL_PREFIX
-        return _malformed([ExtractionError(kind, 0, reply.text[:200], describe_dialect(dialect))])
-    return _judged_answer(reply, step, reader)
 
 
 def _judged_answer(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
@@ -547,8 +506,10 @@ def _judged_answer(reply: ModelReply, step: int, reader: Reader) -> ReplyReading
     problems = reader.check_answer(answer)
     if echoes(answer.text, reader.told):
         problems = [*problems, "this repeats what you were told instead of answering"]
-    if _only_quotes(answer.text, reader):
-        problems = [*problems, "this shows a file instead of answering"]
+    if reader.profile.edit_form is EditForm.BLOCKS:
+        found = read_blocks(answer.text, reader.shown_files)
+        if found.outcomes and not found.prose:
+            problems = [*problems, "this shows a file instead of answering"]
     if problems:
         kind = ExtractionErrorType.INVALID_ANSWER
         return _malformed([ExtractionError(kind, 0, reply.text[:200], "; ".join(problems))])
@@ -559,14 +520,6 @@ def _judged_answer(reply: ModelReply, step: int, reader: Reader) -> ReplyReading
         return ReplyReading(Reading.ANSWER, [], [], answer)
     given = _implied(ANSWER_TOOL, {"answer": answer.text, "value": answer.value}, f"call_{step}_answer")
     return ReplyReading(Reading.CALLS, [_implied_checks(paths, step), given], [])
-
-
-def _only_quotes(answer: str, reader: Reader) -> bool:
-    """Whether an answer in the block form holds blocks and no word."""
-    if reader.profile.edit_form is not EditForm.BLOCKS:
-        return False
-    found = read_blocks(answer, reader.shown_files)
-    return bool(found.outcomes) and not found.prose
 
 
 def _malformed(errors: list[ExtractionError]) -> ReplyReading:

@@ -6,7 +6,8 @@
     assert (whole.killed, torn.killed, torn.calls) == (False, True, 2)
 
 The server is a program of its own that has imported `module`; each run is a fork of it. Servers may run beside each
-other; one server does one run after another, and is asked by one thread.
+other; one server does one run after another, and is asked by one thread. Without a library no call is counted, and a
+play that is to be killed kills itself.
 """
 
 import json
@@ -58,7 +59,7 @@ class Played:
 class ForkServer:
     """A process with the library in it that forks; a context manager that may be entered once."""
 
-    def __init__(self, library: Path, module: str, *, timeout: float = 60.0) -> None:
+    def __init__(self, library: Path | None, module: str, *, timeout: float = 60.0) -> None:
         """Nothing is started yet. `timeout` is what one run may take, in seconds."""
         self._library, self._module, self._timeout = library, module, timeout
 
@@ -71,7 +72,8 @@ class ForkServer:
             bufsize=0,
             cwd=ROOT,
             env={name: value for name, value in os.environ.items() if not name.startswith(STEERING)}
-            | {"LD_PRELOAD": str(self._library), "PYTHONHASHSEED": "0"},  # sets are walked in the same order each time
+            | ({"LD_PRELOAD": str(self._library)} if self._library else {})
+            | {"PYTHONHASHSEED": "0"},  # sets are walked in the same order each time
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -34,7 +34,7 @@ END_OF_INPUT: Final = 0
 def main() -> None:
     """Serve until the requests end: `python -c ... MODULE`."""
     name = sys.argv[1]
-    del os.environ["LD_PRELOAD"]  # programs that a play starts are not watched, and may not even see the file
+    watched = os.environ.pop("LD_PRELOAD", "")  # programs that a play starts are not, and may not even see the file
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background would have these ignored
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
@@ -43,7 +43,7 @@ def main() -> None:
     answers = os.dup(1)
     os.dup2(2, 1)
     _control(SET_CHILD_SUBREAPER, 1)
-    shim, module = Shim(), importlib.import_module(name)
+    shim, module = Shim() if watched else None, importlib.import_module(name)
     if threading.active_count() > 1:
         raise RuntimeError(f"{name} starts threads when it is imported: {threading.enumerate()}")
     gc.collect()
@@ -54,10 +54,11 @@ def main() -> None:
             _say(answers, _play(shim, module, json.loads(line), answers))
 
 
-def _play(shim: Shim, module: ModuleType, request: dict[str, Any], answers: int) -> dict[str, Any]:
+def _play(shim: Shim | None, module: ModuleType, request: dict[str, Any], answers: int) -> dict[str, Any]:
     """What became of one play: how it `ended`, its `calls`, the `value` that it returned, and what it `said`."""
     said, result = os.memfd_create("said"), os.memfd_create("result")
-    shim.clear()
+    if shim:
+        shim.clear()
     child = os.fork()
     if child == 0:
         os.close(answers)
@@ -72,7 +73,7 @@ def _play(shim: Shim, module: ModuleType, request: dict[str, Any], answers: int)
     value = _content(result)
     if hung:
         ended = "hung"
-    elif status == -signal.SIGKILL and shim.hit and request["how"].startswith("kill"):
+    elif status == -signal.SIGKILL and (shim is None or (shim.hit and request["how"].startswith("kill"))):
         ended = "killed"
     elif status == 0 and value:  # who leaves by `os._exit` has returned nothing
         ended = "returned"
@@ -80,13 +81,13 @@ def _play(shim: Shim, module: ModuleType, request: dict[str, Any], answers: int)
         ended = f"ended with status {status}"
     return {
         "ended": ended,
-        "calls": shim.calls,
+        "calls": shim.calls if shim else [],
         "value": json.loads(value) if ended == "returned" else None,  # else it may be there in part
         "said": _content(said),
     }
 
 
-def _be_the_play(shim: Shim, module: ModuleType, request: dict[str, Any], said: int, result: int) -> NoReturn:
+def _be_the_play(shim: Shim | None, module: ModuleType, request: dict[str, Any], said: int, result: int) -> NoReturn:
     """The child's whole life."""
     status = 1
     try:
@@ -96,11 +97,13 @@ def _be_the_play(shim: Shim, module: ModuleType, request: dict[str, Any], said: 
         for descriptor, number in ((nothing, 0), (said, 1), (said, 2)):
             os.dup2(descriptor, number)
         function = getattr(module, request["function"])
-        shim.arm(request["at"], request["how"])
+        if shim:
+            shim.arm(request["at"], request["how"])
         try:
             value = function(request["argument"])
         finally:
-            shim.disarm()
+            if shim:
+                shim.disarm()
         with os.fdopen(result, "w", encoding="utf-8") as file:
             json.dump(value, file)
         status = 0

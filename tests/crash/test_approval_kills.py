@@ -1,27 +1,23 @@
 """Killed between a person's answer and the effects, and after them: each happens at most once, asked about once."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.architecture.house import ROOT
+from tests.crash.fork_server import ForkServer, Played
 from tests.runs.approval_play import AFTER, BUG, THREE, asked, session
 
-LONGEST_S = 120
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with ForkServer(None, "tests.runs.approval_play") as serving:
+        yield serving
 
 
-def played(root: Path, way: str, death: str) -> subprocess.CompletedProcess[str]:
+def played(server: ForkServer, root: Path, way: str, death: str) -> Played:
     """A process that answers or resumes, and is killed where `death` says."""
-    command = [sys.executable, "-m", "tests.runs.approval_play", str(root), way, death]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LONGEST_S, check=False
-    )
+    return server.run("taken_up", {"root": str(root), "way": way, "death": death})
 
 
 @pytest.fixture
@@ -37,24 +33,26 @@ def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("death", ["guarded", "before", "after"])
-def test_a_kill_after_the_answer_neither_loses_nor_repeats_an_effect(waiting: Path, death: str) -> None:
-    killed = played(waiting, "answer", death)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    resumed = played(waiting, "resume", "never")
-    assert json.loads(resumed.stdout) == ["Ended", AFTER], resumed.stderr
+def test_a_kill_after_the_answer_neither_loses_nor_repeats_an_effect(
+    server: ForkServer, waiting: Path, death: str
+) -> None:
+    killed = played(server, waiting, "answer", death)
+    assert killed.killed
+    resumed = played(server, waiting, "resume", "never")
+    assert resumed.value == ["Ended", AFTER]
     assert not (waiting.parent / "rung").exists()
 
 
-def test_a_kill_before_the_answer_asks_again(waiting: Path) -> None:
-    resumed = played(waiting, "resume", "never")
-    assert json.loads(resumed.stdout) == ["Asked", {"calc.py": BUG}], resumed.stderr
-    answered = played(waiting, "answer", "never")
-    assert json.loads(answered.stdout) == ["Ended", AFTER], answered.stderr
+def test_a_kill_before_the_answer_asks_again(server: ForkServer, waiting: Path) -> None:
+    resumed = played(server, waiting, "resume", "never")
+    assert resumed.value == ["Asked", {"calc.py": BUG}]
+    answered = played(server, waiting, "answer", "never")
+    assert answered.value == ["Ended", AFTER]
 
 
-def test_a_file_that_changes_between_the_answer_and_the_effect_is_left_alone(waiting: Path) -> None:
-    killed = played(waiting, "answer", "guarded")
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+def test_a_file_that_changes_between_the_answer_and_the_effect_is_left_alone(server: ForkServer, waiting: Path) -> None:
+    killed = played(server, waiting, "answer", "guarded")
+    assert killed.killed
     (waiting / "calc.py").write_text("# new\n" + BUG, encoding="utf-8")
-    resumed = played(waiting, "resume", "never")
-    assert json.loads(resumed.stdout) == ["Ended", {"calc.py": "# new\n" + BUG, "log.txt": "two"}], resumed.stderr
+    resumed = played(server, waiting, "resume", "never")
+    assert resumed.value == ["Ended", {"calc.py": "# new\n" + BUG, "log.txt": "two"}]

@@ -20,7 +20,7 @@ from mendgraph.graph.cassettes import cassette_file
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, serializer
-from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
+from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.database_schema import SQLITE_TABLES
 from mendgraph.nodes.records import Answer, ExtractionErrorType, Plan, PlanStep, ToolCall, ToolError

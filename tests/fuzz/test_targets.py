@@ -10,7 +10,7 @@ from tests.fuzz.campaign import attack
 from tests.fuzz.case import REGRESSIONS, load
 from tests.fuzz.targets import TARGETS
 
-EXAMPLES: Final = 100
+EXAMPLES: Final = 20
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -26,7 +26,7 @@ def test_what_was_found_once_stays_repaired(name: str) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_input_can_be_kept_in_a_file(name: str) -> None:
-    @settings(max_examples=5, phases=[Phase.generate], suppress_health_check=[*HealthCheck])
+    @settings(max_examples=2, phases=[Phase.generate], suppress_health_check=[*HealthCheck])
     @given(TARGETS[name].inputs())
     def kept(value: object) -> None:
         back = json.loads(json.dumps(value))

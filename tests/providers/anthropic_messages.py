@@ -1,7 +1,6 @@
 """Anthropic's Messages API, with extended thinking and a cache that bills what was marked.
 
-The documentation of today merges messages of one role in a row; so does `strict_roles=False`. The default is what older
-endpoints want. `no_temperature` is Opus 4.7 and 4.8.
+The documentation of today merges messages of one role in a row. What is demanded here is what older endpoints want.
 """
 
 from typing import Any
@@ -31,25 +30,11 @@ class Anthropic(ProviderServer):
     key = "sk-ant-loopback-key"
     model = "claude-sonnet-4-6"
     root = ""
-    keep_alive = sse({"type": "ping"}, "ping")
 
-    def __init__(
-        self,
-        *args: Any,
-        no_temperature: bool = False,
-        strict_roles: bool = True,
-        minimum_cached: int = 1024,
-        **options: Any,
-    ) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.no_temperature = no_temperature
-        self.strict_roles = strict_roles
-        self._cache = PromptCache(minimum_cached)
+        self._cache = PromptCache(1024)
         self._handed: dict[str, tuple[Reply, State, bool]] = {}
-
-    def overload_next(self) -> None:
-        """The next request gets a 529."""
-        self.fail_next(529, anthropic_error("Overloaded", "overloaded_error"))
 
     def check(self, asked: Asked) -> None:
         body = asked.body
@@ -58,9 +43,9 @@ class Anthropic(ProviderServer):
         self._check_headers(asked.headers)
         if body.get("model") != self.model:
             refuse(f"model: {body.get('model')}", "model", 404, "not_found_error")
-        check_parameters(body, no_temperature=self.no_temperature)
+        check_parameters(body)
         thinks = check_thinking(body)
-        check_messages(body["messages"], strict_roles=self.strict_roles)
+        check_messages(body["messages"])
         self._check_thoughts(body["messages"], thinks=thinks)
 
     def _check_headers(self, headers: dict[str, str]) -> None:

@@ -35,14 +35,12 @@ def blocks_of(message: JsonMap, kind: str) -> list[JsonMap]:
     return [block for block in content if block["type"] == kind] if isinstance(content, list) else []
 
 
-def check_parameters(body: JsonMap, *, no_temperature: bool) -> None:
+def check_parameters(body: JsonMap) -> None:
     for name in sorted(body.keys() - KNOWN):
         refuse(f"{name}: Extra inputs are not permitted", "extra fields")
     for name in ("max_tokens", "messages"):
         if body.get(name) is None:
             refuse(f"{name}: Field required", name)
-    if no_temperature and "temperature" in body:
-        refuse("`temperature` is deprecated for this model.", "temperature")
     if breakpoints(body) > 4:
         refuse(f"A maximum of 4 blocks with cache_control may be provided. Found {breakpoints(body)}.", "cache_control")
     if any(blocks_of(message, "tool_use") for message in body["messages"]) and not body.get("tools"):
@@ -70,7 +68,7 @@ def check_thinking(body: JsonMap) -> bool:
     return True
 
 
-def check_messages(messages: list[JsonMap], *, strict_roles: bool) -> None:
+def check_messages(messages: list[JsonMap]) -> None:
     """Roles, empty content, and each tool use with its result."""
     if not messages:
         refuse("messages: at least one message is required", "messages")
@@ -83,10 +81,10 @@ def check_messages(messages: list[JsonMap], *, strict_roles: bool) -> None:
         if any(not block["text"] for block in blocks_of(message, "text")):
             refuse("messages: text content blocks must be non-empty", "empty content")
     roles = [message["role"] for message in messages if message["role"] != "system"]
-    if strict_roles and roles[:1] != ["user"]:
+    if roles[:1] != ["user"]:
         refuse('messages: first message must use the "user" role', "roles")
     for before_role, role in pairwise(roles):
-        if strict_roles and before_role == role:
+        if before_role == role:
             text = f'but found multiple "{role}" roles in a row'
             refuse(f'messages: roles must alternate between "user" and "assistant", {text}', "roles")
     nothing: JsonMap = {"role": "", "content": []}

@@ -19,7 +19,6 @@ class Ollama(ProviderServer):
     """It does not think either."""
     root = ""
     stream_type = "application/x-ndjson"
-    keep_alive = b'{"model":"qwen3:8b","message":{"role":"assistant","content":""},"done":false}\n'
 
     def check(self, asked: Asked) -> None:
         body = asked.body

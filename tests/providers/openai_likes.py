@@ -3,8 +3,6 @@
 Bodies: Newelle#404 (reasoning_content), langchain4j#3475 and vllm#30613 (tool choice).
 """
 
-from typing import Any
-
 from mendgraph.nodes.records import JsonMap
 from tests.providers.chat import ChatServer, current_turn
 from tests.providers.openai_gpt5 import check_tool_messages, openai_error
@@ -13,8 +11,6 @@ from tests.providers.wire import RefusedError
 
 
 class DeepSeek(ChatServer):
-    """`every_turn` wants the thoughts of earlier turns as well, as V4 is said to."""
-
     family = "deepseek"
     key = "sk-loopback-deepseek"
     model = "deepseek-reasoner"
@@ -22,14 +18,10 @@ class DeepSeek(ChatServer):
     paths = ("/v1/chat/completions", "/chat/completions")
     cache = (64, 64)
 
-    def __init__(self, *args: Any, every_turn: bool = False, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.every_turn = every_turn
-
     def check_request(self, asked: Asked) -> None:
         messages = asked.body["messages"]
         check_tool_messages(messages)
-        for place, message in enumerate(messages) if self.every_turn else current_turn(messages):
+        for place, message in current_turn(messages):
             if self._thinks(asked) and message["role"] == "assistant" and message.get("tool_calls"):
                 self._check_thoughts(message, place)
 

@@ -23,7 +23,6 @@ class OpenRouter(ChatServer):
     models = (model_without_tools,)
     root = "/api/v1"
     paths = ("/api/v1/chat/completions",)
-    keep_alive = PROCESSING
 
     def check_request(self, asked: Asked) -> None:
         if asked.body.get("tools") and asked.body["model"] == self.model_without_tools:

@@ -4,15 +4,14 @@
         model = ChatAnthropic(base_url=server.url, api_key=server.key, model=server.model)
 
 By history (the default) a request with n assistant turns gets reply n, so a resumed run that asks again gets the same
-again; by position, request n gets it. Each `*_next` is about one request, in the order in which they were ordered.
+again; by position, request n gets it.
 """
 
 import json
 import threading
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self, cast
@@ -22,20 +21,6 @@ from mendgraph.nodes.records import JsonMap
 from tests.providers.script import Asked, Refusal, Reply, State, Turn
 from tests.providers.wire import RefusedError, dumps, strings
 
-FOR_EVER_S = 600.0
-
-
-@dataclass(frozen=True)
-class Fault:
-    """What goes wrong with a request."""
-
-    refusal: tuple[int, JsonMap | str, dict[str, str]] | None = None
-    held: threading.Event | None = None
-    seconds: float = 0.0
-    events: int | None = None
-    tail: bytes = b""
-    drips: bool = False
-
 
 @dataclass(frozen=True)
 class Answer:
@@ -44,8 +29,6 @@ class Answer:
     status: int
     document: bytes = b""
     events: list[bytes] | None = None
-    headers: dict[str, str] = field(default_factory=dict)
-    fault: Fault = field(default_factory=Fault)
 
 
 class ProviderServer(ABC):
@@ -57,7 +40,6 @@ class ProviderServer(ABC):
     root: ClassVar[str] = "/v1"
     """The path of `url`, as the family's LangChain class wants it."""
     stream_type: ClassVar[str] = "text/event-stream; charset=utf-8"
-    keep_alive: ClassVar[bytes] = b": keep-alive\n\n"
 
     def __init__(self, script: Iterable[Reply] = (), *, play: Literal["history", "position"] = "history") -> None:
         self.script = list(script)
@@ -65,10 +47,7 @@ class ProviderServer(ABC):
         self.requests: list[Asked] = []
         self.refusals: list[Refusal] = []
         self.secrets_of_state: list[str] = []
-        self._faults: deque[Fault] = deque()
-        self._holds: list[threading.Event] = []
         self._turn = threading.Lock()
-        self._stopped = threading.Event()
 
     @property
     def url(self) -> str:
@@ -82,43 +61,17 @@ class ProviderServer(ABC):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._stopped.set()
-        for hold in self._holds:
-            hold.set()
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
 
-    def fail_next(self, status: int, body: JsonMap | str, headers: dict[str, str] | None = None) -> None:
-        """The next request gets this status, whatever it says."""
-        self._faults.append(Fault(refusal=(status, body, headers or {})))
-
-    def slow_next(self, seconds: float = FOR_EVER_S) -> threading.Event:
-        """The next answer keeps its first byte back until the event is set, the seconds are over or the server ends."""
-        held = threading.Event()
-        self._holds.append(held)
-        self._faults.append(Fault(held=held, seconds=seconds))
-        return held
-
-    def break_next(self, events: int, tail: bytes = b"") -> None:
-        """The next stream breaks off after so many events, and `tail`; a reply in one piece breaks in its middle."""
-        self._faults.append(Fault(events=events, tail=tail))
-
-    def drip_next(self) -> None:
-        """The next stream brings signs of life and nothing else, until its client leaves or the server ends."""
-        self._faults.append(Fault(drips=True))
-
     def answer(self, asked: Asked | None, raw: bytes) -> Answer:
         """Judge a request and say what goes back; `asked` is None where its body is not a JSON object."""
         with self._turn:
-            fault = self._faults.popleft() if self._faults else Fault()
             if asked is None:
                 return self._refused(Asked("", {}, {}, {}), 400, self.error(400, "the body is not JSON"), raw.decode())
-            if fault.refusal is not None:
-                status, body, headers = fault.refusal
-                return self._refused(asked, status, body, "fail_next", headers)
             try:
-                return self._reply(asked, fault)
+                return self._reply(asked)
             except RefusedError as error:
                 return self._refused(asked, error.status, error.body, error.why)
             except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -135,10 +88,6 @@ class ProviderServer(ABC):
 
     def same(self, secret: str, given: str) -> bool:
         return secret == given
-
-    def wait(self, seconds: float) -> bool:
-        """Wait, but not beyond the end of the server; whether that has come."""
-        return self._stopped.wait(seconds)
 
     def wants_stream(self, asked: Asked) -> bool:
         return asked.body.get("stream") is True
@@ -167,7 +116,7 @@ class ProviderServer(ABC):
     def error(self, status: int, message: str) -> JsonMap:
         """An error of no particular kind, in the provider's shape."""
 
-    def _reply(self, asked: Asked, fault: Fault) -> Answer:
+    def _reply(self, asked: Asked) -> Answer:
         self.check(asked)
         number = self.answered(asked.body) if self.play == "history" else len(self.requests)
         if number >= len(self.script):
@@ -180,14 +129,12 @@ class ProviderServer(ABC):
         events = self.events(turn) if stream else None
         document = b"" if stream else dumps(self.document(turn)).encode()
         self.requests.append(asked)
-        return Answer(200, document, events, fault=fault)
+        return Answer(200, document, events)
 
-    def _refused(
-        self, asked: Asked, status: int, body: JsonMap | str, why: str, headers: dict[str, str] | None = None
-    ) -> Answer:
-        self.refusals.append(Refusal(status, body, why, asked, headers or {}))
+    def _refused(self, asked: Asked, status: int, body: JsonMap | str, why: str) -> Answer:
+        self.refusals.append(Refusal(status, body, why, asked))
         document = body if isinstance(body, str) else dumps(body)
-        return Answer(status, document.encode(), headers=headers or {})
+        return Answer(status, document.encode())
 
 
 class _Listener(ThreadingHTTPServer):
@@ -210,8 +157,6 @@ class _Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(int(self.headers.get("content-length", 0)))
         provider = cast("_Listener", self.server).provider
         answer = provider.answer(self._asked(raw), raw)
-        if answer.fault.held is not None:
-            answer.fault.held.wait(answer.fault.seconds)
         try:
             if answer.events is None:
                 self._one_piece(answer)
@@ -231,30 +176,18 @@ class _Handler(BaseHTTPRequestHandler):
         return Asked(unquote(parts.path), dict(parse_qsl(parts.query)), headers, body) if type(body) is dict else None
 
     def _one_piece(self, answer: Answer) -> None:
-        breaks = answer.fault.events is not None or answer.fault.drips
-        sent = answer.document[: len(answer.document) // 2] if breaks else answer.document
         self._start(answer, {"Content-Type": "application/json", "Content-Length": str(len(answer.document))})
-        self.wfile.write(sent)
+        self.wfile.write(answer.document)
 
     def _stream(self, answer: Answer, events: list[bytes], provider: ProviderServer) -> None:
-        fault = answer.fault
         self._start(answer, {"Content-Type": provider.stream_type, "Transfer-Encoding": "chunked"})
-        while fault.drips and not provider.wait(0.01):
-            self._write(provider.keep_alive)
-        if fault.drips:
-            return
-        for event in [*events[: fault.events], fault.tail]:
-            self._write(event)
-        if fault.events is None:
-            self.wfile.write(b"0\r\n\r\n")
-
-    def _write(self, data: bytes) -> None:
-        if data:
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        for event in events:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
+        self.wfile.write(b"0\r\n\r\n")
 
     def _start(self, answer: Answer, headers: dict[str, str]) -> None:
         self.send_response(answer.status)
-        for name, value in ({"Connection": "close"} | headers | answer.headers).items():
+        for name, value in ({"Connection": "close"} | headers).items():
             self.send_header(name, value)
         self.end_headers()
 

@@ -96,4 +96,3 @@ class Refusal:
     body: JsonMap | str
     why: str
     asked: Asked
-    headers: dict[str, str] = field(default_factory=dict)

@@ -5,9 +5,8 @@
     assert server.refusals == []
     assert server.returned(server.requests[1]) == server.secrets_of_state[:1]
 
-All take `play="position"`. Options of their own: Anthropic `no_temperature`, `strict_roles`, `minimum_cached` (and
-`overload_next()`); DeepSeek `every_turn`; OpenAIResponses `lenient`; Gemini counts `skipped` signatures; Ollama and
-OpenRouter have a `model_without_tools`. `clients.client(server)` is the LangChain class, `raw` speaks without one.
+All take `play="position"`; Gemini counts `skipped` signatures; Ollama and OpenRouter have a `model_without_tools`.
+`clients.client(server)` is the LangChain class, `raw` speaks without one.
 """
 
 from typing import Final

@@ -1,9 +1,7 @@
 """A run whose one reply holds two writes and a command, and a person's answers to it; also as a process of its own."""
 
-import json
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,21 +73,18 @@ def files(root: Path) -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(root.iterdir()) if path.is_file()}
 
 
-def main() -> None:
-    """Answer, or go on, in this process, and die where the third argument says so.
+def taken_up(argument: JsonMap) -> list[Any]:
+    """Answer, or go on, in a process of its own, and die where `death` says so; the last event and the files.
 
     `guarded`: once the answer is judged; `before` and `after` an effect; `never`.
     """
-    root, way, death = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    root, death = Path(argument["root"]), argument["death"]
+    os.environ["MENDGRAPH_DATA_DIR"] = str(root.parent / "data")
     with session(root, "Done.") as now:
-        events = now.answer(ANSWER) if way == "answer" else now.resume()
+        events = now.answer(ANSWER) if argument["way"] == "answer" else now.resume()
         for event in events:
             name = type(event).__name__
             if (death, name) in {("guarded", "Denied"), ("before", "ToolStarted"), ("after", "StepDone")}:
                 os.kill(os.getpid(), signal.SIGKILL)
             end = event
-        sys.stdout.write(json.dumps([type(end).__name__, files(root)]))
-
-
-if __name__ == "__main__":
-    main()
+        return [type(end).__name__, files(root)]

@@ -6,12 +6,13 @@ Where the file `begun` lies beside the workspace, nothing blocks.
 import os
 import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from mendgraph.graph import start
-from mendgraph.graph.machine import bound_nodes, two_ways
+from mendgraph.graph.machine import bound_nodes, compiled
 from mendgraph.graph.terminal import turns as signals
 from mendgraph.graph.terminal.screen import RunView
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
@@ -21,8 +22,9 @@ BEGUN: Final = "begun"
 
 
 def in_python() -> None:
+    """A loop that Python can be interrupted in, and that leaves the processor to others."""
     while True:
-        pass
+        time.sleep(0.001)
 
 
 def in_c() -> None:
@@ -49,7 +51,7 @@ SHORT_S: Final = 1.0
 
 
 def main(how: str, where: str, *words: str) -> int:
-    vars(two_ways)["NODE_S"] = NODE_S
+    vars(compiled)["NODE_S"] = NODE_S
     vars(start)["STUCK_S"] = vars(signals)["GRACE_S"] = SHORT_S
     place, name = WHERE[where]
     before: Callable[..., Any] = getattr(place, name)

@@ -1,23 +1,19 @@
-"""A process that works on one thread until it is killed in a model call, or until the turn has ended.
+"""A process that works on one thread until it is killed in a model call, or until the turn has ended."""
 
-`python -m tests.runs.lost_calls_play SETTINGS MOVES [REQUEST]`: settings are the durability and fields of the context
-as JSON; without a request the thread's last turn is taken up again. Of the moves, each letter is what a model call
-comes to: "c" calls a tool, "a" answers, "d" is the end of the process.
-"""
-
-import json
 import os
-import sys
+import signal
 from collections.abc import Callable
 from typing import Final
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.records import FinishReason, ModelReply, RawCall
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, RawCall
 from tests.doubles.call_model import CallModel
 
-KILLED: Final = 9
+DURABILITY: Final = "exit"
+"""What keeps least; the sweeps of `tests/crash` kill runs that keep each step."""
 TOKENS: Final = (100, 7)
 """What each call that ends is told to have used."""
 
@@ -31,7 +27,7 @@ class Moves(CallModel):
     def complete(self, _: Call, __: Callable[[str], None]) -> ModelReply:
         move = next(self._moves)
         if move == "d":
-            os._exit(KILLED)
+            os.kill(os.getpid(), signal.SIGKILL)
         calls = (RawCall(call_id="c", tool="list_files", arguments="{}"),) if move == "c" else ()
         finish = FinishReason.TOOL_CALLS if calls else FinishReason.STOP
         given, taken = TOKENS
@@ -39,14 +35,15 @@ class Moves(CallModel):
         return ModelReply(text=text, calls=calls, finish_reason=finish, input_tokens=given, output_tokens=taken)
 
 
-def main(settings: str, moves: str, request: str = "") -> None:
-    given = json.loads(settings)
-    durability = given.pop("durability")
-    context = AgentContext(protocol="native", evidence=False, read_ahead=False, wrap_up=False, **given)
-    with Session(context, model=Moves(moves), thread_id="t", durability=durability) as session:
+def work(argument: JsonMap) -> JsonMap:
+    """The outcome of the turn.
+
+    `context` has fields of the context; without a `request` the thread's last turn is taken up again. Of the `moves`,
+    each letter is what a model call comes to: "c" calls a tool, "a" answers, "d" is the end of the process.
+    """
+    os.environ[DATA_DIR_VARIABLE] = argument["data"]
+    context = AgentContext(protocol="native", evidence=False, read_ahead=False, wrap_up=False, **argument["context"])
+    model, request = Moves(argument["moves"]), argument["request"]
+    with Session(context, model=model, thread_id="t", durability=DURABILITY) as session:
         list(session.stream(request) if request else session.resume())
-        sys.stdout.write(session.result().outcome.model_dump_json())
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+        return session.result().outcome.model_dump(mode="json")

@@ -3,13 +3,16 @@
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine import two_ways
+from mendgraph.graph.machine import compiled
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
@@ -48,11 +51,20 @@ def wait_until_it_blocks(root: Path) -> None:
     assert (root.parent / BEGUN).exists()
 
 
-def resumed(root: Path, server: ScriptedServer) -> str:
-    """What a resume of the run says."""
-    with mendgraph(root, server.base_url, "resume") as running:
-        running.end()
-    return running.out + running.err
+@pytest.fixture
+def resumed(root: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """What a resume of the run says, in this process."""
+
+    def said() -> str:
+        monkeypatch.chdir(root)
+        monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(root.parent / "data"))
+        monkeypatch.setenv("OPENAI_API_KEY", "k")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        with redirect_stdout(StringIO()) as out:
+            assert cli.main(["resume"]) == ExitCode.FINISHED
+        return out.getvalue()
+
+    return said
 
 
 @pytest.mark.parametrize("how", ["python", "kernel"])
@@ -64,18 +76,22 @@ def test_a_tool_ends_at_its_time(root: Path, server: ScriptedServer, how: str) -
 
 
 @pytest.mark.parametrize(("how", "where"), [("kernel", "begin_turn"), ("python", "guard")])
-def test_a_node_ends_at_its_time(root: Path, server: ScriptedServer, how: str, where: str) -> None:
+def test_a_node_ends_at_its_time(
+    root: Path, server: ScriptedServer, resumed: Callable[[], str], how: str, where: str
+) -> None:
     with mendgraph(root, server.base_url, "Look.", command=play(how, where)) as running:
         assert running.end() == ExitCode.SYSTEM_ERROR
     assert f"The step {where} did not end within {NODE_S} s: `mendgraph resume` tries it again." in running.out
-    assert "mendgraph: Done." in resumed(root, server)
+    assert "mendgraph: Done." in resumed()
 
 
-def test_code_that_nothing_can_interrupt_ends_with_the_process(root: Path, server: ScriptedServer) -> None:
+def test_code_that_nothing_can_interrupt_ends_with_the_process(
+    root: Path, server: ScriptedServer, resumed: Callable[[], str]
+) -> None:
     with mendgraph(root, server.base_url, "Look.", command=play("c", "tool")) as running:
         assert running.end() == STUCK
     assert "in in_c" in running.err
-    assert "mendgraph: Done." in resumed(root, server)
+    assert "mendgraph: Done." in resumed()
 
 
 @pytest.mark.parametrize(
@@ -87,14 +103,20 @@ def test_code_that_nothing_can_interrupt_ends_with_the_process(root: Path, serve
     ],
 )
 def test_a_second_signal_ends_the_process(
-    root: Path, server: ScriptedServer, how: str, where: str, number: signal.Signals, code: ExitCode
+    root: Path,
+    server: ScriptedServer,
+    resumed: Callable[[], str],
+    how: str,
+    where: str,
+    number: signal.Signals,
+    code: ExitCode,
 ) -> None:
     with mendgraph(root, server.base_url, "Look.", command=play(how, where)) as running:
         wait_until_it_blocks(root)
         _send_twice(running, number)
         assert running.end() == code
     assert "go on with: mendgraph resume" in running.err
-    assert "mendgraph: Done." in resumed(root, server)
+    assert "mendgraph: Done." in resumed()
 
 
 def _send_twice(running: Process, number: signal.Signals) -> None:
@@ -105,7 +127,7 @@ def _send_twice(running: Process, number: signal.Signals) -> None:
 
 def test_in_the_main_thread_of_a_program_a_node_ends_as_well(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, name = WHERE["guard"]
-    monkeypatch.setattr(two_ways, "NODE_S", 0.2)
+    monkeypatch.setattr(compiled, "NODE_S", 0.2)
     monkeypatch.setattr(place, name, lambda *_: HOW["python"]())
     with Session(AgentContext(workspace=str(root), protocol="native"), model=ScriptedModel([LISTING])) as session:
         session.work("Look.")

@@ -7,7 +7,7 @@ import pytest
 from langchain_core.messages import HumanMessage
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.slices import ExecuteToolsSlice
+from mendgraph.graph.machine.state import ExecuteToolsSlice
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.runs.run import RunResult, run_task
 from mendgraph.nodes.call_model.ledger import Spending

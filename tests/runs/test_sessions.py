@@ -14,7 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
+from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.graph.runs.events import Asked, Ended, Event, StepDone, ToolStarted
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import list_runs, open_run, prune_runs, undo_run

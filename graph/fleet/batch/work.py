@@ -10,8 +10,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.loading import read_user_settings, read_workspace_settings
-from mendgraph.graph.configuration.trust import widening
+from mendgraph.graph.configuration.loading import read_user_settings, read_workspace_settings, widening
 from mendgraph.graph.fleet.batch.orders import (
     LEFT_OPEN,
     WORKER_FAILED,
@@ -26,7 +25,7 @@ from mendgraph.graph.machine.build_arguments import SessionOptions
 from mendgraph.graph.machine.run_records import UNDONE, RunRecord
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.runs.events import Asked, Event
-from mendgraph.graph.runs.resume_plan import RETRIED
+from mendgraph.graph.runs.run_keeper import RETRIED
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import get_run, prune_runs
 from mendgraph.graph.runs.session import Session

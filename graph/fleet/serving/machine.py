@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple, NoReturn, cast
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command
 
-from mendgraph.graph.configuration.given_context import Admission
-from mendgraph.graph.configuration.narrowing import fields_set
+from mendgraph.graph.configuration.narrowing import Admission, fields_set
 from mendgraph.graph.fleet.serving.admission import FrontDesk, RunRefusedError
 from mendgraph.graph.fleet.serving.tenants import Tenant
 from mendgraph.graph.machine.compiled import AgentGraph
@@ -40,9 +39,9 @@ class ServedMachine(AgentGraph):
         super().__init__(**parts)
         self.desk = desk
 
-    async def astream(self, *given: Any, **options: Any) -> AsyncIterator[Any]:
+    async def astream(self, *sent: Any, **options: Any) -> AsyncIterator[Any]:
         """Run once admitted; the parts are LangGraph's own."""
-        request, config, more = _taken_apart(given, options)
+        request, config, more = _taken_apart(sent, options)
         configurable: Mapping[str, Any] = config.get("configurable") or {}
         if isinstance(request, Command) and (request.update or request.goto or request.graph):
             raise RunRefusedError(
@@ -57,9 +56,9 @@ class ServedMachine(AgentGraph):
                 admission, project = await self._begins(tenant, refused, asked)
             if self.checkpointer:
                 more["durability"] = "sync"  # what is done is on the disk before more is, whatever a client wants
-            known = {**config, "metadata": {**(config.get("metadata") or {}), PROJECT: project}}
-            given = (request or None, known)  # some servers send {} for a run that has no input
-            async with aclosing(cast("Any", super().astream(*given, context=admission, **more))) as parts:
+            known: Any = {**config, "metadata": {**(config.get("metadata") or {}), PROJECT: project}}
+            given: Any = request or None  # some servers send {} for a run that has no input
+            async with aclosing(cast("Any", super().astream(given, known, context=admission, **more))) as parts:
                 async for part in parts:
                     yield part
 

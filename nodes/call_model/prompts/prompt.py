@@ -93,7 +93,7 @@ def build_prompt(
     """Build the next request from what is shown of the history and the open corrections of this turn.
 
     `asked_again` counts all corrections of the turn, those that are settled as well. `shown` knows what was sent
-    before. The block form leaves out what passes `most_tokens`; others are made to fit before, by `fitting`.
+    before. The block form leaves out what passes `most_tokens`; others are made to fit before, by `exchange`.
     """
     shown = shown or ShownMessages()
     native = profile.protocol is Protocol.NATIVE

@@ -8,16 +8,16 @@ not used: they came with Python 3.11.4, and have been got around.
 
 import bz2
 import errno
-import fcntl
 import gzip
 import lzma
 import os
+import shutil
 import stat
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import IO, Any, Final, NamedTuple, cast
 
 from mendgraph.nodes.execute_tools.files.failures import os_failure, plain_text, quoted
@@ -29,8 +29,6 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode
 ATTEMPTS: Final = 3
 """How often a file is copied that somebody writes at the same time."""
 
-_FICLONE: Final = 0x40049409
-"""Linux: share the blocks of another file. Source: ioctl_ficlone(2)."""
 _NOT_HERE: Final = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF})
 """What the system answers where it cannot copy by itself. Source: copy_file_range(2)."""
 _GONE: Final = frozenset({errno.ENOENT, errno.ESTALE})
@@ -141,23 +139,17 @@ def copy_bytes(source: int, target: int) -> None:
         OSError: one of them cannot be used any more.
     """
     try:
-        fcntl.ioctl(target, _FICLONE, source)
-    except OSError:
-        pass
-    else:
-        return
-    try:
-        while os.copy_file_range(source, target, _CHUNK):
+        while os.copy_file_range(source, target, _COPIED_AT_ONCE):  # shares blocks where the file system can do so
             pass
-    except (OSError, AttributeError) as error:  # a system without this call
-        if isinstance(error, OSError) and error.errno not in _NOT_HERE:
+    except AttributeError:  # a system without this call
+        pass
+    except OSError as error:
+        if error.errno not in _NOT_HERE:
             raise
     else:
         return
-    while chunk := os.read(source, _CHUNK):
-        rest = memoryview(chunk)
-        while rest:
-            rest = rest[os.write(target, rest) :]
+    with open(source, "rb", closefd=False) as reader, open(target, "wb", closefd=False) as writer:
+        shutil.copyfileobj(reader, writer, _CHUNK)
 
 
 MOST_ENTRIES: Final = 500_000
@@ -171,6 +163,16 @@ FREE_BYTES: Final = 100_000_000
 """Extracted bytes for which the ratio is not asked."""
 
 _CHUNK: Final = 1_048_576
+_COPIED_AT_ONCE: Final = 1 << 30
+_DAMAGED: Final = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    ValueError,
+    OverflowError,
+)
 _ANOTHER_KIND: Final = frozenset({errno.ENOTDIR, errno.ELOOP, errno.ESTALE, errno.EISDIR, errno.EEXIST})
 _OURS: Final = frozenset({"__MACOSX", ".DS_Store", "pax_global_header"})
 """What packers add of their own beside the one folder of an archive."""
@@ -228,17 +230,14 @@ def extract_archive(
             writing.finish()
     except _RefusedError as error:
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=f"{said} {error}.")
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        return _damaged(said, error)
     except (NotImplementedError, RuntimeError) as error:
         message = f"{said} cannot be read: {_reason(error)}. Pack it anew, without a password, as .zip or .tar.gz."
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-    except (UnicodeError, ValueError, OverflowError) as error:
-        return _damaged(said, error)
-    except OSError as error:
-        if error.errno is None:
-            return _damaged(said, error)
-        return os_failure(error, "extract", name)
+    except (*_DAMAGED, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            return os_failure(error, "extract", name)
+        message = f"{said} is damaged, or is not what its name says: {_reason(error)}."
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
     return None
 
 
@@ -252,8 +251,6 @@ def single_folder(folder_fd: int) -> str | None:
 
 
 class _Writing:
-    """Writes members below an open folder, within the limits."""
-
     def __init__(self, target_fd: int, limits: Limits, size: int, *, any_links: bool) -> None:
         self.most = min(limits.bytes, max(limits.free_bytes, size * limits.ratio))
         self._target, self._limits, self._any_links = target_fd, limits, any_links
@@ -261,7 +258,6 @@ class _Writing:
         self._folders: dict[tuple[str, ...], int] = {}
 
     def add(self, member: _Member) -> None:
-        """Write one member."""
         self._entries += 1
         if self._entries > self._limits.entries:
             raise _RefusedError(f"has more than {self._limits.entries:,} entries")
@@ -280,13 +276,11 @@ class _Writing:
                 self._file(folder, parts[-1], member)
 
     def count(self, size: int) -> None:
-        """So many bytes more have come out of the archive."""
         self._bytes += size
         if self._bytes > self.most:
             raise _too_large(self.most)
 
     def finish(self) -> None:
-        """Give folders their modes."""
         for parts, mode in self._folders.items():
             with closing(open_directory(self._target, parts)) as folder:
                 os.fchmod(folder, mode)
@@ -353,7 +347,6 @@ def _two_kinds(parts: tuple[str, ...]) -> _RefusedError:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    """The parts of a member's name, if it is one that lies inside."""
     parts = tuple(part for part in name.split("/") if part not in {"", "."})
     encoded = name.encode(errors="surrogateescape")
     if name.startswith("/") or ".." in parts or b"\0" in encoded:
@@ -398,7 +391,6 @@ class _Counted:
         self._stream, self._read, self._writing = stream, 0, writing
 
     def read(self, size: int = -1) -> bytes:
-        """As a file."""
         chunk = self._stream.read(size)
         self._read += len(chunk)
         if self._read > 2 * self._writing.most:
@@ -441,21 +433,12 @@ _UNIX: Final = 3
 """The system in a zip file whose modes are those of Unix. Source: APPNOTE.TXT 4.4.2."""
 
 
-def _plain(file: IO[bytes]) -> IO[bytes]:
-    return file
-
-
 _OPENERS: Final[dict[str, Any]] = {
-    ".tar": _plain,
+    ".tar": nullcontext,
     **dict.fromkeys((".tar.gz", ".tgz"), lambda file: gzip.GzipFile(fileobj=file)),
     **dict.fromkeys((".tar.xz", ".txz"), lzma.LZMAFile),
     **dict.fromkeys((".tar.bz2", ".tbz2"), bz2.BZ2File),
 }
-
-
-def _damaged(said: str, error: Exception) -> ToolError:
-    message = f"{said} is damaged, or is not what its name says: {_reason(error)}."
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
 def _reason(error: Exception) -> str:

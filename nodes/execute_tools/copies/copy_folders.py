@@ -15,25 +15,17 @@ import json
 import os
 import shutil
 import stat
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import IO, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.files.atomic_write import sync_folder
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_directory, open_regular, open_root
 from mendgraph.nodes.execute_tools.files.tree_walk import IGNORE_FILE, LARGEST_IGNORE_FILE, Entry, IgnoreRules
-from mendgraph.nodes.execute_tools.processes.git import (
-    git_environment,
-    git_failure,
-    git_program,
-    init_repository,
-    run_git,
-    succeeded,
-)
+from mendgraph.nodes.execute_tools.processes.git import init_repository, run_git, succeeded
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -67,13 +59,22 @@ class CopyFolder:
             OSError: it could not be written.
         """
         temporary = f".{name}.new"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with closing(os.open(temporary, flags, 0o600, dir_fd=self.handle)) as handle:
-            with open(handle, "wb", closefd=False) as file:
-                file.write(json.dumps(note, ensure_ascii=True, indent=1).encode())
-            os.fsync(handle)
+        self.write(temporary, json.dumps(note, ensure_ascii=True, indent=1).encode(), sync=True)
         os.rename(temporary, name, src_dir_fd=self.handle, dst_dir_fd=self.handle)
         sync_folder(self.handle)
+
+    def write(self, name: str, data: bytes, *, sync: bool = False) -> None:
+        """Write a file beside the workspace; with `sync` its bytes are on the disk when this returns.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with closing(os.open(name, flags, 0o600, dir_fd=self.handle)) as handle:
+            with open(handle, "wb", closefd=False) as file:
+                file.write(data)
+            if sync:
+                os.fsync(handle)
 
     def empty(self) -> ToolError | None:
         """Take away all that is in it; CONFLICT, and nothing is touched, where this is no folder of a copy.
@@ -128,7 +129,6 @@ def copy_folder(path: str, *, make: bool) -> Iterator[CopyFolder | ToolError]:
 
 
 def _remove(folder_fd: int, name: str) -> None:
-    """Take away a file or a tree, whatever its modes are; no link is followed."""
     if not stat.S_ISDIR(os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode):
         os.unlink(name, dir_fd=folder_fd)
         return
@@ -141,16 +141,12 @@ def _remove(folder_fd: int, name: str) -> None:
 
 def _open_up(folder_fd: int, name: str) -> None:
     """Let the owner into each folder of the tree again."""
-    _allow(folder_fd, name)
+    os.chmod(name, 0o700, dir_fd=folder_fd)
     for _, folders, _, here in os.fwalk(name, dir_fd=folder_fd):
         for each in folders:
             with suppress(OSError):
-                _allow(here, each)
-
-
-def _allow(parent_fd: int, name: str) -> None:
-    if stat.S_ISDIR(os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode):
-        os.chmod(name, 0o700, dir_fd=parent_fd)
+                if stat.S_ISDIR(os.stat(each, dir_fd=here, follow_symlinks=False).st_mode):
+                    os.chmod(each, 0o700, dir_fd=here)
 
 
 BASE: Final = "refs/heads/base"
@@ -174,22 +170,22 @@ class PrivateGit:
         self.path = path
 
     def make(self, objects: str = "", object_format: str = "sha1") -> ToolError | None:
-        """Make it; it has what the repository with the folder `objects` has, if one is named."""
+        """Make it; it has what the repository with the folder `objects` has, if one is named.
+
+        Raises:
+            OSError: the disk refuses.
+        """
         problem = init_repository(self.path, object_format, _SETTINGS)
         if problem is not None:
             return problem
-        try:
-            if objects:
-                with open(os.path.join(self.path, "objects", "info", "alternates"), "wb") as file:
-                    file.write((_path(objects) if "\n" in objects else os.fsencode(objects)) + b"\n")
-        except OSError as error:
-            return os_failure(error, "make a repository at", self.path)
+        if objects:
+            with open(os.path.join(self.path, "objects", "info", "alternates"), "wb") as file:
+                file.write((_path(objects) if "\n" in objects else os.fsencode(objects)) + b"\n")
         return None
 
     def keep(self, root_fd: int, names: Iterable[str], *, tree: str = "", gone: Iterable[str] = ()) -> str | ToolError:
         """Remember the beginning: these files as they are, on top of the known `tree` without `gone`; its own tree."""
-        head = [_commit(BASE), f'M 040000 {tree} ""\n'.encode() if tree else b""]
-        problem = self._feed(root_fd, head, gone, names)
+        problem = self._store(root_fd, BASE, f'M 040000 {tree} ""\n' if tree else "", gone, names)
         if problem is not None:
             return problem
         found = self._run("read", "rev-parse", "--verify", f"{BASE}^{{tree}}")
@@ -197,8 +193,7 @@ class PrivateGit:
 
     def patch(self, root_fd: int, gone: Iterable[str], names: Iterable[str]) -> bytes | ToolError:
         """How the beginning becomes what is now: `gone` are not there any more, `names` are told as they are."""
-        head = [_commit(NOW), f"from {BASE}^0\n".encode()]
-        problem = self._feed(root_fd, head, gone, names)
+        problem = self._store(root_fd, NOW, f"from {BASE}^0\n", gone, names)
         if problem is not None:
             return problem
         found = self._run("compare", *_DIFF)
@@ -215,84 +210,39 @@ class PrivateGit:
         cut = isinstance(found, ProcessResult) and found.truncated
         return found if cut else succeeded(found, doing, self.path)
 
-    def _feed(self, root_fd: int, head: Iterable[bytes], gone: Iterable[str], names: Iterable[str]) -> ToolError | None:
-        """One `git fast-import`."""
-        program = git_program()
-        if isinstance(program, ToolError):
-            return program
-        argv = [program, f"--git-dir={self.path}", "fast-import", "--quiet", "--force", "--done", "--depth=0"]
-        with tempfile.TemporaryFile() as said:
-            process = subprocess.Popen(  # noqa: S603 - our own arguments
-                argv,
-                cwd="/",
-                env=git_environment(_SETTINGS),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=said,
-                start_new_session=True,
-            )
-            with process:
+    def _store(
+        self, root_fd: int, reference: str, beginning: str, gone: Iterable[str], names: Iterable[str]
+    ) -> ToolError | None:
+        """Make a commit of files. They are written down for git first, on the disk where it keeps them."""
+        with tempfile.TemporaryFile(dir=self.path) as stream:
+            head = f"commit {reference}\ncommitter mendgraph <mendgraph@localhost> 0 +0000\ndata 0\n{beginning}"
+            stream.write(head.encode())
+            stream.writelines(b"D " + _path(name) + b"\n" for name in gone)
+            for name in names:
                 try:
-                    problem = _write_all(process, head, gone, _told(root_fd, names))
-                except BaseException:
-                    process.kill()
-                    raise
-                process.wait()
-            said.seek(0)
-            result = ProcessResult(process.returncode, b"", said.read(_CHUNK))
-        if problem is None and result.exit_code:
-            problem = git_failure(result, "store files in", self.path)
-        return problem
-
-
-def _write_all(
-    process: "subprocess.Popen[bytes]", head: Iterable[bytes], gone: Iterable[str], told: Iterator[bytes]
-) -> ToolError | None:
-    """Hand all of it to git; why a file could not be read."""
-    stream: IO[bytes] | None = process.stdin
-    if stream is None:
-        raise ValueError("the process was started without a pipe")
-    problem = None
-    with suppress(BrokenPipeError), stream:  # then git has said why, or was ended by us
-        stream.writelines(head)
-        stream.writelines(b"D " + _path(name) + b"\n" for name in gone)
-        try:
-            for piece in told:
-                stream.write(piece)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            problem = os_failure(error, "read", error.filename or "a file of the workspace")
-            process.kill()
-        else:
+                    stream.writelines(_told(root_fd, name))
+                except OSError as error:
+                    return os_failure(error, "read", name)
             stream.write(b"\ndone\n")
-    return problem
+            stream.seek(0)
+            argv = (f"--git-dir={self.path}", "fast-import", "--quiet", "--force", "--done", "--depth=0")
+            stored = succeeded(run_git(argv, cwd="/", settings=_SETTINGS, given=stream), "store files in", self.path)
+        return stored if isinstance(stored, ToolError) else None
 
 
-def _told(root_fd: int, names: Iterable[str]) -> Iterator[bytes]:
-    """The files and links as git is told them.
+def _told(root_fd: int, name: str) -> Iterator[bytes]:
+    """A file or a link as git is told it.
 
     Raises:
-        OSError: one of them cannot be read; its `filename` is the name.
+        OSError: it cannot be read.
     """
-    for name in names:
-        *above, last = name.split("/")
-        try:
-            with closing(open_directory(root_fd, above)) as folder:
-                status = os.stat(last, dir_fd=folder, follow_symlinks=False)
-                if stat.S_ISLNK(status.st_mode):
-                    target = os.fsencode(os.readlink(last, dir_fd=folder))
-                    yield b"M 120000 inline %s\ndata %d\n%s\n" % (_path(name), len(target), target)
-                else:
-                    yield from _told_file(folder, last, name)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, name) from error
-
-
-def _told_file(folder_fd: int, last: str, name: str) -> Iterator[bytes]:
-    handle, status = open_regular(folder_fd, (last,), os.O_RDONLY)
+    *above, last = name.split("/")
+    with closing(open_directory(root_fd, above)) as folder:
+        if stat.S_ISLNK(os.stat(last, dir_fd=folder, follow_symlinks=False).st_mode):
+            target = os.fsencode(os.readlink(last, dir_fd=folder))
+            yield b"M 120000 inline %s\ndata %d\n%s\n" % (_path(name), len(target), target)
+            return
+        handle, status = open_regular(folder, (last,), os.O_RDONLY)
     with closing(handle):
         mode = b"100755" if status.st_mode & stat.S_IXUSR else b"100644"
         yield b"M %s inline %s\ndata %d\n" % (mode, _path(name), status.st_size)
@@ -304,10 +254,6 @@ def _told_file(folder_fd: int, last: str, name: str) -> Iterator[bytes]:
             left -= len(chunk)
             yield chunk
         yield b"\n"
-
-
-def _commit(reference: str) -> bytes:
-    return f"commit {reference}\ncommitter mendgraph <mendgraph@localhost> 0 +0000\ndata 0\n".encode()
 
 
 def _path(name: str) -> bytes:
@@ -367,7 +313,6 @@ def record_tree(root_fd: int, *, tracked: Iterable[str] | None = None) -> TreeRe
     if tracked is not None:
         return TreeRecord(_stamps(root_fd, tracked))
     look = _Look(root_fd, TreeRecord({}))
-    look.run()
     return TreeRecord(look.files, frozenset(look.hidden))
 
 
@@ -378,21 +323,16 @@ def changes_since(root_fd: int, before: TreeRecord) -> TreeChanges:
         OSError: a folder cannot be looked into.
     """
     look = _Look(root_fd, before)
-    look.run()
     touched = (name for name, stamp in look.files.items() if stamp == _UNSURE or before.files.get(name) != stamp)
     return TreeChanges(tuple(sorted(before.files.keys() - look.files.keys())), tuple(sorted(touched)))
 
 
 class _Look:
-    """Goes through a tree with what is known of it."""
-
     def __init__(self, root_fd: int, known: TreeRecord) -> None:
         self.files: dict[str, Stamp] = {}
         self.hidden: list[str] = []
         self._root_fd, self._known = root_fd, known
-        self._known_folders = _folders_of(known.files)
-
-    def run(self) -> None:
+        self._known_folders = {f"{folder}/" for name in known.files for folder in _folders_around(name)}
         pending = [("", IgnoreRules(), False)]
         while pending:
             pending += self._enter(*pending.pop())
@@ -459,7 +399,6 @@ def _stamps(root_fd: int, names: Iterable[str]) -> dict[str, Stamp]:
 
 
 def _stamp_at(folder_fd: int, name: str) -> Stamp | None:
-    """What the kernel says of a file or a link; None for anything else."""
     try:
         status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -471,14 +410,10 @@ def _stamp_at(folder_fd: int, name: str) -> Stamp | None:
     return status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
-def _folders_of(files: Iterable[str]) -> frozenset[str]:
-    found: set[str] = set()
-    for name in files:
-        end = name.rfind("/")
-        while end > 0 and name[: end + 1] not in found:
-            found.add(name[: end + 1])
-            end = name.rfind("/", 0, end)
-    return frozenset(found)
+def _folders_around(name: str) -> Iterator[str]:
+    while "/" in name:
+        name = name.rpartition("/")[0]
+        yield name
 
 
 def _stamp(values: Iterable[int]) -> Stamp:

@@ -8,13 +8,14 @@ times larger. A folder is packed as .tar.gz without owners; an archive is itself
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import stat
 import tarfile
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, Final, NamedTuple, TypeAlias, cast
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from mendgraph.nodes.execute_tools.copies.archives import (
     LIMITS,
@@ -38,12 +39,16 @@ from mendgraph.nodes.execute_tools.processes.git import (
     find_uncommitted,
     git_failure,
     malformed_revision,
-    pipe_git,
     records_path,
+    run_git,
     succeeded,
 )
+from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
 from mendgraph.nodes.execute_tools.store.run_folder import Identity
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
 
 BASE: Final = "base.git"
 RECORD: Final = "base.json"
@@ -293,8 +298,6 @@ def _identities(folders: Iterable[str]) -> tuple[Identity, ...]:
 
 
 class _Tracked(NamedTuple):
-    """What git has checked out: mode and object of each file of the workspace, by name."""
-
     files: Mapping[str, tuple[str, str]]
     has_attributes: bool
 
@@ -348,12 +351,7 @@ def _blob_id(root_fd: int, name: str, algorithm: str) -> str:
 
 
 def _write_record(folder: CopyFolder, record: TreeRecord) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    with (
-        closing(os.open(RECORD, flags, 0o600, dir_fd=folder.handle)) as handle,
-        open(handle, "w", encoding="ascii", closefd=False) as file,
-    ):
-        json.dump(record.as_json(), file, ensure_ascii=True, separators=(",", ":"))
+    folder.write(RECORD, json.dumps(record.as_json(), ensure_ascii=True, separators=(",", ":")).encode())
 
 
 MOST_PACKED_BYTES: Final = 500_000_000
@@ -408,24 +406,22 @@ def pack_source(
     source = find_source(workspace, revision, without)
     if isinstance(source, ToolError):
         return source
+    packed = _Sized(most_bytes)
     try:
-        with tempfile.TemporaryFile() as file:
-            packed = _Sized(file, most_bytes)
-            problem = _pack(source, packed)
-            if problem is not None:
-                return problem
-            file.seek(0)
-            data = file.read(most_bytes + 1)
+        problem = _pack(source, packed)
     except OSError as error:
         return os_failure(error, "pack the workspace", workspace)
-    except _TooLargeError:
-        return _too_large(workspace, most_bytes)
     except _ChangedError as error:
         message = f"{quoted(str(error))} was written while the workspace was packed: try again."
         return ToolError(code=ToolErrorCode.CONFLICT, message=message)
-    if len(data) > most_bytes:
-        return _too_large(workspace, most_bytes)
-    return Packed(data, hashlib.sha256(data).hexdigest())
+    except _TooLargeError:
+        message = (
+            f"The workspace {quoted(workspace)} has more than {most_bytes:,} bytes when it is packed for other"
+            " machines: take what is not needed out of it, or keep it where all machines see it."
+        )
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    data = packed.getvalue()
+    return problem or Packed(data, hashlib.sha256(data).hexdigest())
 
 
 class _TooLargeError(Exception):
@@ -436,18 +432,15 @@ class _ChangedError(Exception):
     """A file changed meanwhile; the message is its name."""
 
 
-class _Sized:
-    """A file that does not grow beyond its size."""
+class _Sized(io.BytesIO):
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
 
-    def __init__(self, file: IO[bytes], most: int) -> None:
-        self.file, self._left = file, most
-
-    def write(self, data: Any) -> int:
-        """As a file."""
-        self._left -= len(data)
-        if self._left < 0:
+    def write(self, data: "Buffer") -> int:
+        if self.tell() + memoryview(data).nbytes > self.most:
             raise _TooLargeError
-        return self.file.write(data)
+        return super().write(data)
 
 
 _GIT, _FOLDER, _ARCHIVE = "git", "folder", "archive"
@@ -461,15 +454,10 @@ _PACK: Final = (
 
 
 def _pack(source: Source, packed: _Sized) -> ToolError | None:
-    if isinstance(source, GitSource):
-        repository = source.repository
-        header = {"commit": source.commit, "prefix": repository.prefix, "format": repository.object_format}
-        _write_header(packed, _GIT, "", header)
-        packed.file.flush()
-        wanted = f"--shallow {source.commit}\n{source.commit}\n".encode()
-        done = pipe_git(_PACK, wanted, cwd=repository.path, stdout=packed.file, settings=repository.settings)
-        done = succeeded(done, "pack", repository.path)
-        return done if isinstance(done, ToolError) else None
+    if isinstance(source, FolderSource):
+        _write_header(packed, _FOLDER, "workspace.tar.gz", {})
+        _pack_folder(source, packed)
+        return None
     if isinstance(source, ArchiveSource):
         above, name = os.path.split(source.path)
         _write_header(packed, _ARCHIVE, name, {})
@@ -477,31 +465,43 @@ def _pack(source: Source, packed: _Sized) -> ToolError | None:
             while chunk := os.read(archive, _CHUNK):
                 packed.write(chunk)
         return None
-    return _pack_folder(source, packed)
+    repository = source.repository
+    header = {"commit": source.commit, "prefix": repository.prefix, "format": repository.object_format}
+    _write_header(packed, _GIT, "", header)
+    with tempfile.TemporaryFile() as wanted:
+        wanted.write(f"--shallow {source.commit}\n{source.commit}\n".encode())
+        wanted.seek(0)
+        done = run_git(
+            _PACK, cwd=repository.path, settings=repository.settings, given=wanted, max_output_bytes=packed.most
+        )
+    if isinstance(done, ProcessResult) and done.truncated:
+        raise _TooLargeError
+    done = succeeded(done, "pack", repository.path)
+    if isinstance(done, ToolError):
+        return done
+    packed.write(done.stdout)
+    return None
 
 
 def _write_header(packed: _Sized, kind: str, name: str, more: dict[str, str]) -> None:
     packed.write(json.dumps({_FORMAT: 1, "kind": kind, "name": name, **more}, ensure_ascii=True).encode() + b"\n")
 
 
-def _pack_folder(source: FolderSource, packed: _Sized) -> ToolError | None:
-    _write_header(packed, _FOLDER, "workspace.tar.gz", {})
+def _pack_folder(source: FolderSource, packed: _Sized) -> None:
     with (
         closing(open_root(source.path)) as root,
-        gzip.GzipFile("", "wb", 6, cast("IO[bytes]", packed), mtime=0) as file,
+        gzip.GzipFile("", "wb", 6, packed, mtime=0) as file,
         tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as archive,
     ):
         pending: list[tuple[str, ...]] = [()]
         while pending:
             inside = list(_pack_entries(archive, root, pending.pop(), frozenset(source.without)))
             pending += reversed(inside)
-    return None
 
 
 def _pack_entries(
     archive: tarfile.TarFile, root: int, parts: tuple[str, ...], without: frozenset[Identity]
 ) -> Iterator[tuple[str, ...]]:
-    """Add what one folder holds; gives the folders in it."""
     with closing(open_directory(root, parts)) as here:
         with os.scandir(here) as found:
             names = sorted(entry.name for entry in found)
@@ -555,11 +555,3 @@ def _make_worktree(folder: CopyFolder, file: IO[bytes], header: dict[str, Any]) 
         message = f"The packed commit {quoted(commit)} does not hold the workspace: pack it anew."
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
     return GitSource(repository, commit, tree).make(folder)
-
-
-def _too_large(workspace: str, most: int) -> ToolError:
-    message = (
-        f"The workspace {quoted(workspace)} has more than {most:,} bytes when it is packed for other machines: take"
-        " what is not needed out of it, or keep it where all machines see it."
-    )
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)

@@ -135,7 +135,6 @@ def _make(
 
 
 def _forget(folder: CopyFolder, note: Mapping[str, Any] | None) -> None:
-    """Take away what a repository knows of the copy that was here."""
     if note is not None and note.get("records"):
         remove_worktree_records(str(note["records"]), folder.path)
 

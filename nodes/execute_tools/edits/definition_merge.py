@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
-from mendgraph.nodes.execute_tools.edits.placeholders import elision_in, is_elision, is_placeholder, is_stub
+from mendgraph.nodes.execute_tools.edits.left_out import elision_in, is_elision, is_placeholder, is_stub
 from mendgraph.nodes.execute_tools.edits.python_text import (
     DOCSTRING,
     MAIN_GUARD,

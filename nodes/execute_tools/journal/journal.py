@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from mendgraph.nodes.execute_tools.files.change_plan import LARGEST_BACKUP
 from mendgraph.nodes.execute_tools.files.change_records import (
     ChangeState,
     FileEffect,
     FileState,
     RecordedChange,
 )
+from mendgraph.nodes.execute_tools.files.file_changes import LARGEST_BACKUP
 from mendgraph.nodes.execute_tools.store.database import (
     FILE_NAME,
     Database,

@@ -5,7 +5,6 @@ has to begin where the run began; what the run was doing when it was cut off is 
 """
 
 import errno
-import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -27,10 +26,10 @@ from mendgraph.nodes.execute_tools.journal.found_files import (
     Found,
     FoundAbove,
     FoundDirectory,
-    bytes_at,
     found_at,
 )
 from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.journal.restoring import NetEffect, is_state, kept_bytes, path_effects
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
@@ -38,14 +37,6 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 _HAPPENED: Final = frozenset({ChangeState.DONE, ChangeState.REVERTED})
 _EXECUTABLE: Final = 0o100
-
-
-class PathHistory(NamedTuple):
-    """What became of one path in all: `first` is before all changes, `last` after them."""
-
-    path: str
-    first: FileState
-    last: FileState
 
 
 class WriteStep(NamedTuple):
@@ -64,27 +55,24 @@ class RebuildPlan(NamedTuple):
     written: tuple[WriteStep, ...]
 
 
-def path_histories(changes: Sequence[RecordedChange]) -> tuple[PathHistory, ...] | ToolError:
+def rebuild_effects(changes: Sequence[RecordedChange]) -> tuple[NetEffect, ...] | ToolError:
     """What all changes of a workspace, oldest first, did to each path; CONFLICT where that cannot be told."""
-    found: dict[str, PathHistory] = {}
-    for change in changes:
-        if change.state is ChangeState.FOREIGN:
-            return impossible(change.effects[0].path, "somebody else has changed it while the run was at work")
-        for effect in change.effects if change.state in _HAPPENED else ():
-            earlier = found.get(effect.path, PathHistory(effect.path, effect.before, effect.before))
-            if not _may_follow(earlier.last, effect.before):
-                return impossible(effect.path, "it was changed also between two recorded changes")
-            found[effect.path] = PathHistory(effect.path, earlier.first, effect.after)
-    for history in found.values():
-        if history.last.sha256 == UNKNOWN_SHA256:
-            return impossible(history.path, "a command has changed it, and what it held then was not recorded")
-    return tuple(found[path] for path in sorted(found))
+    foreign = next((each for each in changes if each.state is ChangeState.FOREIGN), None)
+    if foreign is not None:
+        return impossible(foreign.effects[0].path, "somebody else has changed it while the run was at work")
+    effects = path_effects([each for each in changes if each.state in _HAPPENED], _EXECUTABLE)
+    for effect in effects:
+        if effect.gap:
+            return impossible(effect.path, "it was changed also between two recorded changes")
+        if effect.after.sha256 == UNKNOWN_SHA256:
+            return impossible(effect.path, "a command has changed it, and what it held then was not recorded")
+    return effects
 
 
 def rebuild_plan(
-    changes: Sequence[RecordedChange], histories: Sequence[PathHistory], found: Mapping[str, Found]
+    changes: Sequence[RecordedChange], effects: Sequence[NetEffect], found: Mapping[str, Found]
 ) -> RebuildPlan | ToolError:
-    """How the copy becomes as these changes have left it; `found` is what is there now, by each path of `histories`.
+    """How the copy becomes as these changes have left it; `found` is what is there now, by each path of `effects`.
 
     CONFLICT where it is neither as before the first change nor as after the last one.
     """
@@ -92,21 +80,22 @@ def rebuild_plan(
     maybe = {(effect.path, effect.after) for change in cut_off for effect in change.effects}
     removed: list[str] = []
     written: list[WriteStep] = []
-    wanted = {history.path for history in histories if history.last.sha256}
-    going = {history.path for history in histories} - wanted
-    for history in histories:
-        now = _seen(found[history.path], going, wanted)
+    wanted = {effect.path for effect in effects if effect.after.sha256}
+    going = {effect.path for effect in effects} - wanted
+    for path, before, after, _ in effects:
+        now = _seen(found[path], going, wanted)
         if now is None:
-            return impossible(history.path, "something else is in its place")
-        if _is(now, history.last) or any(path == history.path and _is(now, state) for path, state in maybe):
+            return impossible(path, "something else is in its place")
+        if _is(now, after) or any(each == path and _is(now, state) for each, state in maybe):
             continue
-        if not _is(now, history.first) and history.first.sha256 != UNKNOWN_SHA256:
-            return impossible(history.path, "the copy does not hold what the run began with")
-        if not history.last.sha256:
-            removed.append(history.path)
+        if not _is(now, before) and before.sha256 != UNKNOWN_SHA256:
+            return impossible(path, "the copy does not hold what the run began with")
+        if not after.sha256:
+            removed.append(path)
         else:
-            mode = None if history.first.mode == history.last.mode and now.sha256 else history.last.mode
-            written.append(WriteStep(history.path, history.last.sha256, mode))
+            written.append(
+                WriteStep(path, after.sha256, None if before.mode == after.mode and now.sha256 else after.mode)
+            )
     made = {name for change in changes if change.state in _HAPPENED for name in change.made} - wanted
     needed = {each for path in wanted for each in folders_above(path)} | made
     inner = {name for name in needed if not any(each in wanted for each in (name, *folders_above(name)))}
@@ -128,22 +117,9 @@ def _seen(found: Found, going: set[str], wanted: set[str]) -> FileState | None:
     return NO_FILE if isinstance(found, FoundDirectory) and found.files <= going else None
 
 
-def _may_follow(one: FileState, other: FileState) -> bool:
-    """Whether both may be the same state; whatever is unknown speaks for it."""
-    if UNKNOWN_SHA256 in (one.sha256, other.sha256):
-        return True
-    return one.sha256 == other.sha256 and _same_mode(one, other)
-
-
 def _is(now: FileState, wanted: FileState) -> bool:
-    return now.sha256 == wanted.sha256 and _same_mode(now, wanted)
-
-
-def _same_mode(one: FileState, other: FileState) -> bool:
-    """Whether both can be executed or not: the other bits are those of the user who made the copy."""
-    if one.mode is None or other.mode is None:
-        return True
-    return one.mode & _EXECUTABLE == other.mode & _EXECUTABLE
+    """Whether it is that file, executable or not: the other bits are those of the user who made the copy."""
+    return is_state(now, wanted, _EXECUTABLE)
 
 
 _MARK: Final = "rebuild"
@@ -198,17 +174,19 @@ def rebuild(journal: Journal, root: str) -> Rebuilt | ToolError:
     """
     with closing(open_root(root)) as root_fd, journal.held():
         changes = journal._changes_where("ORDER BY 1")  # noqa: SLF001 - of all runs, oldest first, whatever their state
-        histories = path_histories(changes)
-        if isinstance(histories, ToolError):
-            return histories
-        found = {history.path: found_at(root_fd, history.path) for history in histories}
-        plan = rebuild_plan(changes, histories, found)
+        effects = rebuild_effects(changes)
+        if isinstance(effects, ToolError):
+            return effects
+        found = {effect.path: found_at(root_fd, effect.path) for effect in effects}
+        plan = rebuild_plan(changes, effects, found)
         if isinstance(plan, ToolError):
             return plan
-        missing = next((step for step in plan.written if _bytes(journal, root_fd, step) is None), None)
+        missing = next(
+            (step for step in plan.written if kept_bytes(journal, root_fd, step.path, step.sha256) is None), None
+        )
         if missing is not None:
             return impossible(missing.path, "what it held was not kept, or is damaged")
-        _remove_temporaries(root_fd, (history.path for history in histories))
+        _remove_temporaries(root_fd, (effect.path for effect in effects))
         _carry_out(journal, root_fd, plan)
         unfinished = sum(change.state is ChangeState.INTENDED for change in changes)
         return Rebuilt(tuple(step.path for step in plan.written), plan.removed, unfinished)
@@ -223,7 +201,7 @@ def _carry_out(journal: Journal, root_fd: int, plan: RebuildPlan) -> None:
         with closing(open_directory(root_fd, path.split("/"), made=[])):
             pass
     for step in plan.written:
-        data = _bytes(journal, root_fd, step)
+        data = kept_bytes(journal, root_fd, step.path, step.sha256)
         if data is not None:
             _write(root_fd, step, data)
 
@@ -262,11 +240,3 @@ def _remove_temporaries(root_fd: int, paths: Iterable[str]) -> None:
         except OSError as error:
             if error.errno not in _GONE:
                 raise
-
-
-def _bytes(journal: Journal, root_fd: int, step: WriteStep) -> bytes | None:
-    """What the file is to hold: those are its own bytes where only its mode differs."""
-    for data in (bytes_at(root_fd, step.path), journal.backup(step.sha256)):
-        if data is not None and hashlib.sha256(data).hexdigest() == step.sha256:
-            return data
-    return None

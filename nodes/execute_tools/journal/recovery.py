@@ -24,7 +24,6 @@ from mendgraph.nodes.execute_tools.files.atomic_write import (
     undo,
     write_temporary,
 )
-from mendgraph.nodes.execute_tools.files.change_plan import listed
 from mendgraph.nodes.execute_tools.files.change_records import (
     UNKNOWN_SHA256,
     ChangeState,
@@ -32,6 +31,7 @@ from mendgraph.nodes.execute_tools.files.change_records import (
     FileState,
     RecordedChange,
 )
+from mendgraph.nodes.execute_tools.files.file_changes import listed
 from mendgraph.nodes.execute_tools.files.handles import open_regular
 
 _SOMETHING_ELSE: Final = frozenset(

@@ -16,9 +16,9 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.files.atomic_write import PERMISSION_BITS, sync_folder
-from mendgraph.nodes.execute_tools.files.change_plan import LARGEST_BACKUP, MOST_CHANGES, Change, DeleteFile, WriteFile
 from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, FileState, RecordedChange, folders_above
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
+from mendgraph.nodes.execute_tools.files.file_changes import LARGEST_BACKUP, MOST_CHANGES, Change, DeleteFile, WriteFile
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.fingerprints import call_fingerprint
@@ -104,12 +104,17 @@ class RestorePlan(NamedTuple):
 
 def net_effects(changes: Sequence[RecordedChange]) -> tuple[NetEffect, ...]:
     """What these changes of a run, newest first, did to each path in all; sorted, without what came to nothing."""
+    return tuple(each for each in path_effects(changes[::-1]) if not _is_nothing(each))
+
+
+def path_effects(changes: Sequence[RecordedChange], bits: int = PERMISSION_BITS) -> tuple[NetEffect, ...]:
+    """What these changes, oldest first, did to each path in all, sorted. Of modes only these bits are compared."""
     found: dict[str, NetEffect] = {}
-    for effect in (effect for change in reversed(changes) for effect in change.effects):
+    for effect in (effect for change in changes for effect in change.effects):
         earlier = found.get(effect.path, NetEffect(effect.path, effect.before, effect.before))
-        gap = earlier.gap or not _may_be_one(earlier.after, effect.before)
+        gap = earlier.gap or not _may_be_one(earlier.after, effect.before, bits)
         found[effect.path] = NetEffect(effect.path, earlier.before, effect.after, gap)
-    return tuple(found[path] for path in sorted(found) if not _is_nothing(found[path]))
+    return tuple(found[path] for path in sorted(found))
 
 
 def restore_plan(
@@ -146,24 +151,26 @@ def restore_plan(
     )
 
 
-def is_state(now: FileState, wanted: FileState) -> bool:
-    """Whether a file is as it is wanted, as far as that is known."""
-    if UNKNOWN_SHA256 in (now.sha256, wanted.sha256) or now.sha256 != wanted.sha256:
+def is_state(now: FileState, wanted: FileState, bits: int = PERMISSION_BITS) -> bool:
+    """Whether a file is as it is wanted, as far as that is known; of the mode these bits count."""
+    if UNKNOWN_SHA256 in (now.sha256, wanted.sha256):
         return False
-    return _same_mode(now, wanted)
+    return _may_be_one(now, wanted, bits)
 
 
-def _may_be_one(one: FileState, other: FileState) -> bool:
+def kept_bytes(journal: Journal, root_fd: int, path: str, sha256: str) -> bytes | None:
+    """The bytes with this hash that the journal has kept, or that the file at the path still holds; None without."""
+    data = journal.backup(sha256)
+    if data is None:
+        data = bytes_at(root_fd, path)
+    return data if data is not None and hashlib.sha256(data).hexdigest() == sha256 else None
+
+
+def _may_be_one(one: FileState, other: FileState, bits: int) -> bool:
     """Whether both may be the same state of a file: whatever is unknown speaks for it."""
-    known = UNKNOWN_SHA256 not in (one.sha256, other.sha256)
-    return not (known and one.sha256 != other.sha256) and _same_mode(one, other)
-
-
-def _same_mode(one: FileState, other: FileState) -> bool:
-    """Whether the bits that can be given agree, as far as both are known."""
-    if one.mode is None or other.mode is None:
-        return True
-    return one.mode & PERMISSION_BITS == other.mode & PERMISSION_BITS
+    if UNKNOWN_SHA256 not in (one.sha256, other.sha256) and one.sha256 != other.sha256:
+        return False
+    return one.mode is None or other.mode is None or one.mode & bits == other.mode & bits
 
 
 def _is_nothing(effect: NetEffect) -> bool:
@@ -300,7 +307,7 @@ class _Restoring:
             return LeftFile(step.path, Obstacle.DENIED, denial.message)
         if size_at(self._root_fd, step.path) > LARGEST_BACKUP:
             return LeftFile(step.path, Obstacle.TOO_LARGE)
-        if step.goal.sha256 and self._bytes(step) is None:
+        if step.goal.sha256 and kept_bytes(self._journal, self._root_fd, step.path, step.goal.sha256) is None:
             return LeftFile(step.path, Obstacle.BACKUP_MISSING)
         return None
 
@@ -333,7 +340,8 @@ class _Restoring:
         batch: list[Change] = []
         size = 0
         for step in steps:
-            data = self._bytes(step) if step.goal.sha256 else b""
+            wanted = step.goal.sha256
+            data = kept_bytes(self._journal, self._root_fd, step.path, wanted) if wanted else b""
             if data is None:
                 raise StoreError(f"The backup of {quoted(step.path)} is gone or damaged: nothing can bring it back.")
             batch.append(_change(step, data))
@@ -343,12 +351,6 @@ class _Restoring:
                 batch, size = [], 0
         if batch:
             yield batch
-
-    def _bytes(self, step: RestoreStep) -> bytes | None:
-        """What the file is to hold; it holds that already where only its mode was changed."""
-        same = step.goal.sha256 == step.now.sha256
-        data = bytes_at(self._root_fd, step.path) if same else self._journal.backup(step.goal.sha256)
-        return data if data is not None and _sha256(data) == step.goal.sha256 else None
 
     def _remove(self, directories: Sequence[str]) -> ToolError | None:
         """Take away those of the directories that are empty; what is there no more, or is used by now, is no error."""
@@ -401,7 +403,3 @@ def _told(error: ToolError, restored: int) -> ToolError:
         return error
     message = f"{error.message} Files that were restored before that: {restored}. Undo again to go on."
     return error.model_copy(update={"message": message})
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

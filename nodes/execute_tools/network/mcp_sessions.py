@@ -128,8 +128,6 @@ class McpServer:
 
 @dataclass
 class _Talk:
-    """What is known of a conversation over pipes."""
-
     started: bool = False
     greeted: bool = False
     stray: int = 0
@@ -145,8 +143,6 @@ class _Talk:
 
 
 class _Tail(asyncio.Protocol):
-    """Keeps the last of what a server prints for people."""
-
     def __init__(self, kept: bytearray) -> None:
         self._kept = kept
 
@@ -157,7 +153,6 @@ class _Tail(asyncio.Protocol):
 
 @asynccontextmanager
 async def _program_session(connection: dict[str, Any], talk: _Talk) -> "AsyncIterator[ClientSession]":
-    """A session with a program, which is ended with its whole process group."""
     import anyio
     from mcp import ClientSession
 

@@ -179,7 +179,6 @@ class Network:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
     def _answer(self, target: Target, deadline: "Deadline") -> HttpResponse | _Redirect | ToolError:
-        """What this one target says. Every way in which a server can fail or misbehave is a typed error."""
         import httpcore2
 
         from mendgraph.nodes.execute_tools.network.checked_connections import RefusedConnectionError
@@ -231,7 +230,6 @@ class Network:
 def _read(
     target: Target, response: "httpcore2.Response", most: int, deadline: "Deadline"
 ) -> HttpResponse | _Redirect | ToolError:
-    """The answer as text, where it leads, or why it is not read."""
     headers = _texts(response)
     if response.status in _REDIRECTS and headers.get("location"):
         return _Redirect(headers["location"])

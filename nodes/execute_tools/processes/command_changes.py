@@ -5,32 +5,121 @@ watches `.git`, denied directories and what git ignores. Of files that are small
 kept and recorded for an undo; the others are told by name.
 """
 
+import hashlib
 import secrets
 import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, ChangeRecorder, FileEffect, FileState
+from mendgraph.nodes.execute_tools.files.file_changes import LARGEST_BACKUP
 from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.processes.file_index import (
-    Content,
-    ContentReader,
-    FileIndex,
-    WatchLimits,
-    file_index,
-)
 from mendgraph.nodes.execute_tools.processes.tree_status import Status, Tree, Unwatched, look_through
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import ChangeKind
 
 _UNOPENED: Final = Unwatched("the workspace cannot be opened")
+
+COARSEST_CLOCK_NS: Final = 2_000_000_000
+"""Two writes within this time may leave the same times on a file. Source: FAT counts 2 s, Linux ticks up to 10 ms."""
+
+_MOST_INDEXES: Final = 2
+"""Workspaces whose files are remembered; each holds as many bytes as the limits allow."""
+
+
+class WatchLimits(NamedTuple):
+    """How much is done for the sake of one command.
+
+    A workspace with more than `entries` files and directories is not watched: two looks at 20,000 of them take 0.3 s.
+    The contents of at most `files` files of at most `file_bytes` are known, `all_bytes` together, those that were
+    changed last first: to read 10,000 takes about 0.5 s, once, and they stay in memory. What is there afterwards is
+    known by its hash at least, up to `hashed_bytes`, so that a large file that is new can be removed again. `before_s`
+    seconds, which are the command's own, and `after_s`, which come on top, bound the two looks with what they read.
+    """
+
+    entries: int = 50_000
+    files: int = 10_000
+    file_bytes: int = 1_000_000
+    all_bytes: int = 50_000_000
+    hashed_bytes: int = LARGEST_BACKUP
+    before_s: float = 2.0
+    after_s: float = 1.0
+
+
+class Content(NamedTuple):
+    """The bytes of a file, and their hash. They hold as long as it has this status, if that is `sure`."""
+
+    status: Status
+    data: bytes
+    sha256: str
+    sure: bool
+
+
+@dataclass
+class FileIndex:
+    """What was seen of a workspace last. Whoever uses it takes its `turn`."""
+
+    tree: Tree | None = None
+    contents: dict[str, Content] = field(default_factory=dict)
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self, tree: Tree, reader: "_ContentReader") -> dict[str, Content]:
+        """Remember a tree and the contents of its files, as far as the reader goes. Only what is new is read."""
+        newest_first = sorted(tree.files.items(), key=lambda file: (-file[1].mtime_ns, file[0]))
+        contents: dict[str, Content] = {}
+        for name, status in sorted(file for file in newest_first if reader.allows(file[1])):
+            known = self.contents.get(name)
+            still = known is not None and known.sure and known.status == status
+            content = known if still else reader.read(name, status)
+            if content is not None:
+                contents[name] = content
+        self.tree, self.contents = tree, contents
+        return contents
+
+
+@lru_cache(maxsize=_MOST_INDEXES)
+def file_index(root: str) -> FileIndex:  # noqa: ARG001 - it is the key of the cache
+    """The index of the workspace with this real path."""
+    return FileIndex()
+
+
+class _ContentReader:
+    """Reads contents for one look, which began at `began_ns`, until one of the limits is reached, or the deadline."""
+
+    def __init__(self, files: BeneathReader, limits: WatchLimits, deadline: float, began_ns: int) -> None:
+        self._reader, self._limits, self._deadline = files, limits, deadline
+        self._sure_until_ns = began_ns - COARSEST_CLOCK_NS
+        self._files, self._bytes = limits.files, limits.all_bytes
+
+    def allows(self, status: Status) -> bool:
+        size = status.size
+        if not status.is_regular or self._files == 0 or size > min(self._limits.file_bytes, self._bytes):
+            return False
+        self._files, self._bytes = self._files - 1, self._bytes - size
+        return True
+
+    def read(self, name: str, status: Status) -> Content | None:
+        if time.monotonic() > self._deadline:
+            return None
+        data = self._reader.read(name, self._limits.file_bytes)
+        if data is None:
+            return None
+        return Content(status, data, hashlib.sha256(data).hexdigest(), status.ctime_ns < self._sure_until_ns)
+
+    def sha256(self, name: str, status: Status) -> str | None:
+        """The hash of a file whose content is not allowed; None where it cannot be had, or there is no time for it."""
+        if not status.is_regular or status.size > self._limits.hashed_bytes or time.monotonic() > self._deadline:
+            return None
+        data = self._reader.read(name, self._limits.hashed_bytes)
+        return None if data is None else hashlib.sha256(data).hexdigest()
 
 
 class CommandChange(NamedTuple):
@@ -69,7 +158,7 @@ def snapshot(paths: JudgedPaths, index: FileIndex, limits: WatchLimits, deadline
             tree = look_through(paths, root, most=limits.entries, deadline=deadline, known=index.tree)
             if isinstance(tree, Unwatched):
                 return tree
-            return Snapshot(tree, index.read(tree, ContentReader(files, limits, deadline, tree.began_ns)))
+            return Snapshot(tree, index.read(tree, _ContentReader(files, limits, deadline, tree.began_ns)))
     except OSError:
         return _UNOPENED
 
@@ -86,7 +175,7 @@ def changed(
             after = look_through(paths, root, most=limits.entries, deadline=deadline, known=before.tree, again=True)
             if isinstance(after, Unwatched):
                 return after
-            reader = ContentReader(files, limits, deadline, after.began_ns)
+            reader = _ContentReader(files, limits, deadline, after.began_ns)
             comparison = _Comparison(paths, before, after, reader)
             changes = tuple(comparison.changes())
     except OSError:
@@ -98,14 +187,11 @@ def changed(
 
 
 class _Comparison:
-    """Compares two looks; `read` are the contents that it had to read."""
-
-    def __init__(self, paths: JudgedPaths, before: Snapshot, after: Tree, reader: ContentReader) -> None:
+    def __init__(self, paths: JudgedPaths, before: Snapshot, after: Tree, reader: _ContentReader) -> None:
         self._paths, self._before, self._after, self._reader = paths, before, after, reader
         self.read: dict[str, Content] = {}
 
     def changes(self) -> Iterator[CommandChange]:
-        """Each file that is not what it was, by name."""
         for name in sorted(self._before.tree.files.keys() | self._after.files.keys()):
             before, after = self._before.tree.files.get(name), self._after.files.get(name)
             content = self._before.contents.get(name)

@@ -3,6 +3,7 @@
 The sandbox is safe by construction: there is no way around it.
 """
 
+import codecs
 import functools
 import os
 import shutil
@@ -40,6 +41,13 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode
 MOST_ARGUMENTS: Final = 1_000
 LONGEST_ARGUMENTS: Final = 100_000
 """Bytes of all arguments together. Source: Linux takes 131,072 in one argument."""
+
+LONGEST_LAST_WORDS: Final = 1_500
+"""Characters of an output that an error message repeats."""
+
+_Decoder: Final = codecs.getincrementaldecoder("utf-8")
+_LATER_BYTES: Final = bytes(range(0b1000_0000, 0b1100_0000))
+"""Of a character in UTF-8, all but the first."""
 
 _NEVER_SHOWN = ("/dev", "/proc", "/run", "/sys")
 """They lead to other processes, to devices and to services outside of the sandbox."""
@@ -301,17 +309,14 @@ class Commands:
             before = problem or find_cover(root, self._denied, started + limit, self._holds)
             if isinstance(before, ToolError):
                 return before
+            linked = linked_repository(self.root)
+            readable = self._readable if linked is None else (*self._readable, linked)
+            asked = [each for each in readable if each not in own_installation()]  # it is like the system
+            beside = find_ways_out(asked, self.root, started + limit)
+            if isinstance(beside, ToolError):
+                return beside
             with ExitStack() as handles:
-                view = self._view(root, folder, before, handles)
-                asked = [each for each in view.readable if each not in own_installation()]  # it is like the system
-                beside = find_ways_out(asked, self.root, started + limit)
-                if isinstance(beside, ToolError):
-                    return beside
-                view = replace(
-                    view,
-                    hidden_files=(*view.hidden_files, *beside.files),
-                    hidden_folders=(*view.hidden_folders, *beside.folders),
-                )
+                view = replace(self._view(root, before, beside, handles), cwd=self._absolute(folder), readable=readable)
                 result = self._wait(view, command, started, limit)
             if self._read_only or isinstance(result, ToolError):
                 return result
@@ -369,9 +374,7 @@ class Commands:
         made = None if isinstance(after, ToolError) else after.made_since(before)
         return replace(result, made_denied=made and tuple(_shown(name) for name in made))
 
-    def _view(self, root: int, folder: str, cover: Cover, handles: ExitStack) -> bubblewrap.View:
-        """What the program sees; the handles that it needs stay open until `handles` is closed."""
-        elsewhere = linked_repository(self.root)
+    def _view(self, root: int, cover: Cover, beside: Cover, handles: ExitStack) -> bubblewrap.View:
         read_only = [
             (handles.enter_context(closing(open_beneath(root, name.split("/"), os.O_PATH))), self._absolute(name))
             for name in (() if self._read_only else (*cover.repositories, *cover.settings))
@@ -380,18 +383,16 @@ class Commands:
         return bubblewrap.View(
             root=self.root,
             root_fd=root,
-            cwd=self._absolute(folder),
-            readable=self._readable if elsewhere is None else (*self._readable, elsewhere),
+            cwd=self.root,
             read_only=tuple(read_only),
-            hidden_files=tuple(self._absolute(name) for name in cover.files),
-            hidden_folders=tuple(self._absolute(name) for name in cover.folders),
+            hidden_files=(*map(self._absolute, cover.files), *beside.files),
+            hidden_folders=(*map(self._absolute, cover.folders), *beside.folders),
             given=tuple(given),
             root_read_only=self._read_only,
             limits=self._limits,
         )
 
     def _folder(self, root: int, cwd: str) -> str | ToolError:
-        """The real name of a folder of the workspace, judged by name and by handle."""
         place = self._paths.existing(cwd, PathAccess.LIST_DIR)
         if isinstance(place, ToolError):
             return place
@@ -422,10 +423,36 @@ def _not_started(program: str, stderr: Ends) -> ToolError:
 
 
 def _shown(name: str) -> str:
-    """A name as text, whatever its bytes are."""
     return name.encode(errors="backslashreplace").decode()
 
 
 def _exit_code(code: int) -> int:
-    """As a shell says it."""
     return code if code >= 0 else 128 - code
+
+
+def output_text(ends: Ends) -> str:
+    """The output as text; where bytes are left out, a line of its own says how many.
+
+    Bytes that are no UTF-8 become U+FFFD, and NUL characters, which JSON and databases dislike, are dropped. A
+    character that was cut in half is left out whole.
+    """
+    if not ends.left_out:
+        return _decoded(ends.head + ends.tail)
+    tail = _decoded(_whole_characters(ends.tail))
+    return f"{_decoded(ends.head, final=False)}\n[... {ends.left_out} of {ends.size} bytes left out ...]\n{tail}"
+
+
+def last_words(*outputs: Ends) -> str:
+    """The ends of the outputs that have something to say, one below the other."""
+    texts = (_decoded(_whole_characters(each.tail) if each.left_out else each.head + each.tail) for each in outputs)
+    return "\n".join(text.strip()[-LONGEST_LAST_WORDS:] for text in texts if text.strip())
+
+
+def _decoded(data: bytes, *, final: bool = True) -> str:
+    """What is not `final` may end in the middle of a character, which is left out."""
+    return _Decoder(errors="replace").decode(data, final).replace("\0", "")
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """Without the last bytes of a character whose first ones are missing."""
+    return data[:3].lstrip(_LATER_BYTES) + data[3:]

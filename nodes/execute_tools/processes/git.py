@@ -11,8 +11,6 @@ import hashlib
 import os
 import shutil
 import stat
-import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Final, NamedTuple
@@ -95,9 +93,13 @@ def run_git(
     *,
     cwd: str,
     settings: Settings = (),
+    given: IO[bytes] | None = None,
     max_output_bytes: int = MOST_OUTPUT,
 ) -> ProcessResult | ToolError:
-    """What `git` printed, and its exit code; an error only where it could not be run to its end."""
+    """What `git` printed, and its exit code; an error only where it could not be run to its end.
+
+    The open file `given` is its input.
+    """
     program = git_program()
     if isinstance(program, ToolError):
         return program
@@ -107,39 +109,11 @@ def run_git(
         timeout_s=GIT_TIMEOUT_S,
         max_output_bytes=max_output_bytes,
         env=git_environment(settings),
+        given=given,
     )
 
 
-def pipe_git(
-    arguments: Sequence[str], given: bytes | IO[bytes], *, cwd: str, stdout: IO[bytes], settings: Settings = ()
-) -> ProcessResult | ToolError:
-    """Let `git` read `given`, bytes or an open file, and write to the open file `stdout`."""
-    program = git_program()
-    if isinstance(program, ToolError):
-        return program
-    try:
-        done = subprocess.run(  # noqa: S603 - our own arguments
-            [program, *arguments],
-            cwd=cwd,
-            env=git_environment(settings),
-            input=given if isinstance(given, bytes) else None,
-            stdin=None if isinstance(given, bytes) else given,
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            timeout=GIT_TIMEOUT_S,
-            check=False,
-        )
-    except OSError as error:
-        return os_failure(error, "run", program)
-    except subprocess.TimeoutExpired:
-        message = f"git was stopped after {GIT_TIMEOUT_S:g} s."
-        return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
-    return ProcessResult(done.returncode, b"", done.stderr)
-
-
-def said_by_git(result: ProcessResult) -> str:
-    """The line in which git says why it failed, without control characters, and never long."""
+def _said_by_git(result: ProcessResult) -> str:
     lines = [line for line in result.stderr.decode(errors="replace").splitlines() if line.strip()]
     last = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "")
     text = last.removeprefix("fatal: ").removeprefix("error: ").strip() or f"exit code {result.exit_code}"
@@ -157,14 +131,15 @@ def git_failure(result: ProcessResult, doing: str, path: str) -> ToolError:
     full = next((number for number, words in _FULL.items() if any(each in result.stderr for each in words)), None)
     if full is not None:
         return os_failure(OSError(full, os.strerror(full)), doing, path)
-    message = f"Git could not {doing} {quoted(path)}: {said_by_git(result).rstrip('.')}."
+    message = f"Git could not {doing} {quoted(path)}: {_said_by_git(result).rstrip('.')}."
     return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
 def succeeded(result: ProcessResult | ToolError, doing: str, path: str) -> ProcessResult | ToolError:
     """The result, or the `git_failure` that it is."""
-    failed = isinstance(result, ProcessResult) and result.exit_code != 0
-    return git_failure(result, doing, path) if failed and isinstance(result, ProcessResult) else result
+    if isinstance(result, ToolError) or not result.exit_code:
+        return result
+    return git_failure(result, doing, path)
 
 
 def users_safe_directories() -> tuple[str, ...]:
@@ -187,6 +162,9 @@ def users_safe_directories() -> tuple[str, ...]:
 
 
 HEAD: Final = "HEAD"
+
+OLDEST_GIT: Final = "2.31"
+"""Which knows `--path-format`, and settings in the environment. Source: its release notes."""
 
 _LONGEST_REVISION: Final = 1_000
 _NO_REPOSITORY: Final = "not a git repository"
@@ -229,7 +207,7 @@ class Uncommitted(NamedTuple):
 def find_repository(path: str) -> Repository | ToolError | None:
     """The repository that the folder is in; None where it is in none.
 
-    PERMISSION_DENIED where git does not trust it, UNAVAILABLE where there is no git.
+    PERMISSION_DENIED where git does not trust it, UNAVAILABLE where there is no git, or one older than `OLDEST_GIT`.
     """
     settings: tuple[tuple[str, str], ...] = ()
     found = run_git(("rev-parse", *_FOUND), cwd=path)
@@ -241,6 +219,9 @@ def find_repository(path: str) -> Repository | ToolError | None:
     if found.exit_code:
         unknown = _NO_REPOSITORY in found.stderr.decode(errors="replace")
         return None if unknown else git_failure(found, "open the repository", path)
+    if found.stdout.startswith(b"--"):  # an option that git does not know is repeated
+        message = f"The program 'git' is too old for copies of workspaces: install {OLDEST_GIT} or newer."
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
     *common, is_bare, object_format = os.fsdecode(found.stdout).removesuffix("\n").split("\n")
     shared = os.path.realpath("\n".join(common))
     repository = Repository(path, shared, "", object_format, is_bare == "true", settings)
@@ -292,27 +273,18 @@ def find_uncommitted(repository: Repository) -> Uncommitted | ToolError:
     """What of the workspace is not as in HEAD."""
     if repository.is_bare:
         return Uncommitted((), untracked=False)
-    found = repository.run(
-        "status", "--porcelain=v2", "-z", "--untracked-files=normal", "--ignore-submodules=dirty", "--", "."
-    )
-    found = succeeded(found, "look for changes in", repository.path)
+    argv = ("status", "--porcelain=v1", "-z", "--untracked-files=normal", "--ignore-submodules=dirty", "--", ".")
+    found = succeeded(repository.run(*argv), "look for changes in", repository.path)
     if isinstance(found, ToolError):
         return found
-    return _uncommitted(found.stdout.split(b"\0")[:-1])
-
-
-def _uncommitted(entries: Sequence[bytes]) -> Uncommitted:
-    """Read the entries of `git status --porcelain=v2 -z`. Source: git-status(1)."""
-    changed: list[str] = []
-    untracked, rest = False, iter(entries)
-    for entry in rest:
-        kind = entry[:1]
-        if kind == b"?":
+    entries, changed, untracked = iter(found.stdout.split(b"\0")[:-1]), list[str](), False
+    for entry in entries:  # two letters, a space and the name. Source: git-status(1)
+        if entry.startswith(b"??"):
             untracked = True
             continue
-        changed.append(os.fsdecode(entry.split(b" ", {b"1": 8, b"2": 9, b"u": 10}.get(kind, 0))[-1]))
-        if kind == b"2":
-            next(rest, None)  # the name that the file had before
+        changed.append(os.fsdecode(entry[3:]))
+        if set(entry[:2]) & set(b"RC"):
+            next(entries, None)  # the name that the file had before
     return Uncommitted(tuple(changed), untracked)
 
 
@@ -362,7 +334,8 @@ def add_worktree(repository: Repository, commit: str, folder_fd: int, folder: st
             return problem
         records = _records_of(folder_fd, own)
         os.rename(own, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
-        _point_back(records, os.path.join(os.path.realpath(folder), name, _POINTER))
+        with open(os.path.join(records, "gitdir"), "wb") as file:
+            file.write(os.fsencode(os.path.join(os.path.realpath(folder), name, _POINTER)) + b"\n")
         failure = _check_out(repository, os.path.join(folder, name))
         if failure is not None:
             return failure
@@ -387,7 +360,6 @@ def remove_worktree_records(records: str, folder: str) -> None:
 
 @contextmanager
 def _turn(common: str) -> Iterator[None]:
-    """One of us at a time; the lock is on the folder itself and leaves no trace."""
     with closing(open_root(common)) as handle:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -395,7 +367,6 @@ def _turn(common: str) -> Iterator[None]:
 
 
 def _begin(repository: Repository, commit: str, path: str) -> ToolError | None:
-    """An empty worktree, which nobody prunes before it is finished."""
     failure: ToolError | None = None
     for _ in range(ATTEMPTS):
         made = repository.run("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", path, commit)
@@ -411,10 +382,10 @@ def _begin(repository: Repository, commit: str, path: str) -> ToolError | None:
 
 def _check_out(repository: Repository, path: str) -> ToolError | None:
     careful = repository._replace(settings=(*repository.settings, *filters_off(repository, path)))
-    done = careful.run("reset", "--quiet", "--hard", "--no-recurse-submodules", cwd=path)
-    if isinstance(done, ToolError) or not done.exit_code:
-        return done if isinstance(done, ToolError) else None
-    failure = git_failure(done, "check out", repository.path)
+    failure = careful.run("reset", "--quiet", "--hard", "--no-recurse-submodules", cwd=path)
+    failure = succeeded(failure, "check out", repository.path)
+    if isinstance(failure, ProcessResult):
+        return None
     if not any(each in failure.message for each in _MISSING_OBJECT):
         return failure
     message = (
@@ -425,14 +396,8 @@ def _check_out(repository: Repository, path: str) -> ToolError | None:
 
 
 def _records_of(folder_fd: int, name: str) -> str:
-    """What the new worktree's pointer names."""
     with closing(os.open(f"{name}/{_POINTER}", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder_fd)) as handle:
         return os.path.realpath(os.fsdecode(os.read(handle, 10_000)).removeprefix("gitdir: ").removesuffix("\n"))
-
-
-def _point_back(records: str, pointer: str) -> None:
-    with open(os.path.join(records, "gitdir"), "wb") as file:
-        file.write(os.fsencode(pointer) + b"\n")
 
 
 def _remove_records(common: str, own: str, folder: str) -> None:
@@ -470,9 +435,9 @@ def bare_repository(path: str, object_format: str, commit: str, pack: IO[bytes])
         return problem
     with open(os.path.join(path, "shallow"), "w", encoding="ascii") as file:
         file.write(f"{commit}\n")
-    with tempfile.TemporaryFile() as said:
-        stored = pipe_git(("index-pack", "--stdin", "--fix-thin"), pack, cwd=path, stdout=said)
-    stored = succeeded(stored, "store the packed commit in", path)
+    stored = succeeded(
+        run_git(("index-pack", "--stdin", "--fix-thin"), cwd=path, given=pack), "store the packed commit in", path
+    )
     return stored if isinstance(stored, ToolError) else None
 
 

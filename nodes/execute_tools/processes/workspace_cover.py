@@ -14,7 +14,6 @@ import fcntl
 import os
 import stat
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -52,7 +51,7 @@ _REMEMBERED: Final = 200_000
 _SETTLED_NS: Final = 1_000_000_000
 """After which a change of a file shows in its times. Source: file systems count in steps of up to a second."""
 
-_Look = Callable[[int, str, int], bool]
+_Look = Callable[[int, str, int], None]
 
 
 @dataclass
@@ -116,19 +115,19 @@ def _holds_nothing(_folder_fd: int, _entry: "os.DirEntry[str]", _name: str) -> b
 def find_cover(root_fd: int, denied: Denied, deadline: float, holds: Holds = _holds_nothing) -> Cover | ToolError:
     """What is to be covered now; TIMEOUT at `deadline` (of the monotonic clock), UNAVAILABLE where it is too much.
 
-    `holds` says which files are denied for what they hold (see `HeldSecrets`). A folder with nothing but denied files
-    is hidden as a whole where that is the only way below the bounds.
+    `holds` says which files are denied for what they hold (see `HeldSecrets`).
     """
     search = _Search(denied, deadline, holds=holds)
     try:
         with closing(open_beneath(root_fd, (), os.O_RDONLY)) as top:
             search.look(top, "", 0)
         search.add_other_names(root_fd)
-        return search.fitted()
     except OSError as error:
         return os_failure(error, "look through", ".")
     except _GivenUpError as error:
         return error.reason
+    most = max(len(search.cover.files), len(search.cover.folders))
+    return search.cover if most <= MOST_COVERED else _too_much().reason
 
 
 def find_ways_out(folders: Iterable[str], root: str, deadline: float) -> Cover | ToolError:
@@ -168,21 +167,13 @@ class _Search:
         self.cover = Cover()
         self._seen: list[str] = []
         self._linked: set[tuple[int, int]] = set()
-        self._all_hidden: set[str] = set()
 
-    def look(self, folder_fd: int, prefix: str, depth: int) -> bool:
-        """Look through one open folder; `prefix` is its own name with a "/" at the end, or "".
+    def look(self, folder_fd: int, prefix: str, depth: int) -> None:
+        """Look through one open folder; `prefix` is its own name with a "/" at the end, or ""."""
+        for entry in self._entries(folder_fd):
+            self._judge(folder_fd, entry, f"{prefix}{entry.name}", depth)
 
-        True where all that it holds is hidden, and that is something.
-        """
-        entries = self._entries(folder_fd)
-        hidden = [self._judge(folder_fd, entry, f"{prefix}{entry.name}", depth) for entry in entries]
-        if not hidden or not all(hidden):
-            return False
-        self._all_hidden.add(prefix[:-1])
-        return True
-
-    def look_inside(self, folder_fd: int, prefix: str, depth: int, *, shown: bool) -> bool:
+    def look_inside(self, folder_fd: int, prefix: str, depth: int, *, shown: bool) -> None:
         """Look through an open folder that is hidden, or is `shown` read-only, for ways around that."""
         for entry in self._entries(folder_fd):
             name = f"{prefix}{entry.name}"
@@ -194,7 +185,6 @@ class _Search:
                 self._note(entry)
             elif shown:
                 self._hide_way_out(entry, name)
-        return True
 
     def add_other_names(self, root_fd: int) -> None:
         """Hide what is the same file as one that is denied or git's own."""
@@ -204,72 +194,37 @@ class _Search:
                 if _identity(os.stat(name, dir_fd=root_fd, follow_symlinks=False)) in self._linked:
                     self.cover.files.append(name)
 
-    def fitted(self) -> Cover:
-        """The cover within its bounds."""
-        files, folders = len(self.cover.files), len(self.cover.folders)
-        if max(files, folders) > MOST_COVERED:
-            self._hide_whole_folders()
-            files, folders = len(self.cover.files), len(self.cover.folders)
-        if max(files, folders) > MOST_COVERED:
-            raise _too_much()
-        return self.cover
-
-    def _hide_whole_folders(self) -> None:
-        """Hide folders in which all is hidden, those with the most names first, until the rest is few enough."""
-        files, folders = (Counter(map(self._whole_folder, names)) for names in (self.cover.files, self.cover.folders))
-        left_files, left_folders = files.total(), folders.total()
-        whole: set[str] = set()
-        for folder, _ in (files + folders).most_common():
-            if max(left_files, left_folders) <= MOST_COVERED:
-                break
-            if folder:
-                whole.add(folder)
-                left_files, left_folders = left_files - files[folder], left_folders - folders[folder] + 1
-        for names in (self.cover.files, self.cover.folders):
-            names[:] = [name for name in names if self._whole_folder(name) not in whole]
-        self.cover.folders += sorted(whole)
-
-    def _whole_folder(self, name: str) -> str:
-        """The outermost folder around `name` in which all is hidden, or ""."""
-        ends = (index for index, letter in enumerate(name) if letter == "/")
-        return next((name[:end] for end in ends if name[:end] in self._all_hidden), "")
-
-    def _judge(self, folder_fd: int, entry: "os.DirEntry[str]", name: str, depth: int) -> bool:
-        """Cover one entry if it has to be; whether it is hidden."""
+    def _judge(self, folder_fd: int, entry: "os.DirEntry[str]", name: str, depth: int) -> None:
+        cover = self.cover
+        is_folder, is_git = entry.is_dir(follow_symlinks=False), entry.name == GIT_DIRECTORY
         if entry.is_symlink():
-            return False
-        is_folder = entry.is_dir(follow_symlinks=False)
+            return
         if not is_folder and not entry.is_file(follow_symlinks=False):
             self._hide_way_out(entry, name)
             if self._is_denied(name):
-                self.cover.inodes[name] = entry.inode()
-            return True
-        is_git = entry.name == GIT_DIRECTORY
-        if not is_git and not self._is_denied(name) and (is_folder or not self._holds(folder_fd, entry, name)):
-            is_settings = entry.name == SETTINGS_FILE
-            if is_settings:
-                self._keep_settings(entry, name)
+                cover.inodes[name] = entry.inode()
+        elif is_git or self._is_denied(name) or (not is_folder and self._holds(folder_fd, entry, name)):
+            cover.inodes[name] = entry.inode()
+            (cover.repositories if is_git else cover.folders if is_folder else cover.files).append(name)
             if is_folder:
-                return self._enter(folder_fd, entry, name, depth, self.look)
-            if not is_settings:
+                self._enter(folder_fd, entry, name, depth, partial(self.look_inside, shown=is_git), hide=is_git)
+            else:
+                self._note(entry)
+        else:
+            if entry.name == SETTINGS_FILE:  # what the agent is set by stays as it is, under all of its names
+                cover.inodes[name] = entry.inode()
+                cover.settings.append(name)
+                self._note(entry)
+            elif not is_folder:
                 self._seen.append(name)
-            return False
-        self.cover.inodes[name] = entry.inode()
-        if is_git:
-            self.cover.repositories.append(name)
-            if len(self.cover.repositories) > MOST_REPOSITORIES:
-                raise _too_much()
-        else:
-            (self.cover.folders if is_folder else self.cover.files).append(name)
-        if is_folder:
-            self._enter(folder_fd, entry, name, depth, partial(self.look_inside, shown=is_git), hide=is_git)
-        else:
-            self._note(entry)
-        return not is_git
+            if is_folder:
+                self._enter(folder_fd, entry, name, depth, self.look)
+        if max(len(cover.repositories), len(cover.settings)) > MOST_REPOSITORIES:
+            raise _too_much()
 
     def _enter(
         self, parent_fd: int, entry: "os.DirEntry[str]", name: str, depth: int, look: _Look, *, hide: bool = True
-    ) -> bool:
+    ) -> None:
         """One folder further down; `hide` it if we may not read it, because a program could change its mode."""
         if depth >= DEEPEST:
             message = f"{self._what} has more than {DEEPEST} folders below each other, so no command is run in it."
@@ -279,11 +234,11 @@ class _Search:
         except PermissionError:
             if hide:
                 self._hide_closed(entry, name)
-            return True
         except OSError:  # it was there a moment ago
-            return False
-        with closing(folder):
-            return look(folder, f"{name}/", depth + 1)
+            return
+        else:
+            with closing(folder):
+                look(folder, f"{name}/", depth + 1)
 
     def _entries(self, folder_fd: int) -> "list[os.DirEntry[str]]":
         self._check_time()
@@ -302,20 +257,11 @@ class _Search:
             return True
 
     def _note(self, entry: "os.DirEntry[str]") -> None:
-        """Remember a denied file that has other names."""
         if self._denied is not None:
             with suppress(FileNotFoundError):
                 status = entry.stat(follow_symlinks=False)
                 if status.st_nlink > 1:
                     self._linked.add(_identity(status))
-
-    def _keep_settings(self, entry: "os.DirEntry[str]", name: str) -> None:
-        """Let what the agent itself is set by stay as it is, under all of its names."""
-        self.cover.settings.append(name)
-        self.cover.inodes[name] = entry.inode()
-        if len(self.cover.settings) > MOST_REPOSITORIES:
-            raise _too_much()
-        self._note(entry)
 
     def _hide_closed(self, entry: "os.DirEntry[str]", name: str) -> None:
         if self._denied is None:

@@ -137,7 +137,6 @@ def audit_line(record: JsonMap) -> bytes:
 
 
 def _line_of(record: object, characters: int, values: int) -> bytes:
-    """The line with strings and collections cut to these sizes, nothing where that is still too long."""
     try:
         line = _line(_Plain(characters, values).form(record))
     except _TooLongError:
@@ -175,7 +174,6 @@ class _Plain:
         self._room = LONGEST_LINE
 
     def form(self, value: object, depth: int = 0) -> object:
-        """The value as JSON knows it."""
         self._left -= 1
         if isinstance(value, Enum):
             value = value.value

@@ -26,7 +26,7 @@ FILE_NAME = "store.sqlite"
 APPLICATION_ID: Final = int.from_bytes(b"mend")
 """Marks a file as ours. Source: sqlite.org/pragma.html#pragma_application_id."""
 
-FINGERPRINT: Final = "4db82f55e5779a68"
+FINGERPRINT: Final = "9e50117c98d9f9ad"
 """What of the tables and of all stored types belongs to this format; a test compares it."""
 
 PAGE_BYTES: Final = 8_192
@@ -341,7 +341,6 @@ def _number(connection: sqlite3.Connection, question: str) -> int:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """The primary code of an extended one."""
     return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
 
 

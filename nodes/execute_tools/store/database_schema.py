@@ -179,10 +179,6 @@ class PostgresTables(NamedTuple):
     statements: tuple[str, ...]
     grow: bool = False
 
-    def missing(self, found: int) -> tuple[str, ...]:
-        """The statements that bring tables of the format `found` to this one; none where they are used as they are."""
-        return self.statements[found:] if self.grow else ()
-
 
 STORE_TABLES: Final = PostgresTables("store", FORMAT, tuple(_postgres_tables()))
 

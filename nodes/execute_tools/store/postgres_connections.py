@@ -299,7 +299,6 @@ def plain_text(stored: str) -> str:
 
 
 def _adapt(connection: psycopg.Connection[Any]) -> None:
-    """PostgreSQL holds no NUL and no half characters; numbers are those that SQLite would give."""
     for dumper in (_KnownStrDumper, _StrDumper):
         connection.adapters.register_dumper(str, dumper)
     for loader in _text_loaders():

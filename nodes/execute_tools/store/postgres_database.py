@@ -16,7 +16,7 @@ from psycopg.sql import SQL, Literal
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.database_schema import POSTGRES_BASE, SCHEMA_NAME, STORE_TABLES, PostgresTables
 from mendgraph.nodes.execute_tools.store.postgres_connections import Connections, close_all, connections_to
-from mendgraph.nodes.execute_tools.store.postgres_lock import close_locks, held_epoch
+from mendgraph.nodes.execute_tools.store.postgres_lock import Locks, close_locks, held_epoch, locks_in
 from mendgraph.nodes.execute_tools.store.postgres_url import PostgresUrl
 
 OLDEST_SERVER: Final = 120_000
@@ -66,6 +66,11 @@ class PostgresDatabase:
     def name(self) -> str:
         """What the database is called in messages."""
         return self._connections.url.name
+
+    @property
+    def locks(self) -> Locks:
+        """This process's locks of workspaces in the database."""
+        return locks_in(self._connections)
 
     def check_open(self) -> None:
         """Raise a StoreError once it is closed."""
@@ -139,14 +144,15 @@ def close_postgres() -> None:
 def _prepare(connections: Connections, part: PostgresTables) -> None:
     with connections.lent("BEGIN ISOLATION LEVEL READ COMMITTED") as connection:
         found = format_of(connection, connections.url, part)
-        if found is None or part.missing(found):
-            # Whoever else makes tables is waited for, whatever those are, and what they made is seen.
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
-            found = format_of(connection, connections.url, part)
+        if found is not None and found >= part.format:
+            return
+        # Whoever else makes tables is waited for, whatever those are, and what they made is seen.
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
+        found = format_of(connection, connections.url, part)
         if found is None:
             _make(connections.url, connection, part)
-        elif missing := part.missing(found):
-            _run(connection, missing)
+        elif found < part.format:
+            _run(connection, part.statements[found:])
             connection.execute("UPDATE mendgraph.formats SET format = %s WHERE part = %s", (part.format, part.name))
 
 
@@ -154,7 +160,7 @@ def format_of(connection: Connection[Any], url: PostgresUrl, part: PostgresTable
     """The format of the part's tables, None where there are none. Nothing is written.
 
     Raises:
-        StoreError: it is none that this version can use or take over, or the server is none that will do.
+        StoreError: it is of another version, and does not grow, or the server is none that will do.
     """
     version, encoding = connection.execute(
         "SELECT current_setting('server_version_num')::int, current_setting('server_encoding')"
@@ -169,18 +175,15 @@ def format_of(connection: Connection[Any], url: PostgresUrl, part: PostgresTable
             f"The shared store {url.name} holds its texts as {encoding}: make a database with"
             " `createdb --encoding UTF8 --template template0`."
         )
-    found = _format(connection, part)
-    if found is not None and not part.grow and found != part.format and not part.missing(found):
-        raise _of_another_version(url, part, found)
-    return found
-
-
-def _format(connection: Connection[Any], part: PostgresTables) -> int | None:
-    """The format of the part's tables, None where there are none."""
     if "formats" not in _tables(connection):
         return None
     row = connection.execute("SELECT format FROM mendgraph.formats WHERE part = %s", (part.name,)).fetchone()
-    return None if row is None else int(row[0])
+    if row is None:
+        return None
+    found = int(row[0])
+    if not part.grow and found != part.format:
+        raise _of_another_version(url, part, found)
+    return found
 
 
 def _tables(connection: Connection[Any]) -> set[str]:
@@ -189,7 +192,6 @@ def _tables(connection: Connection[Any]) -> set[str]:
 
 
 def _make(url: PostgresUrl, connection: Connection[Any], part: PostgresTables) -> None:
-    """Make the part's tables, and before the first part what all of them need, within the caller's transaction."""
     tables = _tables(connection)
     if tables and "formats" not in tables:
         raise StoreError(
@@ -224,7 +226,6 @@ def _of_another_version(url: PostgresUrl, part: PostgresTables, found: int) -> S
 
 @lru_cache
 def _translated(statement: str) -> str:
-    """Our SQL as psycopg reads it."""
     return statement.replace("%", "%%").replace("?", "%s")
 
 
@@ -239,6 +240,13 @@ _LOOK_CONNECT_S: Final = 2
 """A shell waits for its completion. Source: libpq takes one second for two."""
 
 _LOOK: Final = "BEGIN READ ONLY; SET LOCAL statement_timeout = '5s'"
+
+
+@contextmanager
+def _looking(url: PostgresUrl) -> Iterator[Connection[Any]]:
+    connections = Connections(url, _LOOK_CONNECT_S)
+    with closing(connections), connections.lent(_LOOK) as connection:
+        yield connection
 
 
 class PostgresLook(NamedTuple):
@@ -258,8 +266,7 @@ def look_at(url: PostgresUrl, workspace: str | None) -> PostgresLook:
     Raises:
         StoreError: it cannot be used.
     """
-    connections = Connections(url, _LOOK_CONNECT_S)
-    with closing(connections), connections.lent(_LOOK) as connection:
+    with _looking(url) as connection:
         server, size = _only(
             connection.execute("SELECT current_setting('server_version'), pg_database_size(current_database())")
         )
@@ -276,8 +283,7 @@ def names_of_runs(url: PostgresUrl, workspace: str, most: int) -> list[tuple[str
     Raises:
         StoreError: it cannot be used.
     """
-    connections = Connections(url, _LOOK_CONNECT_S)
-    with closing(connections), connections.lent(_LOOK) as connection:
+    with _looking(url) as connection:
         if format_of(connection, url, STORE_TABLES) is None:
             return []
         rows = connection.execute(

@@ -75,8 +75,10 @@ class Locks:
             return True
 
     def release(self, workspace: str) -> None:
-        """Leave it to others; a lock that is not held is left alone."""
+        """Leave it to others; one that is not held is left alone, and so are those of a process that forked us."""
         with self._lock:
+            if self.process != os.getpid():
+                return
             if self._held.pop(workspace, None) is not None and self._is_connected():
                 with suppress(StoreError):  # a connection that is gone holds nothing
                     self._ask("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", (workspace,))
@@ -151,24 +153,6 @@ def locks_in(connections: Connections) -> Locks:
         return _known.setdefault(connections, Locks(connections))
 
 
-def take_in_postgres(workspace: str, owner: Owner) -> bool:
-    """Take the workspace's lock in the shared store if nobody has it.
-
-    Raises:
-        StoreError: the server cannot be asked.
-    """
-    url = postgres_url()
-    return url is None or locks_in(connections_to(url)).take(workspace, owner)
-
-
-def release_in_postgres(workspace: str) -> None:
-    """Leave it to others."""
-    with _lock:
-        mine = _of_this_process()
-    for locks in mine:
-        locks.release(workspace)
-
-
 def held_epoch(connections: Connections, workspace: str) -> int | None:
     """The epoch of the workspace's lock where this process holds it."""
     found = _known.get(connections)
@@ -194,15 +178,11 @@ def postgres_holder(workspace: str) -> Owner | None:
 
 
 def close_locks() -> None:
-    """Release all that this process holds, and close its connections for them."""
+    """Release all that this process holds, and close its connections for them.
+
+    A process that was forked leaves those of its parent alone, who goes on with their connections.
+    """
     with _lock:
-        mine = _of_this_process()
-        for locks in mine:
-            del _known[locks.connections]
+        mine = [_known.pop(locks.connections) for locks in [*_known.values()] if locks.process == os.getpid()]
     for locks in mine:
         locks.close()
-
-
-def _of_this_process() -> list[Locks]:
-    """One that was forked leaves those of its parent alone, who goes on with their connections."""
-    return [locks for locks in _known.values() if locks.process == os.getpid()]

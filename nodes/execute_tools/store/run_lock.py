@@ -5,11 +5,12 @@ A workspace is locked on this machine and, where the store is in PostgreSQL, on 
 
 import json
 import os
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from filelock import FileLock, Timeout
 
@@ -19,6 +20,9 @@ from mendgraph.nodes.execute_tools.files.handles import closing
 from mendgraph.nodes.execute_tools.store.database import StoreError, postgres_database
 from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name, uses_postgres
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+
+if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.store.postgres_lock import Locks
 
 _POLL_S: Final = 0.01
 _POSTGRES_POLL_S: Final = 0.05
@@ -52,7 +56,23 @@ class Owner:
     host: str = ""
 
 
-class RunLock:
+class _Lock(ABC):
+    """Is acquired before a `with` or inside, and released at its end."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Leave it to others; one that is not held is left alone."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class RunLock(_Lock):
     """A lock in `folder`, which is there and private. `what` says in an error where the holder is at work.
 
     Of all locks of one name one is held at a time, among all processes and within each; none is held twice. The kernel
@@ -86,16 +106,6 @@ class RunLock:
         if held is not None:
             self._forget()
             held.release()
-
-    def __enter__(self) -> Self:
-        """Return the lock, which is acquired before or inside."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Release it, if it is held."""
-        self.release()
 
     def _written(self) -> Owner | None:
         return written_owner(self._folder, self._name)
@@ -185,7 +195,7 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-class WorkspaceLock:
+class WorkspaceLock(_Lock):
     """The lock of the workspace whose folder of records this is; otherwise as `RunLock`.
 
     PostgreSQL's lock is held as long as this process is connected to the server; one that loses it for good finds that
@@ -195,7 +205,7 @@ class WorkspaceLock:
     def __init__(self, folder: str, what: str = "in this workspace") -> None:
         self._folder, self._what = folder, what
         self._own = RunLock(folder, what=what)
-        self._workspace = ""
+        self._shared: tuple[Locks, str] | None = None
 
     def acquire(self, owner: Owner, wait_s: float = 0.0) -> ToolError | None:
         """Take the lock within `wait_s` seconds; None says that it is ours.
@@ -220,42 +230,30 @@ class WorkspaceLock:
 
     def release(self) -> None:
         """Leave it to others."""
-        workspace, self._workspace = self._workspace, ""
-        if workspace:
-            from mendgraph.nodes.execute_tools.store.postgres_lock import release_in_postgres
-
-            release_in_postgres(workspace)
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            locks, workspace = shared
+            locks.release(workspace)
         self._own.release()
-
-    def __enter__(self) -> Self:
-        """Return the lock, which is acquired before or inside."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Release it, if it is held."""
-        self.release()
 
     def _acquire_in_postgres(self, owner: Owner, latest: float) -> ToolError | None:
         database = postgres_database(self._folder)
         if database is None:
             return None
-        from mendgraph.nodes.execute_tools.store.postgres_lock import postgres_holder, take_in_postgres
+        from mendgraph.nodes.execute_tools.store.postgres_lock import postgres_holder
 
         noticed = monotonic_s() + _NOTICED_S
-        while not take_in_postgres(database.workspace, owner):
+        while not database.locks.take(database.workspace, owner):
             if monotonic_s() >= latest:
                 holder = postgres_holder(database.workspace)
                 if _is_at_work(holder) or monotonic_s() >= noticed:
                     return busy(holder, self._what)
             pause(_POSTGRES_POLL_S)
-        self._workspace = database.workspace
+        self._shared = database.locks, database.workspace
         return None
 
 
 def _is_at_work(holder: Owner | None) -> bool:
-    """Whether the holder is known, and no process of this machine that is no more."""
     return holder is not None and (bool(holder.host) or is_alive(holder.pid))
 
 

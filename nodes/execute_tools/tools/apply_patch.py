@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
+from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
 from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
 from mendgraph.nodes.execute_tools.edits.patches import (
     AddedFile,
@@ -19,8 +20,7 @@ from mendgraph.nodes.execute_tools.edits.patches import (
 from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.text_files import BOM, TextForm, encode_text, text_of, unstorable
 from mendgraph.nodes.execute_tools.files.workspace import Change, ChangedFile, DeleteFile, MoveFile, WriteFile
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import changed, judged_syntax, load_current, outdated
 from mendgraph.nodes.records import EditForm, Effect, FileChange, JsonMap, ToolError, ToolErrorCode
 
@@ -49,7 +49,7 @@ def _paths(arguments: JsonMap) -> list[str]:
 
 
 @tool(effect=Effect.WRITE, one_change=True, paths_of=_paths, edit_forms=(EditForm.PATCH,), body_argument="patch")
-def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolOutput:
+def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolAnswer:
     """Apply a patch in the V4A format to one or more files: all of it is applied, or nothing.
 
     No reading is asked for: the lines of a hunk that are in the file, in one place, prove that the model knows it; only
@@ -58,19 +58,19 @@ def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolOut
     """
     problem = unstorable(arguments.patch, "patch")
     if problem:
-        return ToolOutput.failed(invalid(problem))
+        return invalid(problem)
     files = parse_patch(arguments.patch)
     if isinstance(files, PatchError):
-        return ToolOutput.failed(_error(files))
+        return _error(files)
     planned: list[_Planned] = []
     for file in files:
         plan = _planned(context, file)
         if isinstance(plan, ToolError):
-            return ToolOutput.failed(plan)
+            return plan
         planned.append(plan)
     done = context.workspace.change_files([each.change for each in planned])
     if isinstance(done, ToolError):
-        return ToolOutput.failed(done)
+        return done
     pairs = list(zip(planned, done, strict=True))
     changes = [change for plan, file in pairs for change in _changes(plan, file)]
     return changed(changes, files=[_told(plan, file) for plan, file in pairs])

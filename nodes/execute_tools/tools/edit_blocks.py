@@ -6,25 +6,26 @@ from typing import Any
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.edits.block_texts import (
+from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
+from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions
+from mendgraph.nodes.execute_tools.edits.exact_edits import replace_text
+from mendgraph.nodes.execute_tools.edits.left_out import (
     TextHunk,
     keys_inside,
+    left_out,
     lost_definitions,
     lost_keys,
     read_diff,
+    unwritten_bodies,
     why_not_whole,
     why_too_little,
 )
-from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions
-from mendgraph.nodes.execute_tools.edits.exact_edits import replace_text
-from mendgraph.nodes.execute_tools.edits.placeholders import left_out, unwritten_bodies
 from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, dedented, parse, read_python
 from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.execute_tools.edits.syntax_gate import broken_by
 from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.text_files import BOM, unstorable, with_newline
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools.arguments import FilePath, ToolArguments
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import (
     LoadedText,
     instead_of,
@@ -46,7 +47,7 @@ class EditBlocksArguments(ToolArguments):
 @tool(
     effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=(EditForm.BLOCKS,), body_argument="content"
 )
-def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolOutput:
+def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolAnswer:
     """Replace functions or classes of a Python file by name, or a whole file of another kind.
 
     The named definitions need not have been read; a file that is replaced as a whole must have been, and is shown where
@@ -56,29 +57,29 @@ def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolOut
     content = arguments.content.removeprefix(BOM)
     problem = unstorable(content, "content") or ("" if content.strip() else "content is empty: give the new text.")
     if problem:
-        return ToolOutput.failed(invalid(problem))
+        return invalid(problem)
     before = load_current(context, arguments.path)
     if isinstance(before, LoadedText):
         return _edit(context, before, content)
     if before.code is not ToolErrorCode.NOT_FOUND:
-        return ToolOutput.failed(before)
+        return before
     return _create(context, arguments.path, content)
 
 
-def _create(context: ToolContext, path: str, content: str) -> ToolOutput:
+def _create(context: ToolContext, path: str, content: str) -> ToolAnswer:
     changed: list[str] = []
     if _is_python(path):
         code = read_python(content)
         if isinstance(code, SyntaxProblem):
-            return ToolOutput.failed(_not_python(quoted(path), code))
+            return _not_python(quoted(path), code)
         unwritten = unwritten_bodies(code, (), context.task, path)
         if unwritten:
-            return ToolOutput.failed(invalid(left_out(unwritten)))
+            return invalid(left_out(unwritten))
         changed = _names(code)
     return _save(context, path, content, None, changed=changed, action="created")
 
 
-def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolOutput:
+def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
     by_name = _is_python(before.path) and not isinstance(parse(before.file.text), SyntaxProblem)
     hunks = _hunks(before, content)
     if hunks:
@@ -87,7 +88,7 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolOutput:
         return _replace(context, before, content)
     merged = replace_definitions(before.file.text, content, before.name, task=context.task, path=before.path)
     if isinstance(merged, Refusal):
-        return ToolOutput.failed(_unchanged(before) if merged.unchanged else invalid(merged.reason))
+        return _unchanged(before) if merged.unchanged else invalid(merged.reason)
     told = {"ignored": list(merged.ignored), "deleted": list(merged.deleted), "still": list(merged.still)}
     data: JsonMap = {"changed": list(merged.changed), "action": "merged", **{k: v for k, v in told.items() if v}}
     if merged.renamed_uses:
@@ -102,7 +103,7 @@ def _hunks(before: LoadedText, content: str) -> tuple[TextHunk, ...]:
     return read_diff(content, has_header=broken_by(before.path, before.file.text, content) is None)
 
 
-def _patch(context: ToolContext, before: LoadedText, hunks: Sequence[TextHunk]) -> ToolOutput:
+def _patch(context: ToolContext, before: LoadedText, hunks: Sequence[TextHunk]) -> ToolAnswer:
     """Makes the edits of a block that is a diff, each where its lines stand and nowhere else do."""
     text = before.file.text
     for hunk in hunks:
@@ -116,18 +117,18 @@ def _patch(context: ToolContext, before: LoadedText, hunks: Sequence[TextHunk]) 
     return _save(context, before.path, text, before, changed=[], action="patched")
 
 
-def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolOutput:
+def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
     """Takes the block for the whole file: one that is not Python, or is broken Python."""
     if not was_read(context, before):
         return shown_unread(context, before)
     text = with_newline(content, before.file.form.newline)
     refusal = _excerpt(before, text, context.task)
     if refusal:
-        return ToolOutput.failed(refusal)
+        return refusal
     return _save(context, before.path, text, before, changed=[], action="replaced")
 
 
-def _save(context: ToolContext, path: str, text: str, before: LoadedText | None, **data: Any) -> ToolOutput:
+def _save(context: ToolContext, path: str, text: str, before: LoadedText | None, **data: Any) -> ToolAnswer:
     return save_text(context, path, text, before, **data, content=text.replace("\r\n", "\n"))
 
 

@@ -1,12 +1,12 @@
-"""The tool that replaces an exact text in a file."""
+"""The tools that replace exact texts in a file: one, or several at once."""
 
 from pydantic import Field
 
-from mendgraph.nodes.execute_tools.edits.exact_edits import EQUAL, replace_text, tier_data
+from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
+from mendgraph.nodes.execute_tools.edits.exact_edits import EQUAL, Replacement, Tier, replace_text, tier_data
 from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.files.text_files import BOM, count_lines, unstorable
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools.arguments import FilePath, ToolArguments
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, instead_of, load_current, save_text
 from mendgraph.nodes.language.tool_results import is_miss
 from mendgraph.nodes.records import EditForm, Effect, ToolError, ToolErrorCode
@@ -24,7 +24,7 @@ class EditFileArguments(ToolArguments):
 @tool(
     effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=(EditForm.REPLACE,), body_argument="new_str"
 )
-def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolOutput:
+def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolAnswer:
     """Replace a text that occurs exactly once in a file, or create a file.
 
     No reading is asked for: that the text is there, once, proves that the model knows the place; only a file that has
@@ -34,24 +34,90 @@ def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolOutput:
     """
     problem = unstorable(arguments.new_str, "new_str")
     if problem:
-        return ToolOutput.failed(invalid(problem))
+        return invalid(problem)
     if arguments.old_str == arguments.new_str:
-        return ToolOutput.failed(invalid(EQUAL))
+        return invalid(EQUAL)
     before = load_current(context, arguments.path)
     if isinstance(before, LoadedText):
         return _edit(context, arguments, before)
     if before.code is not ToolErrorCode.NOT_FOUND or arguments.old_str:
-        return ToolOutput.failed(before)
+        return before
     text = arguments.new_str.removeprefix(BOM)
     lines = count_lines(text)
     return save_text(context, arguments.path, text, None, replacements=0, start_line=1, lines_changed=lines)
 
 
-def _edit(context: ToolContext, arguments: EditFileArguments, before: LoadedText) -> ToolOutput:
+def _edit(context: ToolContext, arguments: EditFileArguments, before: LoadedText) -> ToolAnswer:
     old, new = arguments.old_str, arguments.new_str
     edited = replace_text(before.file.text, before.name, old, new, replace_all=arguments.replace_all)
     if isinstance(edited, ToolError):
-        return instead_of(edited, context, before) if is_miss(edited) else ToolOutput.failed(edited)
+        return instead_of(edited, context, before) if is_miss(edited) else edited
     text, replacements, start_line, lines_changed, tier = edited
     data = {"replacements": replacements, "start_line": start_line, "lines_changed": lines_changed, **tier_data(tier)}
     return save_text(context, arguments.path, text, before, **data)
+
+
+MAX_EDITS = 50
+"""Edits in one call: whoever has more to change writes the file anew."""
+
+
+class TextEdit(ToolArguments):
+    """Which text, and what to put in its place."""
+
+    old_str: str = Field(description="Exact text to replace.")
+    new_str: str
+    replace_all: bool = False
+
+
+class MultiEditArguments(ToolArguments):
+    """The edits of one file, in order."""
+
+    path: FilePath
+    edits: list[TextEdit] = Field(  # a tuple would tell of wrong elements as missing ones too
+        min_length=1, max_length=MAX_EDITS, description="Edits in order; each sees the text after those before it."
+    )
+
+
+@tool(
+    effect=Effect.WRITE,
+    one_change=True,
+    path_fields=("path",),
+    edit_forms=(EditForm.REPLACE,),
+    seldom_in=(EditForm.REPLACE,),
+)
+def multi_edit(context: ToolContext, arguments: MultiEditArguments) -> ToolAnswer:
+    """Replace several exact texts of one file in one step: all of the edits are made, or none.
+
+    Each edit follows the rules of edit_file. The file is written once.
+    """
+    before = load_current(context, arguments.path)
+    if isinstance(before, ToolError):
+        return before
+    text = before.file.text
+    replacements = lines_changed = 0
+    tiers: list[Tier] = []
+    for number, edit in enumerate(arguments.edits, start=1):
+        done = _edited(text, before.name, edit)
+        if isinstance(done, ToolError):
+            where = f"Edit {number} of {len(arguments.edits)} failed, so none was made: "
+            told = done.model_copy(update={"message": where + done.message})
+            return instead_of(told, context, before) if is_miss(done) else told
+        text = done.text
+        tiers.append(done.tier)
+        replacements += done.replacements
+        lines_changed += done.lines_changed
+    if text == before.file.text:
+        return invalid(f"The edits undo each other, so nothing of {before.name} would change.")
+    loosest = max(tiers, key=list(Tier).index)
+    data = {"edits": len(arguments.edits), "replacements": replacements, "lines_changed": lines_changed}
+    data |= tier_data(loosest)
+    return save_text(context, arguments.path, text, before, **data)
+
+
+def _edited(text: str, name: str, edit: TextEdit) -> Replacement | ToolError:
+    problem = unstorable(edit.new_str, "new_str")
+    return (
+        invalid(problem)
+        if problem
+        else replace_text(text, name, edit.old_str, edit.new_str, replace_all=edit.replace_all)
+    )

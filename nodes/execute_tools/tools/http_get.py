@@ -6,9 +6,9 @@ from typing import Final
 
 from pydantic import Field
 
+from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
 from mendgraph.nodes.execute_tools.network.url_rules import DISABLED
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
 _NAME: Final = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
@@ -131,7 +131,7 @@ class HttpGetArguments(ToolArguments):
 
 
 @tool(effect=Effect.NETWORK, self_timed=True)
-def http_get(context: ToolContext, arguments: HttpGetArguments) -> ToolOutput:
+def http_get(context: ToolContext, arguments: HttpGetArguments) -> ToolAnswer:
     """Get a text, JSON or XML document from an allowed host; HTML comes as its readable text.
 
     An HTTP error status is a result: the document says what is wrong. It keeps its own time, as its connections end at
@@ -139,10 +139,10 @@ def http_get(context: ToolContext, arguments: HttpGetArguments) -> ToolOutput:
     """
     if context.network is None:
         message = f"{DISABLED} To allow it, whoever starts the run names hosts in `allowed_hosts` (`--allow-host`)."
-        return ToolOutput.failed(ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message))
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
     response = context.network.get(arguments.url, min(context.timeout_s, context.seconds_left))
     if isinstance(response, ToolError):
-        return ToolOutput.failed(response)
+        return response
     text = readable_text(response.text) if response.content_type in _PAGES else response.text
     return ToolOutput.ok(
         status=response.status,

@@ -1,11 +1,24 @@
-"""The tool that shows what is in a directory."""
+"""The tools that show what is in a directory, and find files by name."""
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from posixpath import dirname
 
+from pydantic import Field
+
+from mendgraph.nodes.execute_tools.argument_schema import FolderPath, ToolArguments
 from mendgraph.nodes.execute_tools.files.failures import invalid
+from mendgraph.nodes.execute_tools.files.path_globs import (
+    MAX_PATTERN_CHARACTERS,
+    MORE_MATCHES,
+    NO_MATCHES,
+    PathGlob,
+    parse_glob,
+    relative_glob,
+)
 from mendgraph.nodes.execute_tools.files.workspace import Entry
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
 from mendgraph.nodes.language.names import is_reference, only_read
 from mendgraph.nodes.records import Effect, ToolError
 
@@ -19,13 +32,13 @@ class ListFilesArguments(ToolArguments):
 
 
 @tool(effect=Effect.READ, path_fields=("path",))
-def list_files(context: ToolContext, arguments: ListFilesArguments) -> ToolOutput:
+def list_files(context: ToolContext, arguments: ListFilesArguments) -> ToolAnswer:
     """List a directory."""
     if is_reference(arguments.path):
-        return ToolOutput.failed(invalid(only_read(arguments.path)))
+        return invalid(only_read(arguments.path))
     entries = context.workspace.list_directory(arguments.path)
     if isinstance(entries, ToolError):
-        return ToolOutput.failed(entries)
+        return entries
     counts = Counter(entry.kind for entry in entries)
     return ToolOutput.ok(
         entries=[_shown(entry) for entry in entries[:MAX_ENTRIES]],
@@ -37,3 +50,46 @@ def list_files(context: ToolContext, arguments: ListFilesArguments) -> ToolOutpu
 
 def _shown(entry: Entry) -> str:
     return entry.path + ("/" if entry.kind == "directory" else "")
+
+
+MAX_PATHS = 200
+MAX_VISITED = 200_000
+"""Entries that one search looks at, which takes a few seconds."""
+
+
+class GlobFilesArguments(ToolArguments):
+    """Which names, and below which directory."""
+
+    pattern: str = Field(min_length=1, description="Such as *.py or src/**/test_*.py.")
+    path: FolderPath = "."
+
+
+@tool(effect=Effect.READ, path_fields=("path",))
+def glob_files(context: ToolContext, arguments: GlobFilesArguments) -> ToolAnswer:
+    """Find files below a directory by name, but for what .gitignore names."""
+    pattern = relative_glob(context.workspace, arguments.pattern)
+    if isinstance(pattern, ToolError):
+        return pattern
+    glob = parse_glob(pattern)
+    if glob is None:
+        message = f"The pattern is too long or has too many alternatives; at most {MAX_PATTERN_CHARACTERS} characters."
+        return invalid(message)
+    if is_reference(arguments.path):
+        return invalid(only_read(arguments.path))
+    listed = context.workspace.list_directory(arguments.path)
+    if isinstance(listed, ToolError):
+        return listed
+    walk = context.workspace.walk(arguments.path)
+    base = dirname(listed[0].path) if listed else ""
+    found = sorted(islice(_matches(context, islice(walk, MAX_VISITED), base, glob), MAX_PATHS + 1))
+    has_more = len(found) > MAX_PATHS or next(walk, None) is not None
+    guidance = MORE_MATCHES if has_more else "" if found else NO_MATCHES
+    return ToolOutput.ok(paths=found[:MAX_PATHS], has_more=has_more, **({"guidance": guidance} if guidance else {}))
+
+
+def _matches(context: ToolContext, entries: Iterable[Entry], base: str, glob: PathGlob) -> Iterator[str]:
+    """The readable files that fit, by their names below `base` or below the workspace: models write both."""
+    for entry in entries:
+        names = {entry.path, entry.path.removeprefix(f"{base}/")}
+        if entry.kind != "directory" and any(map(glob.matches, names)) and context.workspace.denied(entry.path) is None:
+            yield entry.path

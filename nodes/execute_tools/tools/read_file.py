@@ -9,12 +9,12 @@ from typing import NamedTuple
 import orjson
 from pydantic import Field
 
+from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
 from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
 from mendgraph.nodes.execute_tools.files.text_files import SNIFFED_BYTES
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.secrets.shown_parts import MaskedStream, next_piece
-from mendgraph.nodes.execute_tools.tools.arguments import FilePath, ToolArguments
 from mendgraph.nodes.language.names import is_reference, unknown_reference
 from mendgraph.nodes.records import Effect, JsonMap, ToolError
 
@@ -178,7 +178,7 @@ class ReadFileArguments(ToolArguments):
 
 
 @tool(effect=Effect.READ, path_fields=("path",))
-def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolOutput:
+def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolAnswer:
     """Read a text file, a page of lines at a time.
 
     A page has `limit` lines, and `context.max_lines` at most. The whole file is streamed once, for its hash and its
@@ -187,24 +187,22 @@ def read_file(context: ToolContext, arguments: ReadFileArguments) -> ToolOutput:
     kept = is_reference(arguments.path)
     opened = _open_kept(context, arguments.path) if kept else context.workspace.open_file(arguments.path)
     if isinstance(opened, ToolError):
-        return ToolOutput.failed(opened)
+        return opened
     with opened:
         try:
             limit = min(arguments.limit or context.max_lines, context.max_lines)
             page = read_page(opened.stream.read, arguments.start_line, limit, arguments.start_column)
         except OSError as error:
-            return ToolOutput.failed(os_failure(error, "read", opened.path))
+            return os_failure(error, "read", opened.path)
     name = quoted(opened.path)
     if page is None:
-        return ToolOutput.failed(
-            invalid(f"{name} is a binary file of {opened.size} bytes; only UTF-8 text can be read.")
-        )
+        return invalid(f"{name} is a binary file of {opened.size} bytes; only UTF-8 text can be read.")
     if arguments.start_line > max(1, page.total_lines):
         message = f"{name} has {page.total_lines} lines, so there is nothing at start_line {arguments.start_line}."
-        return ToolOutput.failed(invalid(message))
+        return invalid(message)
     if arguments.start_column > max(1, page.first_line_length):
         where = f"Line {page.start_line} of {name} has {page.first_line_length} characters"
-        return ToolOutput.failed(invalid(f"{where}, so there is nothing at start_column {arguments.start_column}."))
+        return invalid(f"{where}, so there is nothing at start_column {arguments.start_column}.")
     output = ToolOutput.ok(**_shown(opened.path, page))
     return output if kept else replace(output, files_read={opened.path: page.sha256})
 

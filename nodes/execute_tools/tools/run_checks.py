@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pydantic import Field
 
+from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
 from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.execute_tools.evidence.checks import NOTHING_RAN, Checks
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import LARGEST_TEXT, is_damage, unmet
@@ -23,10 +24,8 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
 )
 from mendgraph.nodes.execute_tools.evidence.task_examples import task_examples
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.processes.command_output import last_words
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
+from mendgraph.nodes.execute_tools.processes.commands import CommandResult, last_words
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
@@ -55,17 +54,17 @@ class _Report:
     failed: list[str] = field(default_factory=list)
     not_run: list[str] = field(default_factory=list)
 
-    def output(self) -> ToolOutput:
+    def output(self) -> ToolAnswer:
         if self.failed:
             message = "\n".join(self.failed[:MOST_TOLD])
-            return ToolOutput.failed(ToolError(code=ToolErrorCode.CHECK_FAILED, message=message))
+            return ToolError(code=ToolErrorCode.CHECK_FAILED, message=message)
         if self.not_run:
             return ToolOutput.ok(checks="unavailable", ran=self.ran, reason=self.not_run[0])
         return ToolOutput.ok(checks="passed" if self.ran else "none", ran=self.ran)
 
 
 @tool(effect=Effect.READ, path_fields=("paths",), cacheable=False, self_timed=True, offered=False)
-def run_checks(context: ToolContext, arguments: RunChecksArguments) -> ToolOutput:
+def run_checks(context: ToolContext, arguments: RunChecksArguments) -> ToolAnswer:
     """Run the configured checks, and the examples and tests of the given files.
 
     The examples of the files' docstrings, those that the task gives in its words, what it asks of names, the project's

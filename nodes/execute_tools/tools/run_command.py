@@ -5,13 +5,12 @@ from math import inf
 
 from pydantic import Field
 
+from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.processes.command_changes import CommandChanges, watched
-from mendgraph.nodes.execute_tools.processes.command_output import last_words, output_text
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult
+from mendgraph.nodes.execute_tools.processes.commands import CommandResult, last_words, output_text
 from mendgraph.nodes.execute_tools.processes.tree_status import Unwatched
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools.saving import file_changes, shown
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 
@@ -35,7 +34,7 @@ class RunCommandArguments(ToolArguments):
 
 
 @tool(effect=Effect.EXECUTE, path_fields=("cwd",), self_timed=True)
-def run_command(context: ToolContext, arguments: RunCommandArguments) -> ToolOutput:
+def run_command(context: ToolContext, arguments: RunCommandArguments) -> ToolAnswer:
     """Run an allowed program in a sandbox without network, where `.git` is read-only.
 
     A failing exit code is a result. It ends its program by itself, so that nothing has to be left behind. The program
@@ -44,9 +43,9 @@ def run_command(context: ToolContext, arguments: RunCommandArguments) -> ToolOut
     is told and recorded; the thread does not know what they hold now, so that they have to be read again.
     """
     if context.commands is None:
-        return ToolOutput.failed(ToolError(code=ToolErrorCode.UNAVAILABLE, message=COMMANDS_ARE_OFF))
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=COMMANDS_ARE_OFF)
     if isinstance(context.commands, ToolError):
-        return ToolOutput.failed(context.commands)
+        return context.commands
     commands, started = context.commands, monotonic_s()
     seconds = min(arguments.timeout_s or inf, context.timeout_s, context.seconds_left)
 

@@ -22,7 +22,7 @@ from mendgraph.nodes.execute_tools.files.text_files import (
     why_not_text,
 )
 from mendgraph.nodes.execute_tools.processes.command_changes import CommandChange, CommandChanges
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.read_file import ReadFileArguments, read_file
 from mendgraph.nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
 
@@ -68,7 +68,7 @@ def load_current(context: ToolContext, path: str) -> LoadedText | ToolError:
     return outdated(context, before.path, before.version) or before
 
 
-def save_text(context: ToolContext, path: str, text: str, before: LoadedText | None, **data: Any) -> ToolOutput:
+def save_text(context: ToolContext, path: str, text: str, before: LoadedText | None, **data: Any) -> ToolAnswer:
     """Writes `text` in place of `before` (None: a new file), in its form, and reports `data` beside the path.
 
     `text` has its final line ends. The file must still be what `before` says; otherwise the workspace gives CONFLICT.
@@ -79,15 +79,13 @@ def save_text(context: ToolContext, path: str, text: str, before: LoadedText | N
     old_text = before.file.text if before else None
     judged = judged_syntax(context, target, old_text, text)
     if isinstance(judged, ToolError):
-        return ToolOutput.failed(judged)
-    contradicted = judged_evidence(context, target, old_text, text)
-    if contradicted is not None:
-        return ToolOutput.failed(contradicted)
-    written = context.workspace.write_file(
-        target, encode_text(text, form), expected_sha256=before.sha256 if before else ""
-    )
+        return judged
+    if (contradicted := judged_evidence(context, target, old_text, text)) is not None:
+        return contradicted
+    expected = before.sha256 if before else ""
+    written = context.workspace.write_file(target, encode_text(text, form), expected_sha256=expected)
     if isinstance(written, ToolError):
-        return ToolOutput.failed(written)
+        return written
     old = before.version if before else NO_FILE
     change = file_change(written.path, old, Version(written.sha256, text))
     return changed((change,), path=written.path, **data, **judged)
@@ -168,18 +166,18 @@ def was_read(context: ToolContext, before: LoadedText) -> bool:
     return before.path in context.files_read
 
 
-def instead_of(error: ToolError, context: ToolContext, before: LoadedText) -> ToolOutput:
+def instead_of(error: ToolError, context: ToolContext, before: LoadedText) -> ToolAnswer:
     """The error, or where the file was not read in this thread, the file's first page."""
-    return ToolOutput.failed(error) if was_read(context, before) else shown_unread(context, before)
+    return error if was_read(context, before) else shown_unread(context, before)
 
 
-def shown_unread(context: ToolContext, before: LoadedText) -> ToolOutput:
+def shown_unread(context: ToolContext, before: LoadedText) -> ToolAnswer:
     """The fields of read_file, with `changed` false and a note; the file counts as read from now on.
 
     Source: a 1.5B model sent an edit with invented text that was answered by an error up to 12 times as it was.
     """
-    shown: ToolOutput = read_file.run(context, ReadFileArguments(path=before.path))
-    if not shown.result.ok:
+    shown: ToolAnswer = read_file.run(context, ReadFileArguments(path=before.path))
+    if isinstance(shown, ToolError):
         return shown
     rest = " It goes on after these lines." if shown.result.data["has_more"] else ""
     note = (

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
+from mendgraph.nodes.execute_tools.argument_schema import FolderPath, ToolArguments
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_ms
 from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.files.path_globs import MORE_MATCHES, NO_MATCHES, PathGlob, parse_glob, relative_glob
@@ -25,9 +26,8 @@ from mendgraph.nodes.execute_tools.processes.processes import (
     run_process,
     search_handles,
 )
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.secrets.shown_parts import masked_lines, whole_words
-from mendgraph.nodes.execute_tools.tools.arguments import FolderPath, ToolArguments
 from mendgraph.nodes.language.names import is_reference, only_read
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
 
@@ -223,24 +223,24 @@ Wanted = Callable[[str], bool]
 
 
 @tool(effect=Effect.READ, path_fields=("path",))
-def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolOutput:
+def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolAnswer:
     """Search the text of a file, or of those below a directory but for what .gitignore names."""
     names = relative_glob(context.workspace, arguments.glob or "**")
     if isinstance(names, ToolError):
-        return ToolOutput.failed(names)
+        return names
     glob = parse_glob(names)
     problem = _problem(arguments, glob)
     if problem or glob is None:
-        return ToolOutput.failed(invalid(problem))
+        return invalid(problem)
     if is_reference(arguments.path):
-        return ToolOutput.failed(invalid(only_read(arguments.path)))
+        return invalid(only_read(arguments.path))
     target = _target(context, arguments.path)
     if isinstance(target, ToolError):
-        return ToolOutput.failed(target)
+        return target
     fits = partial(_fits, glob, target)
     found = _find(context, arguments, target, fits)
     if isinstance(found, ToolError):
-        return ToolOutput.failed(found)
+        return found
     selection = select(found.files, fits, context_lines=arguments.context_lines, limit=arguments.max_results)
     has_more = selection.has_more or found.cut
     guidance = MORE_MATCHES if has_more else "" if selection.matches else NO_MATCHES

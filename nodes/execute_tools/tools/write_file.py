@@ -1,7 +1,8 @@
-"""The tool that writes a whole file."""
+"""The tools that write a whole file, or add text to its end. Source: spec 4's `append_file`."""
 
 from pydantic import Field
 
+from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
 from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.files.text_files import (
     BOM,
@@ -11,10 +12,10 @@ from mendgraph.nodes.execute_tools.files.text_files import (
     unstorable,
     with_newline,
 )
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools.arguments import FilePath, ToolArguments
+from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import (
     LoadedText,
+    load_current,
     load_text,
     outdated,
     save_text,
@@ -32,7 +33,7 @@ class WriteFileArguments(ToolArguments):
 
 
 @tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=tuple(EditForm), body_argument="content")
-def write_file(context: ToolContext, arguments: WriteFileArguments) -> ToolOutput:
+def write_file(context: ToolContext, arguments: WriteFileArguments) -> ToolAnswer:
     """Create a file, or replace one that you have read.
 
     One that is there and was not read is shown instead, and nothing is written. A file that is replaced keeps its BOM
@@ -40,30 +41,76 @@ def write_file(context: ToolContext, arguments: WriteFileArguments) -> ToolOutpu
     """
     problem = unstorable(arguments.content, "content")
     if problem:
-        return ToolOutput.failed(invalid(problem))
+        return invalid(problem)
     before = load_text(context, arguments.path)
     if isinstance(before, LoadedText):
         return _overwrite(context, arguments, before)
     if before.code is not ToolErrorCode.NOT_FOUND:
-        return ToolOutput.failed(before)
+        return before
     return _save(context, arguments, arguments.content.removeprefix(BOM), None)
 
 
-def _overwrite(context: ToolContext, arguments: WriteFileArguments, before: LoadedText) -> ToolOutput:
+def _overwrite(context: ToolContext, arguments: WriteFileArguments, before: LoadedText) -> ToolAnswer:
     content = arguments.content.removeprefix(BOM)
     text = with_newline(content, "\r\n") if before.file.form.newline == "\r\n" else content
     if text == before.file.text:
-        return ToolOutput.failed(
-            invalid(f"{before.name} already has exactly this content, so there is nothing to write.")
-        )
+        return invalid(f"{before.name} already has exactly this content, so there is nothing to write.")
     if not was_read(context, before):
         return shown_unread(context, before)
     refusal = outdated(context, before.path, before.version)
-    return ToolOutput.failed(refusal) if refusal else _save(context, arguments, text, before)
+    return refusal or _save(context, arguments, text, before)
 
 
-def _save(context: ToolContext, arguments: WriteFileArguments, text: str, before: LoadedText | None) -> ToolOutput:
+def _save(context: ToolContext, arguments: WriteFileArguments, text: str, before: LoadedText | None) -> ToolAnswer:
     form = before.file.form if before else TextForm()
     size, lines = len(encode_text(text, form)), count_lines(text)
     action = "overwritten" if before else "created"
     return save_text(context, arguments.path, text, before, action=action, bytes=size, lines=lines)
+
+
+class AppendFileArguments(ToolArguments):
+    """Which file, and what to add to it."""
+
+    path: FilePath
+    content: str = Field(description="Text to add at the end.")
+
+
+@tool(
+    effect=Effect.WRITE,
+    one_change=True,
+    path_fields=("path",),
+    edit_forms=(EditForm.REPLACE, EditForm.BLOCKS),
+    seldom_in=(EditForm.REPLACE, EditForm.BLOCKS),
+    body_argument="content",
+)
+def append_file(context: ToolContext, arguments: AppendFileArguments) -> ToolAnswer:
+    """Add text at the end of a file, on a line of its own; creates the file if there is none.
+
+    No reading is asked for, as nothing is lost; only a file that has changed since it was read is to be read again. BOM
+    and line ends are kept, and a last line without line end gets one before the new text.
+    """
+    content = arguments.content.removeprefix(BOM)
+    problem = unstorable(content, "content") or ("" if content else "content is empty: there is nothing to append.")
+    if problem:
+        return invalid(problem)
+    before = load_current(context, arguments.path)
+    if isinstance(before, LoadedText):
+        return _append(context, arguments.path, content, before)
+    if before.code is not ToolErrorCode.NOT_FOUND:
+        return before
+    lines = count_lines(content)
+    return save_text(context, arguments.path, content, None, action="created", start_line=1, lines=lines)
+
+
+def _append(context: ToolContext, path: str, content: str, before: LoadedText) -> ToolAnswer:
+    newline, old = before.file.form.newline, before.file.text
+    kept = old if not old or old.endswith("\n") else old + newline
+    return save_text(
+        context,
+        path,
+        kept + (with_newline(content, newline) if old else content),
+        before,
+        action="appended",
+        start_line=count_lines(kept) + 1,
+        lines=count_lines(content),
+    )

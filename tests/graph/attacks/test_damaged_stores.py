@@ -52,7 +52,7 @@ class Played(NamedTuple):
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Played:
-    monkeypatch.setattr("mendgraph.graph.machine.scrubbing_serializer.MOST_BYTES", MOST_BYTES)
+    monkeypatch.setattr("mendgraph.graph.machine.redaction.MOST_BYTES", MOST_BYTES)
     folder = project(tmp_path / "project")
     monkeypatch.chdir(folder)
     monkeypatch.setattr("sys.stdin", io.StringIO())

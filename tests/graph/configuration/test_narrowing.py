@@ -13,7 +13,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 
 from mendgraph.graph import agent
 from mendgraph.graph.configuration.context import SETTINGS, AgentContext
-from mendgraph.graph.configuration.loading import CONFIG_VARIABLE
+from mendgraph.graph.configuration.loading import CONFIG_VARIABLE, widening
 from mendgraph.graph.configuration.narrowing import (
     ROOT_VARIABLE,
     client_context,
@@ -22,7 +22,6 @@ from mendgraph.graph.configuration.narrowing import (
     refusal,
     too_wide,
 )
-from mendgraph.graph.configuration.trust import widening
 from mendgraph.graph.fleet.serving.tenants import Tenant
 from mendgraph.graph.machine.build import build_graph, build_machine
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES

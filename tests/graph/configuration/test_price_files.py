@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.graph.configuration.price_files import load_prices
+from mendgraph.graph.configuration.loading import load_prices
 from mendgraph.nodes.call_model.prices import Price, PriceList, find_price
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import SETTINGS, AgentContext
-from mendgraph.graph.configuration.trust import widening
+from mendgraph.graph.configuration.loading import widening
 
 ALWAYS_TRUSTED = {
     *("workspace", "model", "base_url", "fallback_models", "window_tokens", "checks", "answer_schema"),

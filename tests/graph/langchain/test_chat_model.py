@@ -9,22 +9,19 @@ from typing import Any
 import httpx2
 import pytest
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_openai import ChatOpenAI
 from pydantic import PrivateAttr, SecretStr
 
 from mendgraph.graph.langchain import chat_model
 from mendgraph.graph.langchain.chat_model import MOST_STALE, ChatModel
-from mendgraph.graph.langchain.chat_models import EndpointModel, given_model
-from mendgraph.graph.langchain.failures import Provider
-from mendgraph.graph.langchain.learned import Learned
+from mendgraph.graph.langchain.chat_models import given_model
 from mendgraph.nodes.call_model.driver import unnoticed
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import (
-    Calls,
     Chunked,
     CutAt,
     Disconnect,
@@ -37,7 +34,7 @@ from tests.doubles.scripted_server import (
     Stall,
     Status,
 )
-from tests.graph.langchain.asked_models import CALL, MESSAGES, Result, ask, at, event, replied, streamed, through
+from tests.graph.langchain.asked_models import CALL, Result, ask, at, event, streamed, through
 
 FOR_EVER_S = 30.0
 ENDS_S = 15.0
@@ -162,15 +159,6 @@ class Streaming(SyncOnly):
         raise AssertionError("nobody told it that it is over")
 
 
-class Quick(SyncOnly):
-    """Says what it has to say."""
-
-    def _stream(self, *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
-        self._told.append(threading.current_thread().name)
-        yield piece("Hel")
-        yield piece("lo")
-
-
 def reading_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "mendgraph-sync-chat-model"]
 
@@ -187,11 +175,6 @@ def test_a_sync_chat_model_ends_in_time_and_its_thread_with_its_next_part(
         thread.join(ENDS_S)
     assert reading_threads() == []
     assert len(own._told) <= 2
-
-
-def test_a_sync_chat_model_is_read_beside_the_event_loop() -> None:
-    own = Quick()
-    assert (replied(given_model(own)).text, own._told) == ("Hello", ["mendgraph-sync-chat-model"])
 
 
 class Raising(SyncOnly):
@@ -217,19 +200,6 @@ def test_what_a_sync_chat_model_raises_is_its_failure(error: Exception, kind: Pr
     result, _ = ask(given_model(own))
     assert isinstance(result, ProviderFailure)
     assert (result.kind, result.received_characters) == (kind, 3)
-
-
-class Unstreamed(Spoken):
-    """An async chat model that says all at once."""
-
-    async def _agenerate(self, messages: list[BaseMessage], *_: Any, **options: Any) -> ChatResult:
-        said = f"{len(messages)} messages, effort {options['effort']}"
-        return ChatResult(generations=[ChatGeneration(message=AIMessage(said))])
-
-
-def test_the_options_of_a_run_reach_the_users_own_chat_model() -> None:
-    model = ChatModel(Unstreamed, Provider("own"), Learned(), options={"effort": "high"})
-    assert replied(model).text == "2 messages, effort high"
 
 
 class Cancelled(Spoken):
@@ -341,23 +311,6 @@ def test_a_whole_reply_whose_connection_falls_silent_counts(call: Call) -> None:
 # --- Connections
 
 
-def test_one_client_for_each_event_loop_also_when_calls_begin_together() -> None:
-    async def together(model: EndpointModel) -> tuple[BaseChatModel, list[Any]]:
-        client = model.chat()
-        try:
-            results = await asyncio.gather(*(model.acomplete(CALL, lambda _: None) for _ in range(3)))
-            assert model.chat() is client
-        finally:
-            await model.aclose()
-        return client, results
-
-    with ScriptedServer(then=lambda _: Say("Hello", (1, 1))) as server:
-        model = at(server.base_url)
-        first, second = asyncio.run(together(model)), asyncio.run(together(model))
-    assert first[0] is not second[0]
-    assert [each.text for each in first[1] + second[1]] == ["Hello"] * 6
-
-
 def test_a_kept_connection_serves_one_event_loop_after_the_other_and_each_request_is_sent_once() -> None:
     with ScriptedServer(then=lambda _: Say("Hello"), keep_alive=True) as server:
         model = given_model(ChatOpenAI(model="m", base_url=server.base_url, api_key=SecretStr("k")))
@@ -428,20 +381,3 @@ def test_text_is_told_as_it_comes_and_half_characters_are_replaced() -> None:
     reply, said = ask(through(streamed(event({"content": "a\ud800"}), event({"content": "b"}, "stop"))))
     assert isinstance(reply, ModelReply)
     assert (reply.text, said) == ("a\ufffdb", ["a\ufffd", "b"])
-
-
-def test_calls_and_text_of_a_loopback_endpoint() -> None:
-    with ScriptedServer([Chunked(Calls([("f", '{"a": 1}', "x")], "Look:", (70, 3)), 4)]) as server:
-        reply, said = ask(at(server.base_url))
-    assert isinstance(reply, ModelReply)
-    assert (reply.text, said, reply.calls[0].arguments, reply.input_tokens) == ("Look:", ["Look", ":"], '{"a": 1}', 70)
-    assert server.requests[0]["messages"] == list(MESSAGES)
-
-
-def test_a_chat_model_that_cannot_even_be_set_up_has_failed() -> None:
-    def chat() -> BaseChatModel:
-        raise LookupError("no such model")
-
-    result, _ = ask(ChatModel(chat, Provider("own"), Learned()))
-    assert isinstance(result, ProviderFailure)
-    assert "LookupError: no such model" in result.message

@@ -110,15 +110,6 @@ def test_what_a_run_sets_of_a_chat_model_of_the_users_own_is_sent() -> None:
     assert (second["top_p"], "top_k" in second) == (0.1, False)
 
 
-def test_what_one_learns_that_thinks_is_not_held_against_one_that_does_not() -> None:
-    plain, thinking = (
-        given_model(ChatAnthropic(model_name="m", thinking=thoughts))  # type: ignore[call-arg]
-        for thoughts in (None, {"type": "enabled", "budget_tokens": 2_000})
-    )
-    assert plain.learned is not thinking.learned
-    assert plain.learned is given_model(ChatAnthropic(model_name="m")).learned  # type: ignore[call-arg]
-
-
 def test_fake_models_of_langchain_say_one_reply_after_the_other() -> None:
     for own in (
         FakeListChatModel(responses=["a", "b"]),
@@ -316,13 +307,6 @@ def test_an_endpoint_that_cannot_name_its_model(
     found = ChatModels(environment()).connect(Connect(None, "http://llm.test/v1"))
     assert isinstance(found, ProviderFailure)
     assert message in found.message
-
-
-def test_endpoints_whose_keys_have_different_variables_share_no_chat_model() -> None:
-    models = ChatModels(environment())
-    url = "http://llm.test/v1"
-    assert connected(models, "m", url) is not connected(models, "m", url, key_variable="OTHER_KEY")
-    models.close()
 
 
 # --- The embedded one

@@ -42,18 +42,6 @@ def test_what_a_refusal_names_is_left_out(message: str, parameter: str, learned:
     assert (known.tools, known.streams) == (learned != TOOLS, learned != STREAM)
 
 
-@pytest.mark.parametrize("status", [401, 403, 429, 500, None])
-def test_only_a_refused_request_teaches(status: int | None) -> None:
-    known = Learned()
-    assert known.learn(refusal("temperature is not supported", "temperature", status), SENT, WANTED) == ""
-    assert known.dropped == frozenset()
-
-
-def test_that_there_are_no_tools_is_told_with_any_status() -> None:
-    """OpenRouter says so with 404."""
-    assert Learned().learn(refusal("No endpoints found that support tool use", status=404), SENT, WANTED) == TOOLS
-
-
 def test_what_was_not_sent_is_not_to_blame() -> None:
     known = Learned()
     assert known.learn(refusal("temperature, tools", "temperature"), frozenset({STREAM}), WANTED) == ""

@@ -5,7 +5,6 @@ import httpx2
 import pytest
 
 from mendgraph.graph.langchain.learned import Learned
-from mendgraph.graph.langchain.openai_chat import usage_of
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, RawCall
@@ -103,41 +102,6 @@ def test_each_field_is_sent_exactly_once(base_url: str, limit: str, call: Call) 
 )
 def test_what_is_said(deltas: list[JsonMap], expected: JsonMap) -> None:
     assert heard(*deltas).model_copy(update={"seconds": 0.0}) == ModelReply(model="m", **expected)
-
-
-@pytest.mark.parametrize(
-    "thoughts",
-    [
-        [{"reasoning_content": "Let me "}, {"reasoning_content": "see."}],
-        [{"reasoning": "Let me "}, {"reasoning": "see."}],
-        [{"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Let me see."}]}]}],
-        [{"content": [{"type": "thinking", "thinking": "Let me see."}]}],
-    ],
-    ids=["reasoning_content", "reasoning", "mistral", "thinking as text"],
-)
-def test_thoughts_are_told_apart_from_what_is_said(thoughts: list[JsonMap]) -> None:
-    reply, said = ask(through(streamed(*map(event, thoughts), event({"content": "Yes"}), event({}, "stop"))))
-    assert isinstance(reply, ModelReply)
-    assert (reply.text, reply.reasoning, said) == ("Yes", "Let me see.", ["Yes"])
-
-
-def test_pieces_of_a_reasoning_block_are_joined_by_their_index_and_type() -> None:
-    """As OpenRouter sends them: they go back with the reply's calls, as they were."""
-    words: JsonMap = {"type": "reasoning.text", "index": 0, "text": "Let me "}
-    sealed: JsonMap = {"type": "reasoning.encrypted", "index": 0, "data": "abc", "id": "r"}
-    summary: JsonMap = {"type": "reasoning.summary", "index": 1, "summary": "s"}
-    reply = heard(
-        {"reasoning": "Let me ", "reasoning_details": [words]},
-        {"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "see.", "signature": "sig"}, sealed]},
-        {"reasoning_details": [summary, {**sealed, "data": "def"}]},
-        {"content": "Yes"},
-    )
-    assert reply.provider["additional_kwargs"]["reasoning_details"] == [
-        {**words, "text": "Let me see.", "signature": "sig"},
-        {**sealed, "data": "abcdef"},
-        summary,
-    ]
-    assert (reply.text, reply.reasoning) == ("Yes", "Let me ")
 
 
 # --- Calls
@@ -241,11 +205,6 @@ def test_a_count_that_grows_with_the_stream_is_not_added_up() -> None:
     assert counts(replied(through(streamed(*events, event({}, "stop"), last)))) == (7, 3, 0, 0, 0)
 
 
-def test_an_endpoint_that_counts_nothing_says_nothing() -> None:
-    assert usage_of(None, None) is None
-    assert counts(heard({"content": "Hi"})) == (0, 0, 0, 0, 0)
-
-
 # --- In one piece
 
 
@@ -298,15 +257,3 @@ def test_what_is_no_chat_completion_is_a_failure(document: bytes, begun: bool) -
     result, _ = ask(through(streamed(*first, document)))
     assert isinstance(result, ProviderFailure)
     assert result.kind is (ProviderErrorKind.INCOMPLETE_STREAM if begun else ProviderErrorKind.SERVER_ERROR)
-
-
-@pytest.mark.parametrize("body", [b'{"choices": [{"message": {"content": "Hi"}}]}', b"<html>\n\nHi\n\n</html>", b""])
-def test_an_answer_that_is_no_stream_is_a_failure(body: bytes) -> None:
-    result, said = ask(through(streamed(body)))
-    message = "http://llm.test/v1 failed (it sent no chat completion: No generation chunks were returned)."
-    assert (result, said) == (ProviderFailure(kind=ProviderErrorKind.SERVER_ERROR, message=message), [])
-
-
-def test_an_event_without_a_delta_ends_no_reply() -> None:
-    frames = (b'data: {"type": "content.delta"}\n\n', event(), b'data: {"choices": [{"index": 0, "delta": null}]}\n\n')
-    assert replied(through(streamed(*frames, event({"content": "Hello"}, "stop")))).text == "Hello"

@@ -83,52 +83,6 @@ def test_where_ids_are_missing_a_name_after_arguments_begins_a_call(index: int |
     )
 
 
-@pytest.mark.parametrize("index", [0, None])
-@pytest.mark.parametrize("call_id", ["a", "", None])
-def test_another_name_begins_another_call_also_where_the_first_has_no_arguments(
-    index: int | None, call_id: str | None
-) -> None:
-    parts: list[Part] = [(index, call_id, "list_files", ""), (index, call_id, "read_file", "{}")]
-    given = call_id or ""
-    assert assembled(parts).calls == (call(given, "list_files", ""), call(given, "read_file", "{}"))
-    assert assembled(parts[::-1]).calls == (call(given, "read_file", "{}"), call(given, "list_files", ""))
-
-
-@pytest.mark.parametrize(
-    "repeats",
-    [
-        [(0, "a", "read_file", '{"path"'), (0, "a", "read_file", ': "a"}')],
-        [(0, "a", "read_file", ""), (0, None, "read_file", '{"path": "a"}')],
-        [(0, "a", "read_file", '{"path": "a"}'), (0, None, "read_file", "")],
-    ],
-    ids=["id and name in each part", "name twice before arguments", "name once more at the end"],
-)
-def test_a_server_that_repeats_itself_makes_no_second_call(repeats: list[Part]) -> None:
-    assert assembled(repeats).calls == (A,)
-
-
-@pytest.mark.parametrize(
-    ("said", "refusal", "finish"),
-    [
-        ("stop", "", FinishReason.STOP),
-        ("tool_calls", "", FinishReason.TOOL_CALLS),
-        ("function_call", "", FinishReason.TOOL_CALLS),
-        ("length", "", FinishReason.LENGTH),
-        ("content_filter", "", FinishReason.CONTENT_FILTER),
-        ("end_turn", "", FinishReason.STOP),
-        ("max_tokens", "", FinishReason.LENGTH),
-        ("MAX_TOKENS", "", FinishReason.LENGTH),
-        ("content-filter", "", FinishReason.CONTENT_FILTER),
-        ("SAFETY", "", FinishReason.CONTENT_FILTER),
-        ("stop", "I can't.", FinishReason.REFUSAL),
-        ("length", "I can't.", FinishReason.REFUSAL),
-    ],
-)
-def test_the_finish_reason_in_our_words(said: str, refusal: str, finish: FinishReason) -> None:
-    reply = ReplyAssembly(finish_reason=said, refusal=refusal).reply(1.5)
-    assert reply == ModelReply(finish_reason=finish, refusal=refusal, seconds=1.5)
-
-
 @pytest.mark.parametrize("said", ["error", "abort", "something new"])
 def test_a_word_that_does_not_say_so_is_no_complete_reply(said: str) -> None:
     assert ReplyAssembly(finish_reason=said).reply(1.5) is None
@@ -225,12 +179,6 @@ def test_usage_never_gives_budget_back_and_fits_into_a_checkpoint(
     assert tuple(getattr(reply, name) for name in names) == counts
 
 
-def test_counts_that_come_in_parts_are_added() -> None:
-    """Anthropic tells of the input at the start and of the output at the end."""
-    reply = replied(used(7, 1, cache_read=5), chunk("Hi"), used(0, 2))
-    assert reply == ModelReply(text="Hi", input_tokens=7, output_tokens=3, cached_tokens=5)
-
-
 @pytest.mark.parametrize(
     "parts",
     [
@@ -248,15 +196,6 @@ def test_thoughts_are_no_text_and_are_kept_for_the_provider(parts: list[AIMessag
     assert reply is not None
     assert (reply.text, reply.reasoning) == ("", "Let me see.")
     assert "Let me see." in str(reply.provider)
-
-
-def test_the_frame_of_a_reply_is_not_yet_a_part_of_it() -> None:
-    """Silence counts from its first part on: an endpoint may send the frame at once, and then read for minutes."""
-    assembly = ReplyAssembly()
-    assembly.take(chunk(response_metadata={"model_provider": "openai"}))
-    assert not assembly.spoken
-    assembly.take(chunk("x"))
-    assert assembly.spoken
 
 
 def units(text: str) -> list[str]:
@@ -382,21 +321,6 @@ def test_a_listener_hears_tokens_calls_usage_and_how_it_ended() -> None:
     assert "Fix 😀.py" in listener.heard[0]
 
 
-def test_a_listener_hears_what_of_the_tokens_was_cached_and_thought() -> None:
-    counts = {"prompt_tokens_details": {"cached_tokens": 60}, "completion_tokens_details": {"reasoning_tokens": 2}}
-    listener = Listener()
-    heard(Say("Hello", usage={"prompt_tokens": 70, "completion_tokens": 3, **counts}), listener)
-    [end] = listener.ends
-    assert end.usage_metadata["input_token_details"]["cache_read"] == 60
-    assert end.usage_metadata["output_token_details"]["reasoning"] == 2
-
-
-def test_a_listener_hears_of_failures() -> None:
-    listener = Listener()
-    heard(Status(500), listener)
-    assert len(listener.errors) == 1
-
-
 class Sealed(BaseChatModel):
     """Says a secret everywhere, and what only its provider is to see again."""
 
@@ -495,12 +419,6 @@ def shown_as_messages(call: Call, reply: Reply) -> list[Any]:
     graph.add_edge("ask", END)
     with ScriptedServer([reply]) as server:
         return asyncio.run(shown())
-
-
-def test_langgraph_shows_tokens_as_messages() -> None:
-    shown = shown_as_messages(CALL, Chunked(Say("Hello there"), 3))
-    assert [message.text for message, _ in shown if message.text] == ["Hel", "lo ", "the", "re"]
-    assert {type(message) for message, _ in shown} == {AIMessageChunk}
 
 
 def test_langgraph_shows_no_tokens_of_a_quiet_call() -> None:

@@ -13,14 +13,14 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.cassettes.replayed_run import anything_goes
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.given_context import Admission
+from mendgraph.graph.configuration.narrowing import Admission
 from mendgraph.graph.machine.build import build_graph, build_machine
 from mendgraph.graph.machine.judged_workspace import WorkspaceFiles
 from mendgraph.graph.machine.state import serializer
+from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import (
     EditForm,
@@ -312,7 +312,7 @@ def tell_time_limit(context: ToolContext, arguments: NoArguments) -> ToolOutput:
 
 @pytest.mark.parametrize(
     ("context", "seconds"),
-    [({}, 30.0), ({"tool_timeout_s": 5.0}, 5.0), ({"max_seconds": 12.0}, 12.0), ({"max_seconds": 0.05}, 0.1)],
+    [({}, 30.0), ({"tool_timeout_s": 5.0}, 5.0), ({"max_seconds": 12.0}, 12.0), ({"max_seconds": 0.1}, 0.1)],
 )
 def test_a_tool_gets_no_more_time_than_the_turn_has_left(context: JsonMap, seconds: float, tmp_path: Path) -> None:
     model = ScriptedModel([message_of(use(("tell_time_limit", {})), Protocol.NATIVE)])

@@ -20,7 +20,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
 from langgraph.types import Overwrite
 from typing_extensions import TypedDict
 
-from mendgraph.graph.machine.delta_channels import (
+from mendgraph.graph.machine.state import (
     SNAPSHOT_SHARE,
     Changes,
     FilesRead,
@@ -29,8 +29,8 @@ from mendgraph.graph.machine.delta_channels import (
     append,
     fold_messages,
     merge,
+    serializer,
 )
-from mendgraph.graph.machine.state import serializer
 
 IDS = ("a", "b", "c", "d")
 MESSAGES = st.builds(

@@ -9,7 +9,7 @@ from langchain_core.messages import HumanMessage
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.guard_runtime import Previewer, judge_calls, with_known_files
-from mendgraph.graph.machine.slices import GuardSlice
+from mendgraph.graph.machine.state import GuardSlice
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools

@@ -12,7 +12,7 @@ from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
 from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, FileContent, MoveFile, Workspace
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
-from mendgraph.nodes.execute_tools.tools.glob_files import glob_files
+from mendgraph.nodes.execute_tools.tools.list_files import glob_files
 from mendgraph.nodes.execute_tools.tools.search_files import search_files
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import judge_content, judge_path

@@ -9,7 +9,7 @@ import pytest
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.model_runtime import ModelRuntime
-from mendgraph.graph.machine.slices import CallModelSlice
+from mendgraph.graph.machine.state import CallModelSlice
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.database import FILE_NAME
 from mendgraph.nodes.call_model.budget import APIUsageStats

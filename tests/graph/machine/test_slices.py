@@ -5,7 +5,7 @@ from typing import Annotated, get_origin, get_type_hints
 
 import pytest
 
-from mendgraph.graph.machine import slices
+from mendgraph.graph.machine import state as slices
 from mendgraph.graph.machine.state import AgentState
 
 SLICES = [member for name, member in getmembers(slices, isclass) if name.endswith("Slice")]

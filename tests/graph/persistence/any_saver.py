@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
+from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.nodes.execute_tools.store.database import open_database, open_file, postgres_database
 
 

@@ -26,7 +26,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.compiled import Machine, own_saver
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, serializer
-from mendgraph.graph.persistence.checkpoint_saver import PendingRows, Place, undamaged
+from mendgraph.graph.persistence.checkpoint_saver import PendingRows, Place
 from mendgraph.graph.runs.session import Session
 from mendgraph.nodes.execute_tools.store.database import StoreError, UnreadableValueError
 from mendgraph.nodes.records import OutcomeKind
@@ -139,9 +139,13 @@ def test_what_has_no_stored_form_is_told_once() -> None:
     assert not rows
 
 
-def test_another_version_is_no_damage() -> None:
-    with pytest.raises(StoreError, match=r"^The run r cannot be read\. Update\.$"), undamaged("r", "It"):
+def test_another_version_is_no_damage(saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
         raise UnreadableValueError("Update.", is_damage=False)
+
+    monkeypatch.setattr(saver, "_inner", refuse)
+    with pytest.raises(StoreError, match=r"^The run r cannot be read\. Update\.$"):
+        saver.get_tuple({"configurable": {"thread_id": "r"}})
 
 
 class Plain:

@@ -21,10 +21,9 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.scrubbing_serializer import ScrubbingSerializer
+from mendgraph.graph.machine.redaction import ScrubbingSerializer
 from mendgraph.graph.machine.state import channel_types
-from mendgraph.graph.persistence.checkpoint_saver import Place
-from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver, delta_history
+from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_file
 from mendgraph.nodes.records import Protocol
@@ -394,10 +393,8 @@ def config_of(thread: str, checkpoint: str | None) -> RunnableConfig:
 
 
 def history(plain_saver: SqliteSaver, thread: str, checkpoint: str, serde: Any = None) -> Any:
-    with plain_saver.cursor(transaction=False) as walk, closing(plain_saver.conn.cursor()) as look:
-        return delta_history(
-            walk, look, Place(thread, "", checkpoint), CHANNELS, (serde or JsonPlusSerializer()).loads_typed
-        )
+    ours = SqliteStoreSaver(plain_saver.conn, "store.sqlite", serde or JsonPlusSerializer())
+    return ours.get_delta_channel_history(config=config_of(thread, checkpoint), channels=CHANNELS)
 
 
 def put_step(plain_saver: SqliteSaver, thread: str, number: int, snapshots: set[str], *, counted: bool = True) -> None:

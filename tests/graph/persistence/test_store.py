@@ -14,7 +14,7 @@ from langchain_core.messages import HumanMessage
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.run_records import RunRecord
-from mendgraph.graph.persistence.sqlite_saver import SqliteStoreSaver
+from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal

@@ -9,7 +9,7 @@ from langgraph.types import Command
 
 from mendgraph.graph.machine.run_records import is_resuming, resuming_request
 from mendgraph.graph.runs.events import StepDone, ToolStarted
-from mendgraph.graph.runs.resume_plan import RETRIED, ResumePlan, TurnStart, before_the_call, reader_from, resume_plan
+from mendgraph.graph.runs.run_keeper import RETRIED, ResumePlan, TurnStart, before_the_call, reader_from, resume_plan
 from mendgraph.nodes.records import (
     ChangeKind,
     FileChange,

@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.scrubbing_serializer import ScrubbingSerializer
+from mendgraph.graph.machine.redaction import ScrubbingSerializer
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.events import Asked, CallsRead, Ended, Event, HealingBegan, StepDone, Text, ToolStarted
 from mendgraph.graph.runs.run import Session

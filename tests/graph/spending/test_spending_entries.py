@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.spending.entries import locked_accounts
-from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.graph.spending.store import SpendingStore, locked_accounts
 from mendgraph.nodes.call_model.limits import RunLimits, Used, unknown_price
 from mendgraph.nodes.records import StopCause, StopReason
 from tests.graph.spending.spending_entries import Clock, entry, reserved, rows, settled, used

@@ -263,17 +263,6 @@ def test_a_copy_of_the_machine_tells_as_well() -> None:
     assert machine.scrub("plain") == "plain"
 
 
-def test_a_thread_id_is_found_wherever_the_config_is() -> None:
-    machine = build_graph()
-    assert isinstance(machine, AgentGraph)
-    config = {"configurable": {"thread_id": 7}}
-    found = [
-        machine._run_id(given, options)
-        for given, options in (((None, config), {}), ((None,), {"config": config}), ((), {}), ((None, {}), {}))
-    ]
-    assert found == ["7", "7", "", ""]
-
-
 class Listener(BaseCallbackHandler):
     """Hears what LangChain's callbacks are told, as LangSmith does."""
 

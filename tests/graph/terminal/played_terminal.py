@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Console
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.terminal.screen import Display, Screen
+from mendgraph.graph.terminal.answers import Screen
+from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.turns import Setup
 from mendgraph.nodes.records import ProviderFailure
 from tests.doubles.replies import Message, Say

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from mendgraph.graph.terminal.answers import Screen
 from mendgraph.graph.terminal.approval import HELP, ask_person, columns, in_editor
-from mendgraph.graph.terminal.screen import Screen
 from mendgraph.nodes.records import JsonMap
 
 DIFF = "--- a/calc.py\n+++ b/calc.py\n@@ -1 +1 @@\n-a - b\n+a + b"

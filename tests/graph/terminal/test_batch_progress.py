@@ -8,7 +8,8 @@ from rich.console import Console
 
 from mendgraph.graph.fleet.batch.batch_result import Tally
 from mendgraph.graph.fleet.batch.orders import TaskResult, TaskUsage
-from mendgraph.graph.terminal.batch_progress import BatchProgress, State, clock, result_line, status
+from mendgraph.graph.terminal.answers import clock
+from mendgraph.graph.terminal.batch_progress import BatchProgress, State, result_line, status
 from mendgraph.nodes.records import OutcomeKind
 
 USAGE = TaskUsage(calls=2)

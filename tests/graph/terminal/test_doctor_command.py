@@ -8,7 +8,7 @@ import pytest
 
 from mendgraph.graph import cli
 from mendgraph.graph.doctor.examination import Finding, Status
-from mendgraph.graph.terminal.doctor_command import finding_lines
+from mendgraph.graph.terminal.setup_commands import finding_lines
 
 GOOD = Finding("model", Status.OK, "there")
 BAD = Finding("endpoint", Status.PROBLEM, "gone\x1b[2J", "start it")

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from mendgraph.graph import cli
-from mendgraph.graph.terminal import model_commands
-from mendgraph.graph.terminal.model_commands import shown_pull
+from mendgraph.graph.terminal import setup_commands
+from mendgraph.graph.terminal.setup_commands import shown_pull
 from mendgraph.nodes.call_model.embedded import local_model, pull, weights
 from mendgraph.nodes.call_model.embedded.pull import Pulled, PullFailure, PullFailureKind
 from mendgraph.nodes.call_model.embedded.weights import PullPhase, PullProgress, WeightsState, WeightsStatus
@@ -65,16 +65,16 @@ def test_status(
     first: str,
 ) -> None:
     found = WeightsStatus(state, "/m.gguf", present, GIGABYTE)
-    monkeypatch.setattr(model_commands, "weights_status", lambda **_: found)
-    monkeypatch.setattr(model_commands, "find_spec", lambda _: object() if server else None)
-    local = "installed" if server else model_commands.EXTRA_HINT
+    monkeypatch.setattr(setup_commands, "weights_status", lambda **_: found)
+    monkeypatch.setattr(setup_commands, "find_spec", lambda _: object() if server else None)
+    local = "installed" if server else setup_commands.EXTRA_HINT
     assert called(capsys, "status") == (code, f'{first}\nfile: /m.gguf\nextra "local": {local}\n', "")
 
 
 def test_for_programs_there_is_one_object(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     found = WeightsStatus(WeightsState.READY, "/m.gguf", GIGABYTE, GIGABYTE)
-    monkeypatch.setattr(model_commands, "weights_status", lambda **_: found)
-    monkeypatch.setattr(model_commands, "find_spec", lambda _: None)
+    monkeypatch.setattr(setup_commands, "weights_status", lambda **_: found)
+    monkeypatch.setattr(setup_commands, "find_spec", lambda _: None)
     monkeypatch.setattr(pull, "pull_weights", lambda _: PullFailure(PullFailureKind.DISK_FULL, "the disk is full"))
     assert cli.main(["--json", "model", "status"]) == 4
     assert json.loads(capsys.readouterr().out) == {

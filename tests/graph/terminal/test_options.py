@@ -9,7 +9,7 @@ from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, SETTINGS, AgentContext
 from mendgraph.graph.configuration.settings_file import program_problem
 from mendgraph.graph.terminal.options import MIN_CALLS_PER_SESSION, Options, in_order, settings_of
-from mendgraph.nodes.execute_tools.policy.roles import BUILT_IN_ROLES
+from mendgraph.nodes.execute_tools.call_policy import BUILT_IN_ROLES
 
 
 def test_what_was_not_given_keeps_its_default() -> None:
@@ -99,16 +99,21 @@ def test_what_limits_spending_can_be_said_on_the_command_line(chosen: list[Optio
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--max-cost-usd", "0"], "should be greater than 0"),
-        (["--max-cost-usd-per-day", "0"], "should be greater than 0"),
+        (["--max-cost-usd", "0.00009"], "greater than or equal to 0.0001"),
+        (["--max-cost-usd-per-day", "0.00009"], "greater than or equal to 0.0001"),
+        (["--max-seconds", "0.09"], "greater than or equal to 0.1"),
         (["--max-tokens-per-day", "0"], "greater than or equal to 1"),
         (["--max-tokens-per-day", str(2**53 + 1)], "less than or equal to 9007199254740992"),
-        (["--max-cost-usd-per-account", "0"], "should be greater than 0"),
+        (["--max-cost-usd-per-account", "0.00009"], "greater than or equal to 0.0001"),
         (["--max-tokens-per-account", "0"], "greater than or equal to 1"),
         (["--account", "a\nb"], "an account's name is empty, or has 1 to 200 printable characters"),
         (["--window-tokens", "1023"], "greater than or equal to 1024"),
         (["--fallback", "x @ y"], "Fallback model 1 has no address after the @"),
         (["--model", "m", "--fallback", "m"], "Fallback model 1 (m) is in the list already"),
+        (["--fallback", ""], "`model @ https://host/v1`. It means"),
+        (["--reasoning-effort", "HIGH"], "one word in small letters: none, minimal, low, medium, high or xhigh"),
+        (["--allow-private-host", "a.test"], "no --allow-host covers 'a.test', so it would never be asked"),
+        (["--allow-host", "a.test:81", "--allow-private-host", "a.test:82"], "no --allow-host covers 'a.test:82'"),
     ],
 )
 def test_what_no_run_can_have_is_said_at_once(
@@ -148,10 +153,10 @@ GENERAL = {"--root": True, "--model": True, "--json": False, "--version": False}
         ("--json --version", "--json --version"),
         ("run --help", "--help run"),
         ("-- --task --json", "run -- --task --json"),
-        ("--json -- run it", "--json run -- it"),
+        ("--json -- run it", "--json run -- run it"),
         ("--root", "--root"),
         ("task --json --root", "--json --root"),
-        ("model pull --root a", "model pull --root a"),
+        ("model pull --root a", "--root a model pull"),
         ("--json model status", "--json model status"),
         ("task model", "run -- task model"),
         ("--unknown task", "--unknown run -- task"),
@@ -162,7 +167,7 @@ GENERAL = {"--root": True, "--model": True, "--json": False, "--version": False}
         ("chat --run a --model b", "--model b chat --run a"),
         ("undo a --root", "--root"),
         ("undo -- --at --json", "undo -- --at --json"),
-        ("-- undo --at", "undo -- --at"),
+        ("-- undo --at", "run -- undo --at"),
         ("--at 3 undo a", "--at run -- 3 undo a"),
     ],
 )

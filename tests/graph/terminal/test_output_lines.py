@@ -10,13 +10,10 @@ import pytest
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Compacted, Paid, Text
 from mendgraph.graph.runs.runs import ListedRun, RunState, RunStep, StepKind
+from mendgraph.graph.terminal.answers import Line, as_json
 from mendgraph.graph.terminal.chat import chat
 from mendgraph.graph.terminal.output_lines import (
-    NOTES_READ,
-    NOTES_UNREAD,
     Account,
-    Line,
-    as_json,
     bytes_words,
     compaction_words,
     cost_words,
@@ -397,11 +394,11 @@ FILES = [{"path": "AGENTS.md", "lines": 34, "cut": False}, {"path": "a\x1b/AGENT
     ("name", "payload", "lines"),
     [
         (
-            NOTES_READ,
+            "notes.read",
             {"files": FILES},
             ["→ AGENTS.md  34 lines of notes", "→ a\\x1b/AGENTS.md  1 line of notes, the rest left out"],
         ),
-        (NOTES_UNREAD, {"path": "AGENTS.md", "reason": "no\ntext"}, ["→ AGENTS.md  not read as notes: no text"]),
+        ("notes.unread", {"path": "AGENTS.md", "reason": "no\ntext"}, ["→ AGENTS.md  not read as notes: no text"]),
         ("tool.invoke.start", {"path": "AGENTS.md"}, []),
     ],
 )

@@ -12,8 +12,9 @@ from jsonschema import Draft202012Validator
 
 from mendgraph.graph import cli
 from mendgraph.graph.runs.events import Asked, CallsRead, Event, FellBack, Paid, Text, ToolStarted, Traced
+from mendgraph.graph.terminal.answers import as_json
 from mendgraph.graph.terminal.chat import chat
-from mendgraph.graph.terminal.output_lines import as_json, error_object, event_as_map, event_name
+from mendgraph.graph.terminal.output_lines import event_as_map, event_name
 from mendgraph.graph.terminal.output_schema import EVENTS, line_schema, object_schema
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.graph.terminal.turns import run_once
@@ -71,6 +72,11 @@ COMMANDS: Sequence[tuple[Sequence[str], str, bool]] = [
     (["runs", "prune", "--keep", "9"], "PrunedRuns", False),
 ]
 """Commands, the definition of what they answer, and whether they answer with a list of it."""
+
+
+def test_a_record_that_is_written_whole_requires_each_of_its_fields() -> None:
+    for name in ("AccountSpent", "Finding", "LintFinding", "ModelDay", "Problem", "RunDiff"):
+        assert SCHEMA["$defs"][name]["required"] == [*SCHEMA["$defs"][name]["properties"]], name
 
 
 def _validator(name: str) -> Draft202012Validator:
@@ -356,7 +362,7 @@ def test_what_is_not_written_is_no_object_of_ours(value: Any) -> None:
 
 
 def test_errors_are_objects_too() -> None:
-    error = error_object("usage_error", "no")
+    error = {"error": {"code": "usage_error", "message": "no"}}
     OBJECTS.validate(error)
     SCHEMA_OF_LINES.validate({"event": "error", **error})
     SCHEMA_OF_LINES.validate({"event": "error", "error": {"code": "not_found", "message": "no", "suggestions": ["a"]}})

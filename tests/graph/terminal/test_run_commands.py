@@ -15,7 +15,7 @@ import pytest
 from mendgraph.graph import cli
 from mendgraph.graph.runs.runs import get_run
 from mendgraph.graph.terminal import options as opt
-from mendgraph.graph.terminal.run_commands import refused
+from mendgraph.graph.terminal.process_end import refused
 from mendgraph.nodes.execute_tools.store.database import FILE_NAME
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
@@ -356,7 +356,7 @@ def test_another_folder_s_run(folder: Path, run_report: Run, tmp_path: Path) -> 
         (("zzz",), "There is no run 'zzz' in this workspace"),
         (("-o", "nowhere/x.html"), "There is no folder '{folder}/nowhere' to write the page to"),
         (("-o", "."), "it is a directory, and a file is needed"),
-        (("-o", "link.html", "--force"), "cannot be written to '{folder}/link.html', which is a link to elsewhere"),
+        (("-o", "link.html", "--force"), "cannot be written to '{folder}/link.html': it is a link to elsewhere"),
     ],
 )
 def test_what_cannot_be_is_one_line(words: tuple[str, ...], message: str, folder: Path, run_report: Run) -> None:

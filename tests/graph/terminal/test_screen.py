@@ -28,8 +28,8 @@ from mendgraph.graph.runs.events import (
     Traced,
     Waiting,
 )
-from mendgraph.graph.terminal.output_lines import Line
-from mendgraph.graph.terminal.screen import Display, RunView, Screen
+from mendgraph.graph.terminal.answers import Line, Screen
+from mendgraph.graph.terminal.screen import Display, RunView
 from mendgraph.graph.terminal.visible_text import VisibleText
 from mendgraph.nodes.language.text_protocol import format_extraction_errors
 from mendgraph.nodes.records import (

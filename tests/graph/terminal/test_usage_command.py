@@ -12,8 +12,8 @@ from mendgraph.graph.spending.database import FILE_NAME, KEPT_DAYS
 from mendgraph.graph.spending.report import AccountSpent, ModelDay
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.terminal import options as opt
-from mendgraph.graph.terminal.output_lines import Line
-from mendgraph.graph.terminal.usage_command import account_lines, account_objects, day_lines, day_objects
+from mendgraph.graph.terminal.answers import Line
+from mendgraph.graph.terminal.setup_commands import account_lines, account_objects, day_lines, day_objects
 from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.call_model.limits import Entry, Used
 

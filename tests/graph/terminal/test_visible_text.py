@@ -1,4 +1,4 @@
-"""Where a call ends is said as soon as it is certain, and never taken back."""
+"""What is seen of a reply while it is streamed."""
 
 import json
 from itertools import pairwise
@@ -6,64 +6,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.graph.terminal.visible_text import LINE_ENDS, Unended, VisibleText, call_end, first_line, is_complete
+from mendgraph.graph.terminal.visible_text import VisibleText
 from mendgraph.nodes.language.blocks import read_blocks
 from mendgraph.nodes.language.text_protocol import extract_in_order
-
-CALL = 'tool: edit({"a": "}\\")\n", "b": [1, {"c": "("}]})'
-
-
-@pytest.mark.parametrize(
-    ("text", "end"),
-    [
-        (f"{CALL} rest", len(CALL)),
-        ('tool: read({"a": 1}\n) rest', 21),
-        ('tool: read({"a": 1} rest', 19),
-        ('tool: read({"a": 1}', Unended.OPEN),
-        ("tool: read(", Unended.OPEN),
-        ("tool: read( \n", Unended.OPEN),
-        ("tool: read", Unended.OPEN),
-        ("tool: read\n(", 11),
-        ("tool: read(a=1)", Unended.OPEN),
-        ("tool: read(a=1)\nrest", 16),
-        ('tool: read({"a', Unended.OPEN),
-        ('tool: read({"a"', Unended.OPEN),
-        ('tool: read({"a" b', Unended.BROKEN),
-        ('tool: read({"a": (', Unended.BROKEN),
-        ('tool: read({"a": \\', Unended.BROKEN),
-    ],
-)
-def test_the_end_of_a_call(text: str, end: int | Unended) -> None:
-    assert call_end(text) == end
-
-
-@given(st.text(alphabet='{}[]()",:\\ \na1', max_size=20), st.text(alphabet='{}[]()",:\\ \na1', max_size=10))
-def test_what_is_certain_stays_true(arguments: str, more: str) -> None:
-    text = f"tool: read({arguments}"
-    end = call_end(text)
-    assert end is Unended.OPEN or call_end(text + more) == end
-
-
-@settings(max_examples=25)
-@given(st.recursive(st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
-def test_json_of_any_content_ends_where_it_ends(value: object) -> None:
-    call = f"tool: read({json.dumps([value], ensure_ascii=False)})"
-    assert call_end(f"{call} and more (of it)") == len(call)
-
-
-@given(st.text(alphabet=f"ab {LINE_ENDS}".replace("\r", "")))
-def test_lines_are_those_of_the_text_protocol(text: str) -> None:
-    lines, at = [], 0
-    while line := first_line(text, at):
-        lines.append(line)
-        at += len(line)
-    assert lines == text.splitlines(keepends=True)
-    assert [is_complete(line) for line in lines[:-1]] == [True] * (len(lines) - 1)
-
-
-def test_a_pair_of_line_ends_is_an_empty_line_more() -> None:
-    assert [first_line("a\r\nb"), first_line("a\r\nb", 2), first_line("a\r\nb", 3)] == ["a\r", "\n", "b"]
-
 
 TOOLS = frozenset({"read_file", "edit_file", "edit_blocks"})
 HIDDEN_WORD = "HIDDEN"
@@ -112,7 +57,6 @@ def seen(*pieces: str, blocks: bool = False) -> str:
         (f"So:\n```\n{READ}\nand so on\n```\nDone.", "So:\n```\nand so on\n```\nDone."),
         ("So:\n```\ntool: TOOL_NAME(HIDDEN)\n```\nDone.", "So:\nDone."),
         (f"```\nx = 1\n{EDIT}\ny = 2\n```\nDone.", "```\nx = 1\ny = 2\n```\nDone."),
-        (f"```\nx = 1\n{JSON_CALL}\n```\nDone.", "```\nx = 1\n```\nDone."),
         ('```\nx = 1\n{"name": "x"}\n```\nDone.', '```\nx = 1\n{"name": "x"}\n```\nDone.'),
         ("~~~\n```\nstill code\n~~~\nDone.", "~~~\n```\nstill code\n~~~\nDone."),
         ("`code` is inline.\n``` `x` ```\n", "`code` is inline.\n``` `x` ```\n"),
@@ -222,26 +166,9 @@ CALLS = st.builds(
     st.dictionaries(st.sampled_from(["path", "content"]), STRINGS | st.lists(STRINGS, max_size=2)),
     st.booleans(),
 )
-MARKS = (
-    "tool:",
-    "tool: read_file",
-    "(",
-    ")",
-    '{"',
-    '"}',
-    '"',
-    "{",
-    "}",
-    "[",
-    ",",
-    "\\",
-    "<tool",
-    "~~~",
-    "`",
-    "```",
-    " ",
-)
-FRAGMENTS = st.sampled_from([*MARKS, "\n", "\r\n", "\u2028", "```python\n", "calc.py", "def f():", JSON_CALL, "words "])
+MARKS = ("tool:", "tool: read_file", '{"', '"}', "<tool", "~~~", "```")
+MORE = ("\n", "\r\n", "\u2028", "```python\n", "calc.py", "def f():", JSON_CALL, "words ")
+FRAGMENTS = st.sampled_from([*MARKS, *'()"{}[,\\` ', *MORE])
 
 
 def _json(values: object, *, raw: bool) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from mendgraph.nodes.begin_turn.history import NOT_RUN, CutOffState, close_step, cut_off_items, scrubbed
+from mendgraph.nodes.begin_turn.turn_start import NOT_RUN, CutOffState, close_step, cut_off_items, scrubbed
 from mendgraph.nodes.language.history import close_dangling_calls, settle_exchange
 from mendgraph.nodes.records import (
     CallError,
@@ -53,7 +53,7 @@ def test_made_calls_have_their_results_and_the_others_are_cancelled(protocol: Pr
     assert reply is not None
     results = [DONE, CallResult(call_id="c2", tool="run_command", result=CANCELLED)]
     exchange = settle_exchange(reply, [EDIT, RUN], results, protocol)
-    closed = close_step(HISTORY, cut_off, {0: DONE})
+    closed = close_step(HISTORY, cut_off, {0: DONE}, {}, "")
     assert [message.content for message in closed] == [
         message.content for message in [HISTORY[0], *exchange, HISTORY[1]]
     ]
@@ -62,12 +62,12 @@ def test_made_calls_have_their_results_and_the_others_are_cancelled(protocol: Pr
 
 def test_results_that_are_known_to_the_state_come_first() -> None:
     other = CallResult(call_id="c1", tool="edit_file", result=ToolResult.success(path="from the state"))
-    closed = close_step(HISTORY, state(results=[other]), {0: DONE})
+    closed = close_step(HISTORY, state(results=[other]), {0: DONE}, {}, "")
     assert "from the state" in str(closed[2].content)
 
 
 def test_a_malformed_call_is_answered_too() -> None:
-    closed = close_step(HISTORY, state(items=[EDIT, BROKEN]), {0: DONE})
+    closed = close_step(HISTORY, state(items=[EDIT, BROKEN]), {0: DONE}, {}, "")
     assert [message.type for message in closed] == ["human", "ai", "tool", "tool", "human"]
     assert close_dangling_calls(closed) is None
 
@@ -81,12 +81,12 @@ ENDED = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="
 )
 def test_a_step_that_is_settled_or_never_was_is_not_closed_again(settled: dict[str, Any]) -> None:
     assert cut_off_items(state(**settled)) == []
-    assert close_step(HISTORY, state(**settled), {0: DONE}) == HISTORY
+    assert close_step(HISTORY, state(**settled), {0: DONE}, {}, "") == HISTORY
 
 
 def test_a_first_turn_has_nothing_before_it() -> None:
     assert cut_off_items({}) == []
-    assert close_step([AIMessage("x")], {}, {}) == [AIMessage("x")]
+    assert close_step([AIMessage("x")], {}, {}, {}, "") == [AIMessage("x")]
 
 
 def text(given: str) -> str:

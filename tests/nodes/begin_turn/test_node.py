@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from mendgraph.nodes.begin_turn.named_files import Ahead, read_ahead
+from mendgraph.nodes.begin_turn.named_files import read_ahead
 from mendgraph.nodes.begin_turn.node import BeginTurnState, begin_turn
 from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN, TurnResources
 from mendgraph.nodes.language.content_blocks import media_of, media_problem
@@ -12,7 +12,6 @@ from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, close_dangling
 from mendgraph.nodes.records import EditForm, LoopRecord, Plan, PlanStep, Profile, Protocol, StopCause, StopReason
 
 BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True)
-FILES_ALONE = Ahead()
 NO_REQUEST = "There is no request: the last message has to be a person's, with text in it."
 DANGLING = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "x", "type": "tool_call"}])
 
@@ -22,7 +21,8 @@ def begun(
     profile: Profile | None = None,
     problem: str | None = None,
     files: Iterable[tuple[str, int]] = (),
-    ahead: Ahead = FILES_ALONE,
+    read_ahead: bool = True,
+    checked: bool = False,
 ) -> dict[str, Any]:
     using = TurnResources(
         profile or Profile(),
@@ -30,8 +30,8 @@ def begun(
         lambda new: ("replaced", new),
         str,
         Workspace(files),
-        read_ahead=ahead.files,
-        checked=ahead.checked,
+        read_ahead=read_ahead,
+        checked=checked,
     )
     return begin_turn(state, using)
 
@@ -71,7 +71,7 @@ def test_named_files_are_read_before_the_model_is_asked(protocol: Protocol) -> N
     state = BeginTurnState(messages=[HumanMessage("Fix calc.py and other.py")])
     assert begun(state, profile) == fresh(profile=profile, preload=read_ahead(["calc.py"], protocol))
     for checked in (True, False):
-        assert begun(state, profile, ahead=Ahead(files=False, checked=checked)) == fresh(profile=profile)
+        assert begun(state, profile, read_ahead=False, checked=checked) == fresh(profile=profile)
 
 
 def test_only_the_last_request_is_read_for_names() -> None:
@@ -82,7 +82,7 @@ def test_only_the_last_request_is_read_for_names() -> None:
 def test_in_the_block_form_the_code_that_is_to_be_changed_is_checked_too() -> None:
     state = BeginTurnState(messages=[HumanMessage("Fix calc.py")])
     expected = read_ahead(["calc.py"], Protocol.TEXT, ["calc.py"])
-    assert begun(state, BLOCKS, ahead=Ahead(checked=True)) == fresh(profile=BLOCKS, preload=expected)
+    assert begun(state, BLOCKS, checked=True) == fresh(profile=BLOCKS, preload=expected)
 
 
 @pytest.mark.parametrize(("task", "paths"), [("Fix calc.py and other.py", ["calc.py"]), ("What is here?", [])])

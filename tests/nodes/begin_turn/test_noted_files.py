@@ -8,13 +8,9 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.begin_turn.noted_files import (
     MOST_BYTES,
     MOST_READ,
-    Found,
     Head,
-    cut_at_line,
     find_notes,
     most_bytes,
-    note_folders,
-    note_text,
 )
 from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import Profile, ToolError, ToolErrorCode
@@ -30,6 +26,9 @@ def reader(files: Mapping[str, str | ToolError]) -> Head:
     return head
 
 
+Found = tuple[tuple[ProjectNotes, ...], list[tuple[str, str]]]
+
+
 def notes(*files: tuple[str, str]) -> tuple[ProjectNotes, ...]:
     return tuple(ProjectNotes(path=path, text=text) for path, text in files)
 
@@ -37,13 +36,13 @@ def notes(*files: tuple[str, str]) -> tuple[ProjectNotes, ...]:
 @pytest.mark.parametrize(
     ("files", "found"),
     [
-        ({}, Found()),
-        ({"AGENTS.md": "a", "CLAUDE.md": "c"}, Found(notes(("AGENTS.md", "a")))),
-        ({"CLAUDE.md": "c"}, Found(notes(("CLAUDE.md", "c")))),
-        ({"AGENTS.md": " \n", "CLAUDE.md": "c"}, Found(notes(("CLAUDE.md", "c")))),
-        ({"AGENTS.md": DENIED, "CLAUDE.md": "c"}, Found(notes(("CLAUDE.md", "c")), (("AGENTS.md", "no"),))),
-        ({"api/AGENTS.md": "x", "AGENTS.md": "a"}, Found(notes(("AGENTS.md", "a"), ("api/AGENTS.md", "x")))),
-        ({"web/AGENTS.md": "x"}, Found()),
+        ({}, ((), [])),
+        ({"AGENTS.md": "a", "CLAUDE.md": "c"}, (notes(("AGENTS.md", "a")), [])),
+        ({"CLAUDE.md": "c"}, (notes(("CLAUDE.md", "c")), [])),
+        ({"AGENTS.md": " \n", "CLAUDE.md": "c"}, (notes(("CLAUDE.md", "c")), [])),
+        ({"AGENTS.md": DENIED, "CLAUDE.md": "c"}, (notes(("CLAUDE.md", "c")), [("AGENTS.md", "no")])),
+        ({"api/AGENTS.md": "x", "AGENTS.md": "a"}, (notes(("AGENTS.md", "a"), ("api/AGENTS.md", "x")), [])),
+        ({"web/AGENTS.md": "x"}, ((), [])),
     ],
 )
 def test_agents_come_before_claude_in_each_folder_of_the_request(
@@ -55,7 +54,7 @@ def test_agents_come_before_claude_in_each_folder_of_the_request(
 def test_all_notes_together_are_bounded_and_a_cut_is_told() -> None:
     files = {"AGENTS.md": "one\ntwo\nthree\n", "api/AGENTS.md": "four\nfive"}
     found = find_notes("Look at api/a.py", reader(files), str, 12)
-    assert found.notes == (
+    assert found[0] == (
         ProjectNotes(path="AGENTS.md", text="one\ntwo", cut=True),
         ProjectNotes(path="api/AGENTS.md", text="four", cut=True),
     )
@@ -63,14 +62,14 @@ def test_all_notes_together_are_bounded_and_a_cut_is_told() -> None:
 
 def test_notes_whose_first_line_has_no_room_are_left_out_and_the_next_folder_has_its_turn() -> None:
     files = {"AGENTS.md": "too long a line\nb", "CLAUDE.md": "c", "api/AGENTS.md": "four"}
-    assert find_notes("Look at api/a.py", reader(files), str, 5) == Found(notes(("api/AGENTS.md", "four")))
+    assert find_notes("Look at api/a.py", reader(files), str, 5) == (notes(("api/AGENTS.md", "four")), [])
 
 
 def test_without_room_nothing_is_read() -> None:
     def read(path: str, _: int) -> bytes:
         raise AssertionError(path)
 
-    assert find_notes("Look at a/b.py", read, str, 0) == Found()
+    assert find_notes("Look at a/b.py", read, str, 0) == ((), [])
 
 
 @pytest.mark.parametrize(
@@ -84,7 +83,9 @@ def test_without_room_nothing_is_read() -> None:
     ],
 )
 def test_folders_are_those_around_named_files_and_few(request_text: str, folders: list[str]) -> None:
-    assert note_folders(request_text) == folders
+    looked: list[str] = []
+    find_notes(request_text, lambda path, _: looked.append(path), str, MOST_BYTES)
+    assert [path.removesuffix("AGENTS.md") for path in looked if path.endswith("AGENTS.md")] == folders
 
 
 @pytest.mark.parametrize(
@@ -102,24 +103,26 @@ def test_notes_take_a_small_part_of_a_window_and_nothing_of_a_small_model(
     assert most_bytes(profile, window) == most
 
 
-@given(text=st.text(alphabet="ab\n\u00e4\U0001f600"), most=st.integers(0, 40))
+@given(text=st.text(alphabet="ab\n\u00e4\U0001f600"), most=st.integers(1, 40))
 def test_a_cut_text_is_whole_lines_that_fit(text: str, most: int) -> None:
-    kept = cut_at_line(text, most)
-    assert len(kept.encode()) <= most
-    assert text.startswith(kept)
-    assert kept == text or not kept or text[len(kept)].isspace()
+    found, _ = find_notes("", reader({"AGENTS.md": text}), str, most)
+    for note in found:
+        assert len(note.text.encode()) <= most
+        assert text.strip().startswith(note.text)
+        assert note.cut is (note.text != text.strip())
+        assert not note.cut or text.strip()[len(note.text)].isspace()
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"\xef\xbb\xbfhi\xe2\x80\x8b\r\n", "hi\n"),
-        (b"a\n" * MOST_READ, "a\n" * (MOST_READ // 2)),
+        (b"\xef\xbb\xbfhi\xe2\x80\x8b\r\n", "hi"),
+        (b"a\n" * MOST_READ, "a\n" * 3 + "a"),
         (b"\xff\xfea\x00", "'AGENTS.md' is not read as notes: it is no UTF-8 text (byte 0)."),
         (b"a\0b", "'AGENTS.md' is not read as notes: it is no text."),
         (b"a" * (MOST_READ + 1), ""),
     ],
 )
 def test_only_text_is_read(data: bytes, said: str) -> None:
-    found = note_text("AGENTS.md", data)
-    assert (found.message if isinstance(found, ToolError) else found) == said
+    found, unread = find_notes("", lambda path, _: data if path == "AGENTS.md" else None, str, 8)
+    assert "".join([*(note.text for note in found), *(reason for _, reason in unread)]) == said

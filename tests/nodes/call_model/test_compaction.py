@@ -7,39 +7,30 @@ from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from mendgraph.nodes.call_model.compaction import (
-    LONGEST_EARLIER,
-    LONGEST_ITEM,
-    MOST_EARLIER,
-    MOST_ITEMS,
-    RULES,
+    MOST_USELESS,
     SUMMARY_SYSTEM,
+    SUMMARY_TOKENS,
+    TARGET,
+    TRIGGER,
     Budget,
     Compacted,
     CompactionKind,
-    Hidden,
     NeedsSummary,
-    Summary,
-    barest,
     compact,
-    head_text,
-    helps,
-    quote_bounded,
-    read_summary,
     summary_request,
-    summary_text,
 )
 from mendgraph.nodes.call_model.window import WHOLE, StandIns, Window, shown
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.language.tool_results import parse_text_results
-from mendgraph.nodes.records import Plan, PlanStatus, PlanStep, Protocol, StopCause, StopReason
+from mendgraph.nodes.records import Plan, PlanStep, Protocol, StopCause
 from tests.nodes.call_model.window_histories import exchange, histories, read, size_of, tokens, with_ids
 
 TASK = HumanMessage("Fix the add function in calc.py, please.")
 GARBAGE, EMPTY_PLAN = "I cannot do that.", Plan()
 GOOD = json.dumps({"done": ["read a.py"], "left": ["mend it"]})
 BUDGET = Budget(window_tokens=16_000, fixed_tokens=900, output_tokens=2_048)
-MOST = int(16_000 * RULES.trigger) - 900 - 2_048
-AIM = int(MOST * RULES.target)
+MOST = int(16_000 * TRIGGER) - 900 - 2_048
+AIM = int(MOST * TARGET)
 
 Verdict = Compacted | NeedsSummary | StopCause | None
 
@@ -64,14 +55,6 @@ def reading(steps: int, characters: int = 3_000, protocol: Protocol = Protocol.N
     return with_ids([TASK, *(m for at in range(steps) for m in exchange(protocol, read(characters, f"f{at}.py")))])
 
 
-def test_nothing_is_done_while_the_request_fits() -> None:
-    history = reading(10)
-    assert tokens(history) <= MOST < tokens(reading(11))
-    assert look(history) is None
-    assert isinstance(look(reading(11)), Compacted)
-    assert look(reading(99), budget=BUDGET._replace(window_tokens=None)) is None
-
-
 @pytest.mark.parametrize("protocol", list(Protocol))
 def test_old_results_are_cleared_first(protocol: Protocol) -> None:
     history = reading(11, protocol=protocol)
@@ -88,41 +71,13 @@ def test_old_results_are_cleared_first(protocol: Protocol) -> None:
     assert look(history, done.window) is None
 
 
-def test_the_largest_go_before_the_oldest_and_small_ones_stay() -> None:
-    sizes = [100, 2_000, 27_000, *[800] * 6]
-    history = with_ids([TASK, *(m for size in sizes for m in exchange(Protocol.NATIVE, read(size)))])
-    done = look(history)
-    assert isinstance(done, Compacted)
-    assert done.window.cleared == ("m6",)
-    assert look(history[:4] * 90) is not None
-
-
-def test_of_two_results_the_older_goes_although_it_is_a_little_smaller() -> None:
-    sizes = [100, 16_000, 100, 100, 16_500, *[100] * 4]
-    history = with_ids([TASK, *(m for size in sizes for m in exchange(Protocol.NATIVE, read(size)))])
-    done = look(history)
-    assert isinstance(done, Compacted)
-    assert done.window.cleared == ("m4",)
-
-
-def test_the_last_exchanges_keep_their_results_fewer_where_they_are_too_large() -> None:
-    for characters, kept in ((3_000, 3), (7_000, 2), (13_000, 1)):
-        history = reading(12, characters)
-        done = look(history)
-        assert isinstance(done, Compacted)
-        results = [message for message in history if isinstance(message, ToolMessage)]
-        whole = [m.id not in done.window.cleared for m in results]
-        assert whole[-kept:] == [True] * kept
-        assert kept == RULES.kept_exchanges or not any(whole[:-kept])
-
-
 @pytest.mark.parametrize("protocol", list(Protocol))
 def test_where_clearing_is_not_enough_the_model_sums_up_the_beginning(protocol: Protocol) -> None:
     history = talk(40, protocol=protocol)
     asked = compact(history, WHOLE, Plan(steps=(PlanStep(title="Mend"),)), ["a.py", "a.py"], size_of, BUDGET)
     assert isinstance(asked, NeedsSummary)
     assert [message["role"] for message in asked.messages] == ["system", "user"]
-    assert asked.max_output_tokens == RULES.summary_tokens
+    assert asked.max_output_tokens == SUMMARY_TOKENS
     done = asked.conclude(f"```json\n{GOOD}\n```")
     view = shown(history, done.window)
     assert (done.kind, done.window.summarised_at) == (CompactionKind.SUMMARISED, history[-1].id)
@@ -144,38 +99,14 @@ def test_where_clearing_is_not_enough_the_model_sums_up_the_beginning(protocol: 
     assert (done.tokens_before, done.tokens_after) == (tokens(history) + 900, tokens(view) + 900)
 
 
-def test_a_beginning_that_is_given_up_is_a_large_one() -> None:
-    history = talk(40)
-    done = settled(look(history), GARBAGE)
-    assert isinstance(done, Compacted)
-    each, deep = tokens(history[1:3]), AIM * RULES.cut
-    assert deep - RULES.summary_tokens - 2 * each < done.tokens_after - 900 <= deep
-
-
-def test_a_window_forgets_what_was_cleared_in_what_is_hidden() -> None:
-    history = talk(40)
-    done = look(history, Window(cleared=("m2", "m80"), useless_summaries=RULES.most_useless))
-    assert isinstance(done, Compacted)
-    assert done.window.cleared == ("m80",)
-
-
-def test_a_last_exchange_above_the_aim_still_goes_on_with_a_summary() -> None:
-    history = with_ids([*talk(20), *exchange(Protocol.NATIVE, read(3 * 7_000))])
-    assert AIM < tokens(history[-2:]) < MOST - RULES.summary_tokens
-    done = settled(look(history), GOOD)
-    assert isinstance(done, Compacted)
-    assert done.kind is CompactionKind.SUMMARISED
-    assert shown(history, done.window)[1:] == history[-2:]
-
-
 @pytest.mark.parametrize(("left", "asked"), [(900, 800), (800, 800), (799, 799), (200, 200), (199, None)])
 def test_a_summary_may_have_what_a_tight_window_leaves_to_it(left: int, asked: int | None) -> None:
     """Without one the model would learn of what it has done only that it is not shown."""
     history = with_ids([*talk(20), *exchange(Protocol.NATIVE, read(3 * 7_000))])
-    slid = look(history, Window(useless_summaries=RULES.most_useless))
+    slid = look(history, Window(useless_summaries=MOST_USELESS))
     assert isinstance(slid, Compacted)
     most = slid.tokens_after - 900 + left
-    window_tokens = next(size for size in count(most) if int(size * RULES.trigger) == most + 900 + 2_048)
+    window_tokens = next(size for size in count(most) if int(size * TRIGGER) == most + 900 + 2_048)
     verdict = look(history, budget=BUDGET._replace(window_tokens=window_tokens))
     if asked is None:
         assert isinstance(verdict, Compacted)
@@ -212,15 +143,6 @@ def test_a_useless_summary_lets_the_window_slide(reply: str) -> None:
     assert TASK.text in done.window.head
 
 
-def test_no_summary_is_asked_for_without_progress_or_after_two_useless_ones() -> None:
-    history = talk(40)
-    for window in (Window(summarised_at=str(history[-1].id)), Window(useless_summaries=RULES.most_useless)):
-        done = look(history, window)
-        assert isinstance(done, Compacted)
-        assert done.kind is CompactionKind.SLID
-    assert isinstance(look(history, Window(summarised_at="m1", useless_summaries=1)), NeedsSummary)
-
-
 def test_a_second_summary_takes_up_the_first_and_a_slide_keeps_it() -> None:
     history = talk(80)
     first = settled(look(history[:61]), GOOD)
@@ -244,68 +166,6 @@ def test_requests_of_earlier_turns_are_quoted_and_a_shown_request_is_not() -> No
     assert "Earlier requests:\n- Look at b.py." in done.window.head
     assert TASK.text not in done.window.head
     assert TASK.text in [message.text for message in shown(history, done.window)]
-
-
-def test_the_results_of_the_last_exchange_go_where_they_alone_are_too_large() -> None:
-    history = with_ids([TASK, *exchange(Protocol.NATIVE, read(30_000), read(30_000), read(2_000))])
-    done = look(history)
-    assert isinstance(done, Compacted)
-    assert (done.kind, done.window.first) == (CompactionKind.CLEARED, "")
-    assert done.window.cleared == ("m2", "m3", "m4")
-
-
-@pytest.mark.parametrize("steps", [0, 1, 9])
-def test_a_request_that_is_larger_than_the_window_ends_the_run(steps: int) -> None:
-    history = with_ids([HumanMessage("R" * 60_000), *reading(steps)[1:]])
-    stop = look(history)
-    assert isinstance(stop, StopCause)
-    assert stop.reason is StopReason.CONTEXT_OVERFLOW
-    least = int(stop.message.split("about ")[1].split(" ")[0])
-    assert 20_000 < least < 20_300
-    assert stop.message == (
-        "The conversation does not fit the model's window of 16000 tokens, and nothing more can be left out: the "
-        f"request and its last exchange need about {least} tokens, the prompt and tools 900, the reply 2048. Choose a "
-        "model with a larger window, lower max_output_tokens_per_call, or ask for less at a time."
-    )
-
-
-def test_what_fits_the_window_is_not_stopped_for_the_trigger() -> None:
-    history = with_ids([HumanMessage("R" * 3 * 12_000)])
-    assert tokens(history) > MOST
-    assert look(history) is None
-
-
-def test_a_refused_request_is_brought_down_to_half() -> None:
-    history = reading(10)
-    for budget in (BUDGET, BUDGET._replace(window_tokens=None)):
-        done = look(history, budget=budget, forced=True)
-        assert isinstance(done, Compacted)
-        assert done.tokens_after - 900 <= tokens(history) // 2
-
-
-def test_a_refused_request_is_brought_down_to_the_window_that_was_named() -> None:
-    history = reading(10)
-    done = look(history, Window(tokens=6_000), forced=True)
-    done = settled(done, GOOD)
-    assert isinstance(done, Compacted)
-    assert done.window.tokens == 6_000
-    assert done.tokens_after + 2_048 <= 6_000
-    assert isinstance(look(history, Window(tokens=6_000)), Compacted | NeedsSummary)
-
-
-def test_a_refused_request_that_cannot_shrink_ends_the_run() -> None:
-    stop = look(with_ids([TASK]), budget=BUDGET._replace(window_tokens=None), forced=True)
-    assert stop == StopCause(
-        reason=StopReason.CONTEXT_OVERFLOW,
-        message="The endpoint refuses the conversation as too long, and nothing more can be left out: the request and "
-        "its last exchange need about 18 tokens, the prompt and tools 900. Choose a model with a larger window, lower "
-        "max_output_tokens_per_call, or ask for less at a time.",
-    )
-
-
-def test_messages_without_ids_are_never_hidden() -> None:
-    history = [message.model_copy(update={"id": None}) for message in talk(40)]
-    assert isinstance(look(history), StopCause)
 
 
 def paired(view: Sequence[AnyMessage]) -> bool:
@@ -405,113 +265,8 @@ def test_three_hundred_steps_on_16k_never_overflow_and_seldom_compact(protocol: 
     assert window.compactions == len(done)
     assert all(each.tokens_after < 0.7 * each.tokens_before for each in done)
     assert asked == (
-        RULES.most_useless if reply == GARBAGE else [each.kind for each in done].count(CompactionKind.SUMMARISED)
+        MOST_USELESS if reply == GARBAGE else [each.kind for each in done].count(CompactionKind.SUMMARISED)
     )
-
-
-def test_where_all_but_the_first_request_is_small_only_that_goes() -> None:
-    history = with_ids([HumanMessage("Explain this. " * 4_000), AIMessage("It is a log."), *talk(4, said="So.")])
-    done = settled(look(history), GARBAGE)
-    assert isinstance(done, Compacted)
-    assert (done.kind, done.window.first, done.window.cleared) == (CompactionKind.SLID, "m1", ())
-    assert list(shown(history, done.window))[-9:] == history[2:]
-
-
-PLAN = Plan(
-    steps=(
-        PlanStep(title="Read", status=PlanStatus.DONE),
-        PlanStep(title="Write", status=PlanStatus.IN_PROGRESS),
-        PlanStep(title="Test"),
-    )
-)
-
-
-def test_a_head_tells_everything_and_ends_with_the_request() -> None:
-    hidden = Hidden(
-        request="Fix a.py,\n  as it was.",
-        earlier=("Look around",),
-        plan=PLAN,
-        changed=("a.py", "b.py"),
-        summary="Done so far:\n- read a.py",
-        left_out=2,
-    )
-    assert head_text(hidden) == (
-        "The beginning of this conversation is not shown any more, to save room.\n\n"
-        "2 exchanges were left out without a summary; files can be read again.\n\n"
-        "Earlier requests:\n- Look around\n\n"
-        "From an automatic summary of what was before, not the person's words:\nDone so far:\n- read a.py\n\n"
-        "Changed files: a.py, b.py\n\n"
-        "The plan:\n[x] Read\n[>] Write\n[ ] Test\n\n"
-        "The request, which you are working on:\nFix a.py,\n  as it was."
-    )
-
-
-def test_a_head_with_nothing_to_tell_says_that_something_is_missing() -> None:
-    assert head_text(Hidden(plan=Plan())) == "The beginning of this conversation is not shown any more, to save room."
-    assert "\n\n1 exchange was left out without" in head_text(Hidden(left_out=1))
-
-
-def test_the_barest_head_is_the_request() -> None:
-    hidden = Hidden(request="R" * 5_000, earlier=("E",), plan=PLAN, changed=("a.py",), summary="S", left_out=3)
-    assert barest(hidden) == Hidden(request="R" * 5_000, left_out=3)
-
-
-def test_earlier_requests_are_quoted_bounded_and_the_latest_only() -> None:
-    text = head_text(Hidden(earlier=tuple(f"{number} {'x' * 9_000}" for number in range(9))))
-    assert [number for number in range(9) if f"\n- {number} xx" in text] == list(range(9 - MOST_EARLIER, 9))
-    assert len(text) < MOST_EARLIER * (LONGEST_EARLIER + 50)
-
-
-def test_a_bounded_quote_keeps_both_ends() -> None:
-    assert quote_bounded("abcdefghi", 9) == "abcdefghi"
-    assert quote_bounded("abcdefghij", 9) == "abcdef [... 1 characters ...] hij"
-
-
-WRITTEN = '{"done": ["read a.py"], "findings": ["add() subtracts"], "left": [], "files": ["a.py"]}'
-READ_GOOD = Summary(done=("read a.py",), findings=("add() subtracts",), files=("a.py",))
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [WRITTEN, f"```json\n{WRITTEN}\n```", f"```\n{WRITTEN}\n```\n", f"Here it is:\n{WRITTEN}\nI hope it helps."],
-)
-def test_a_summary_is_read_with_or_without_a_fence(reply: str) -> None:
-    assert read_summary(reply) == READ_GOOD
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "",
-        "I read a.py.",
-        "{",
-        "}{",
-        "[]",
-        "{}",
-        '{"done": [], "left": [" "]}',
-        '{"done": "read a.py"}',
-        '{"done": [1]}',
-        '{"done": ["a"], "mood": ["good"]}',
-        '{"done": ["\\ud800"]}',
-        json.dumps({"done": ["x" * (LONGEST_ITEM + 1)]}),
-        json.dumps({"done": ["x"] * (MOST_ITEMS + 1)}),
-        '{"done": ' + "[" * 5_000 + "}",
-    ],
-)
-def test_what_fits_no_schema_is_no_summary(reply: str) -> None:
-    assert read_summary(reply) is None
-
-
-def test_a_summary_is_shown_in_sections_one_line_an_item() -> None:
-    assert summary_text(Summary(done=("a\n b", "c"), left=("d",))) == "Done so far:\n- a b\n- c\nLeft to do:\n- d"
-    assert summary_text(READ_GOOD) == (
-        "Done so far:\n- read a.py\nFound out:\n- add() subtracts\nFiles that matter:\n- a.py"
-    )
-
-
-@pytest.mark.parametrize(("before", "after", "expected"), [(1_000, 700, True), (1_000, 701, False), (0, 1, False)])
-def test_a_summary_has_to_save_three_tenths(before: int, after: int, expected: bool) -> None:
-    assert helps(before, after) is expected
 
 
 @pytest.mark.parametrize("protocol", list(Protocol))
@@ -541,18 +296,3 @@ def test_what_does_not_fit_is_clipped_and_then_left_out_from_the_oldest() -> Non
     assert "f39.py" in half[1]["content"]
     assert len(whole[1]["content"]) > len(clipped[1]["content"]) > len(half[1]["content"])
     assert summary_request(old, "R", "", size_of, 100, 800) is None
-
-
-@given(histories(), st.integers(0, 8_000))
-def test_a_summary_request_never_passes_its_bound(history: list[AnyMessage], most: int) -> None:
-    messages = summary_request(history, history[0].text, "", size_of, most, 800)
-    assert messages is None or sum(size_of(HumanMessage(each["content"])) for each in messages) <= most
-
-
-@given(
-    st.builds(Summary, **{name: st.lists(st.text(max_size=30), max_size=4).map(tuple) for name in Summary.model_fields})
-)
-def test_what_is_a_summary_is_read_as_it_is(summary: Summary) -> None:
-    items = [item for field in summary.model_dump().values() for item in field]
-    expected = summary if any(item.strip() for item in items) else None
-    assert read_summary(f"```json\n{summary.model_dump_json()}\n```") == expected

@@ -1,6 +1,5 @@
 import asyncio
 import threading
-import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from typing import Any
@@ -95,88 +94,10 @@ def test_effects_are_performed_and_answered(
     assert performed(how, effects) == ({"effects": len(effects)}, answers, said)
 
 
-class Raising(Model):
-    """A model whose call raises."""
-
-    async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
-        on_text(str(call.seed))
-        raise RuntimeError("no")
-
-
-def test_a_call_that_raises_is_a_failure() -> None:
-    for how in (perform, lambda *given: asyncio.run(aperform(*given))):
-        answers: list[Answer] = []
-        how(script([CONNECT, sending(2)], answers), Hands(lambda _: Raising()))
-        failure = answers[1].result if isinstance(answers[1], Sent) else None
-        assert isinstance(failure, ProviderFailure)
-        assert (failure.kind, "RuntimeError: no" in failure.message) == (ProviderErrorKind.BAD_REQUEST, True)
-
-
-def test_a_wait_is_told_before_it_begins() -> None:
-    waits = [Wait(seconds=0.0, reason="busy"), Wait(seconds=0.01, reason="down")]
-    told: list[Wait] = []
-    perform(script(list(waits), []), Hands(connect, on_wait=told.append))
-    asyncio.run(aperform(script(list(waits), []), Hands(connect, on_wait=told.append)))
-    assert told == [*waits, *waits]
-
-
 @settings(max_examples=30)
 @given(EFFECTS)
 def test_sync_and_async_do_the_same(effects: list[Effect]) -> None:
     assert performed(in_this_thread, effects) == performed(in_a_loop, effects)
-
-
-@BOTH
-def test_the_seconds_are_the_calls_own(
-    how: Callable[[Script, list[str]], Update], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = iter([10.0, 12.5])
-    monkeypatch.setattr(driver, "time", _Clock(lambda: next(clock)))
-    kept: list[float] = []
-
-    def timed() -> Generator[Effect, Answer, Update]:
-        yield CONNECT
-        answer = yield sending(2)
-        assert isinstance(answer, Sent)
-        kept.append(answer.seconds)
-        return {}
-
-    assert (how(timed(), []), kept) == ({}, [2.5])
-
-
-class _Clock:
-    """A clock that a test turns, with real sleep."""
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self.monotonic = monotonic
-        self.sleep = time.sleep
-
-
-def test_a_wait_lets_the_event_loop_go_on() -> None:
-    seen: list[str] = []
-
-    async def beside() -> None:
-        await asyncio.sleep(0)
-        seen.append("beside")
-
-    async def both() -> None:
-        await asyncio.gather(aperform(script([Wait(seconds=0.02)], []), Hands(connect, seen.append)), beside())
-        seen.append("after")
-
-    asyncio.run(both())
-    assert seen == ["beside", "after"]
-
-
-def test_an_endpoint_is_found_outside_of_the_event_loop() -> None:
-    threads: list[int] = []
-
-    def slow(wanted: Connect) -> Echo | ProviderFailure:
-        threads.append(threading.get_ident())
-        return connect(wanted)
-
-    asyncio.run(aperform(script([CONNECT], []), Hands(slow)))
-    perform(script([CONNECT], []), Hands(slow))
-    assert [thread == threading.get_ident() for thread in threads] == [False, True]
 
 
 # --- Somebody wants the run to stop

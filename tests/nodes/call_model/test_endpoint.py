@@ -1,9 +1,7 @@
 import pytest
-from hypothesis import given, strategies as st
 from pydantic import SecretStr
 
 from mendgraph.nodes.call_model.endpoint import (
-    MOST_FALLBACKS,
     NO_KEY,
     PROVIDERS,
     Endpoint,
@@ -11,14 +9,10 @@ from mendgraph.nodes.call_model.endpoint import (
     ModelChoice,
     choose_served_model,
     find_endpoint,
-    is_address,
     key_variable_of,
     models_in_order,
-    same_origin,
-    split_provider,
 )
-from mendgraph.nodes.call_model.retry import TRANSIENT, UNUSABLE, Tried, in_words, next_model
-from mendgraph.nodes.records import ProviderErrorKind, ProviderErrorKind as Kind, ProviderFailure
+from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
 URL = "http://127.0.0.1:8080/v1"
 OTHER = "https://llm.example/v1"
@@ -117,22 +111,6 @@ def test_the_providers_are_those_of_langchain() -> None:
     assert frozenset(_BUILTIN_PROVIDERS) == PROVIDERS
 
 
-@pytest.mark.parametrize(
-    ("model", "provider", "name"),
-    [
-        ("anthropic:claude-sonnet-4-5", "anthropic", "claude-sonnet-4-5"),
-        ("ollama:qwen2.5-coder:1.5b", "ollama", "qwen2.5-coder:1.5b"),
-        ("qwen2.5-coder:1.5b", "", "qwen2.5-coder:1.5b"),
-        ("openai/gpt-oss:120b", "", "openai/gpt-oss:120b"),
-        ("anthropic:", "", "anthropic:"),
-        ("anthropic", "", "anthropic"),
-        ("", "", ""),
-    ],
-)
-def test_a_tag_is_no_provider(model: str, provider: str, name: str) -> None:
-    assert split_provider(model) == (provider, name)
-
-
 @pytest.mark.parametrize("environment", [{}, {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": OTHER}])
 def test_another_providers_package_gets_no_key_and_no_address_of_openais(environment: dict[str, str]) -> None:
     expected = Endpoint(model="m", key_variable="", provider="anthropic")
@@ -159,11 +137,6 @@ def test_the_address_of_a_provider_has_to_be_one() -> None:
     found = find_endpoint("anthropic:m", "localhost:8080", {})
     assert isinstance(found, ProviderFailure)
     assert "'localhost:8080' is not an address" in found.message
-
-
-def test_openai_before_a_name_is_the_usual_endpoint() -> None:
-    environment = {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": OTHER}
-    assert find_endpoint("openai:m", None, environment) == find_endpoint("m", None, environment)
 
 
 # --- The key of another host
@@ -216,56 +189,6 @@ def test_a_bad_key_of_another_host_is_named_by_its_variable() -> None:
 )
 def test_each_host_has_a_variable_of_its_own(url: str, variable: str) -> None:
     assert key_variable_of(url) == variable
-
-
-@given(*[st.from_regex(r"[a-z0-9]([a-z0-9-]{0,3}[a-z0-9])?(\.[a-z]([a-z-]{0,2}[a-z])?){1,2}", fullmatch=True)] * 2)
-def test_no_two_hosts_share_a_variable(one: str, other: str) -> None:
-    variables = {key_variable_of(f"https://{host}/v1") for host in (one, other)}
-    assert len(variables) == len({one, other})
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("https://a.example/v1", "https://A.example:443/other", True),
-        ("http://a.example", "http://a.example:80", True),
-        ("http://a.example", "https://a.example", False),
-        ("https://a.example", "https://a.example:8443", False),
-        ("https://a.example", "https://a.example.evil.example", False),
-        ("https://a.example", "https://a.example@evil.example", False),
-        ("", "", False),
-        ("a", "a", False),
-    ],
-)
-def test_an_origin_is_scheme_host_and_port(one: str, other: str, same: bool) -> None:
-    assert same_origin(one, other) is same_origin(other, one) is same
-
-
-@given(st.text(), st.text())
-def test_any_texts_can_be_compared(one: str, other: str) -> None:
-    assert same_origin(one, one) is is_address(one)
-    assert same_origin(one, other) is same_origin(other, one)
-
-
-@given(st.none() | st.text(), st.none() | st.text(), st.text(), st.text())
-def test_any_setting_gives_an_endpoint_or_a_failure(
-    model: str | None, base_url: str | None, key: str, url: str
-) -> None:
-    found = find_endpoint(model, base_url, {"OPENAI_API_KEY": key, "OPENAI_BASE_URL": url})
-    if isinstance(found, Endpoint):
-        assert found.embedded or found.model or found.base_url
-        assert not found.base_url or found.base_url.lower().startswith(("http://", "https://"))
-    else:
-        assert isinstance(found, ProviderFailure)
-
-
-def test_only_the_embedded_model_is_embedded() -> None:
-    assert (endpoint("m", URL).embedded, EMBEDDED.embedded) == (False, True)
-
-
-def test_the_key_does_not_show() -> None:
-    found = endpoint("m", URL, "sk-very-secret")
-    assert "very-secret" not in repr(found) + str(found) + found.model_dump_json()
 
 
 @pytest.mark.parametrize(
@@ -373,16 +296,6 @@ def test_a_fallback_that_cannot_be_used_is_a_problem(fallbacks: list[str], place
     assert models_in_order("m", None, fallbacks) == FallbackProblem(place=place, message=message)
 
 
-@given(st.none() | st.text(), st.none() | st.text(), st.lists(st.text() | st.just(f"n @ {MAIN_URL}"), max_size=7))
-def test_any_texts_give_models_or_a_problem(model: str | None, base_url: str | None, fallbacks: list[str]) -> None:
-    found = models_in_order(model, base_url, fallbacks)
-    if isinstance(found, FallbackProblem):
-        assert 1 <= found.place <= MOST_FALLBACKS + 1
-    else:
-        assert found[0] == ModelChoice(model=model, base_url=base_url)
-        assert len(found) == len(fallbacks) + 1 == len({each.breaker_key for each in found})
-
-
 def test_a_name_shows_no_password_and_each_model_has_its_breaker() -> None:
     hidden = ModelChoice(model="n", base_url="https://user:hunter2@llm.example/v1", key_variable="K")
     assert [each.name for each in (ModelChoice(), OWN, LOCAL, ELSEWHERE, hidden)] == [
@@ -393,31 +306,6 @@ def test_a_name_shows_no_password_and_each_model_has_its_breaker() -> None:
         "n at llm.example",
     ]
     assert [each.breaker_key for each in (ModelChoice(), OWN, ELSEWHERE)] == [" ", " m", f"{MAIN_URL} n"]
-
-
-@pytest.mark.parametrize("kind", sorted(Kind))
-def test_the_next_model_is_asked_where_another_one_may_help(kind: Kind) -> None:
-    helps = kind not in {Kind.BAD_REQUEST, Kind.CONTEXT_OVERFLOW, Kind.CONTENT_FILTER}
-    failure = ProviderFailure(kind=kind, message="m")
-    models = (OWN, ELSEWHERE, LOCAL)
-    expected = [1, 2, None] if helps else [None] * 3
-    assert [next_model(failure, index, len(models)) for index in range(3)] == expected
-    assert helps is (kind in TRANSIENT | UNUSABLE)
-
-
-@pytest.mark.parametrize(
-    ("tried", "words"),
-    [
-        ([], ""),
-        ([Tried(name="gpt-x", kind=Kind.RATE_LIMITED, tries=3)], "gpt-x: rate limited (3 tries)"),
-        (
-            [Tried(name="gpt-x", kind=Kind.RATE_LIMITED, tries=3), Tried(name="local", kind=Kind.CONNECTION)],
-            "gpt-x: rate limited (3 tries); local: connection",
-        ),
-    ],
-)
-def test_what_was_tried_is_said_in_order(tried: list[Tried], words: str) -> None:
-    assert in_words(tried) == words
 
 
 def test_a_provider_is_never_asked_at_the_endpoint_of_the_run() -> None:

@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -11,7 +11,6 @@ from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.exchange import (
     LONGEST_ACCOUNT,
     MOST_BYTES,
-    WRAPPED_UP,
     CallModelState,
     CallSettings,
     account_of,
@@ -19,12 +18,11 @@ from mendgraph.nodes.call_model.exchange import (
     may_wrap_up,
     wrap_up_messages,
 )
-from mendgraph.nodes.call_model.ledger import WRAP_UP_INPUT_TOKENS, Mending, RunLimits, Spending, exhausted_limit
+from mendgraph.nodes.call_model.ledger import WRAP_UP_INPUT_TOKENS, Mending, RunLimits, Spending
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input, estimate_tokens
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
-from mendgraph.nodes.call_model.retry import TRANSIENT
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.records import (
     CallResult,
@@ -47,7 +45,7 @@ from mendgraph.nodes.records import (
     ToolCall,
     ToolResult,
 )
-from tests.nodes.call_model.spendings import LIMITS, SPENDINGS, spent
+from tests.nodes.call_model.spendings import spent
 
 TASK = HumanMessage("Fix calc.py")
 PROMPT = build_prompt(Profile(), [], [TASK], (), 0.0)
@@ -61,9 +59,6 @@ Result = ModelReply | ProviderFailure
 
 def failed(kind: ProviderErrorKind, retry_after_s: float | None = None) -> ProviderFailure:
     return ProviderFailure(kind=kind, message=f"{kind.value}!", retry_after_s=retry_after_s)
-
-
-BUSY = failed(ProviderErrorKind.RATE_LIMITED)
 
 
 def state(**fields: Any) -> CallModelState:
@@ -133,18 +128,6 @@ def test_a_reply_is_paid_and_counts_a_step() -> None:
     assert update == {"reply": REPLY, "spending": used_up(1, 70, 3, 2.0, GAUGE), "step": 5}
 
 
-@pytest.mark.parametrize(("seed", "sent"), [(None, None), (0, 2), (7, 9), (2**31 - 1, 1)])
-def test_each_try_in_block_form_has_a_seed_of_its_own(seed: int | None, sent: int | None) -> None:
-    corrections = [Correction(reply="x", prompt="y")] * 2
-    settings, given = settings_of(seed=seed), state(corrections=corrections)
-    [_, call], _ = play([REPLY], settings, given | {"profile": Profile(edit_form=EditForm.BLOCKS)})
-    assert isinstance(call, Send)
-    assert (call.call.prompt.failed_tries, call.call.seed) == (2, sent)
-    [_, call], _ = play([REPLY], settings, given)
-    assert isinstance(call, Send)
-    assert (call.call.prompt.failed_tries, call.call.seed) == (0, seed)
-
-
 @pytest.mark.parametrize(("opened", "asked", "tries"), [(0, 2, 2), (1, 3, 3), (2, 0, 2), (0, 0, 0)])
 def test_corrections_that_are_settled_count_as_tries_of_the_turn(opened: int, asked: int, tries: int) -> None:
     given = state(
@@ -167,29 +150,6 @@ def test_a_preloaded_reply_costs_nothing() -> None:
     assert play([], settings_of(), state(preload=ready)) == ([], {"reply": ready, "preload": None, "step": 1})
 
 
-def test_corrections_and_temperature_reach_the_prompt() -> None:
-    correction = Correction(reply="tool: x", prompt="Fix it.")
-    effects, _ = play([REPLY], settings_of(temperature=0.4), state(corrections=[correction]))
-    assert isinstance(effects[1], Send)
-    assert effects[1].call.prompt == build_prompt(Profile(), [], [TASK], [correction], 0.4)
-
-
-@pytest.mark.parametrize(
-    ("reply", "tokens_in", "tokens_out"),
-    [
-        (ModelReply(text="x" * 30), ESTIMATE, 10),
-        (ModelReply(calls=(RawCall(call_id="", tool="f", arguments="x" * 30),)), ESTIMATE, 10),
-        (ModelReply(refusal="x" * 30), ESTIMATE, 10),
-        (ModelReply(text="x" * 30, input_tokens=-5, output_tokens=-5), ESTIMATE, 10),
-        (ModelReply(text="x" * 30, input_tokens=1, output_tokens=1), 1, 1),
-    ],
-)
-def test_a_reply_without_usage_is_charged_the_estimate(reply: ModelReply, tokens_in: int, tokens_out: int) -> None:
-    _, update = play([reply], settings_of(), state())
-    gauge = GAUGE.model_copy(update={"tokens": 1}) if reply.input_tokens > 0 else None
-    assert update["spending"] == used_up(1, tokens_in, tokens_out, 2.0, gauge)
-
-
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
@@ -203,20 +163,6 @@ def test_a_call_that_does_not_fit_is_not_even_connected(limits: dict[str, Any], 
     assert effects == []
     assert (update["reply"], update["spending"], update["stop"].reason) == (None, Spending(), reason)
     assert "step" not in update
-
-
-def test_a_prompt_that_fits_exactly_is_sent() -> None:
-    limits = RunLimits(api=APILimits(max_input_tokens_per_session=ESTIMATE, max_output_tokens_per_session=100))
-    effects, _ = play([REPLY], settings_of(limits=limits), state())
-    assert effects == [CONNECT, sending(100)]
-
-
-def test_without_an_endpoint_nothing_is_sent() -> None:
-    nowhere = failed(ProviderErrorKind.MODEL_UNAVAILABLE)
-    effects, update = play([], settings_of(), state(), unreachable=nowhere)
-    assert effects == [CONNECT]
-    stop = gave_up(ProviderErrorKind.MODEL_UNAVAILABLE)
-    assert update == {"reply": None, "spending": Spending(), "stop": stop}
 
 
 class Ends:
@@ -243,51 +189,7 @@ class Ends:
                 answer = self.stopped
 
 
-UNSENT = Stopped(reason="by Ctrl-C")
 DROPPED = Stopped(reason="by Ctrl-C", sent=True, seconds=1.5, received_characters=30)
-
-
-@pytest.mark.parametrize(
-    ("stop_at", "stopped", "spending"),
-    [
-        (0, UNSENT, Spending()),
-        (1, UNSENT, Spending()),
-        (1, DROPPED, used_up(1, ESTIMATE, 10, 1.5)),
-        (2, UNSENT, used_up(1, 0, 0, 2.0, free=1)),
-        (3, DROPPED, used_up(2, ESTIMATE, 10, 4.0, free=1)),
-    ],
-    ids=["connecting", "before sending", "in flight", "waiting", "the second try"],
-)
-def test_a_stop_ends_any_effect_and_what_was_sent_is_paid(stop_at: int, stopped: Stopped, spending: Spending) -> None:
-    endpoint = Ends(stop_at, stopped, [BUSY, REPLY])
-    cause = StopCause(reason=StopReason.CANCELLED, message="The run was stopped by Ctrl-C.")
-    assert endpoint.play() == {"reply": None, "spending": spending, "stop": cause}
-    assert endpoint.effects == [CONNECT, sending(), waiting(0.5), sending()][: stop_at + 1]
-
-
-def waiting(seconds: float, reason: str = BUSY.message) -> Wait:
-    return Wait(seconds=seconds, reason=reason)
-
-
-def test_each_try_is_paid_and_waited_for() -> None:
-    results: list[Result] = [BUSY, failed(ProviderErrorKind.TIMEOUT, retry_after_s=4.0), REPLY]
-    effects, update = play(results, settings_of(), state())
-    assert effects == [CONNECT, sending(), waiting(0.5), sending(), waiting(4.0, "timeout!"), sending()]
-    assert update == {"reply": REPLY, "spending": used_up(3, ESTIMATE + 70, 3, 10.5, GAUGE, free=1), "step": 1}
-
-
-@pytest.mark.parametrize("kind", sorted({*ProviderErrorKind} - {ProviderErrorKind.CONTEXT_OVERFLOW}))
-def test_only_transient_failures_are_tried_again(kind: ProviderErrorKind) -> None:
-    effects, update = play([failed(kind)] * 3, settings_of(), state())
-    tries = 3 if kind in TRANSIENT else 1
-    paid = kind in (ProviderErrorKind.TIMEOUT, ProviderErrorKind.INCOMPLETE_STREAM)
-    waited = 1.5 if tries == 3 else 0.0
-    assert sum(isinstance(effect, Send) for effect in effects) == tries
-    assert update == {
-        "reply": None,
-        "spending": used_up(tries, tries * ESTIMATE if paid else 0, 0, 2.0 * tries + waited, free=0 if paid else tries),
-        "stop": gave_up(kind, f" ({tries} tries)" if tries > 1 else ""),
-    }
 
 
 def test_a_request_that_can_be_made_no_smaller_is_not_sent_twice() -> None:
@@ -295,28 +197,6 @@ def test_a_request_that_can_be_made_no_smaller_is_not_sent_twice() -> None:
     assert effects == [CONNECT, sending()]
     assert (update["stop"].reason, update["stop"].diagnostics) == (StopReason.CONTEXT_OVERFLOW, ("context_overflow!",))
     assert "nothing more can be left out" in update["stop"].message
-
-
-def test_a_wish_that_is_too_long_ends_the_run() -> None:
-    effects, update = play([failed(ProviderErrorKind.RATE_LIMITED, 31.0)], settings_of(), state())
-    assert effects == [CONNECT, sending()]
-    assert update["stop"] == gave_up(ProviderErrorKind.RATE_LIMITED)
-
-
-def test_no_try_is_made_or_waited_for_beyond_the_calls_of_a_turn() -> None:
-    settings = settings_of(limits=RunLimits(api=APILimits(max_calls_per_turn=2)), retries=5)
-    effects, update = play([BUSY, BUSY], settings, state())
-    assert effects == [CONNECT, sending(), waiting(0.5), sending()]
-    message = "Limit 'max_calls_per_turn' exceeded: 2/2"
-    stop = StopCause(reason=StopReason.MAX_CALLS_PER_TURN, message=message)
-    assert update == {"reply": None, "spending": used_up(2, 0, 0, 4.5, free=2), "stop": stop}
-
-
-def test_the_clock_bounds_each_try_and_each_wait() -> None:
-    settings = settings_of(limits=RunLimits(max_seconds=5.0), retries=5, timeout_s=4.0)
-    effects, update = play([BUSY, BUSY], settings, state())
-    assert effects == [CONNECT, sending(timeout_s=4.0), waiting(0.5), sending(timeout_s=2.5)]
-    assert (update["stop"], update["spending"].seconds) == (gave_up(ProviderErrorKind.RATE_LIMITED, " (2 tries)"), 4.5)
 
 
 @pytest.mark.parametrize(
@@ -334,53 +214,6 @@ def test_a_timeout_at_the_end_of_the_turn_is_the_turns(
     clock = StopCause(reason=StopReason.WALL_CLOCK, message="Limit 'max_seconds' exceeded: 2.0/2.0")
     assert effects == [CONNECT, sending(timeout_s=max_seconds)]
     assert update["stop"] == (clock if is_clock else gave_up(kind))
-
-
-FAILURES = st.builds(failed, st.sampled_from(ProviderErrorKind), st.none() | st.floats(0, 40))
-REPLIES = st.builds(
-    ModelReply, text=st.text(max_size=20), input_tokens=st.integers(0, 300), output_tokens=st.integers(0, 30)
-)
-SETTINGS = st.builds(
-    settings_of,
-    limits=st.builds(
-        RunLimits,
-        api=st.builds(APILimits, st.integers(0, 5), st.integers(0, 5), st.integers(0, 2_000), st.integers(0, 200)),
-        max_seconds=st.none() | st.floats(0.1, 30),
-        max_steps=st.none() | st.integers(1, 3),
-    ),
-    retries=st.integers(0, 5),
-    timeout_s=st.floats(0.5, 20),
-)
-
-
-def endless(results: list[Result]) -> Iterator[Result]:
-    yield from results
-    while True:
-        yield BUSY
-
-
-@given(st.lists(FAILURES | REPLIES, max_size=6), SETTINGS)
-def test_no_course_of_events_passes_the_budget(results: list[Result], settings: CallSettings) -> None:
-    source = endless(results)
-    asked = [next(source) for _ in range(8)]
-    effects, update = play(asked, settings, state())
-    sends = [effect for effect in effects if isinstance(effect, Send)]
-    budget, limits, usage = settings.budget, settings.budget.limits, update.get("spending", Spending()).usage
-    assert len(sends) == usage.total_calls <= min(budget.retries + 1, *limits.api[:2])
-    assert (effects[:1] == [CONNECT]) is bool(sends)
-    assert effects.count(CONNECT) <= 1
-    assert not isinstance(effects[-1] if effects else None, Wait)
-    assert (update["reply"] is None) is ("stop" in update) is ("step" not in update)
-    refusal = exhausted_limit(Spending(), limits)
-    assert refusal is None or (update["stop"], sends) == (refusal, [])
-    for failure, _ in zip(asked, sends[1:], strict=False):
-        assert isinstance(failure, ProviderFailure)
-        assert failure.kind in TRANSIENT
-    for send in sends:
-        assert 0 < send.call.timeout_s <= budget.timeout_s
-        assert send.call.max_output_tokens <= limits.api.max_output_tokens_per_session
-    charged = 2.0 * len(sends) + sum(effect.seconds for effect in effects if isinstance(effect, Wait))
-    assert update.get("spending", Spending()).seconds == pytest.approx(charged)
 
 
 def test_an_account_is_what_comes_after_the_thoughts() -> None:
@@ -452,19 +285,6 @@ def test_the_model_is_shown_the_facts_of_the_turn(protocol: Protocol, shown: str
     assert text.count("read_file") == 1
     assert "Now I mend it." in text.rpartition("What you said last:\n")[2]
     assert "old" not in text
-
-
-def test_a_turn_in_which_nothing_was_done_has_little_to_tell() -> None:
-    assert asked([HumanMessage("Mend calc.py.")]) == (
-        f"Task:\nMend calc.py.\n\nLimit: {CAUSE.message}\n\nChanged files: none"
-    )
-
-
-def test_long_arguments_are_not_told() -> None:
-    arguments = {"path": "a.py", "content": "x" * 81, "mode": "w" * 80}
-    assert f"- write_file a.py {'w' * 80}" in asked(
-        [HumanMessage("Do."), *step(Protocol.NATIVE, "write_file", arguments)]
-    )
 
 
 def test_of_many_calls_the_last_are_told() -> None:
@@ -544,21 +364,3 @@ def test_a_limit_on_steps_leaves_one_call_where_no_other_limit_is_reached(
 ) -> None:
     chosen = RunLimits(**{"wrap_up": True, **limits})
     assert may_wrap_up(spending, chosen, cause(StopReason.MAX_STEPS)) is allowed
-
-
-@pytest.mark.parametrize("reason", [reason for reason in StopReason if reason is not StopReason.MAX_STEPS])
-def test_no_other_limit_that_a_router_sees_leaves_any(reason: StopReason) -> None:
-    assert not may_wrap_up(spent(3, steps=3), RunLimits(max_steps=3, wrap_up=True), cause(reason))
-
-
-@given(SPENDINGS, LIMITS)
-def test_the_call_that_may_wrap_up_passes_no_limit_but_that_on_steps(spending: Any, limits: RunLimits) -> None:
-    found = exhausted_limit(spending, limits)
-    if found is not None and may_wrap_up(spending, limits, found):
-        assert found.reason is StopReason.MAX_STEPS
-        assert exhausted_limit(spending, limits.model_copy(update={"max_steps": None})) is None
-
-
-def test_only_limits_of_which_something_is_held_back_are_wrapped_up() -> None:
-    assert {StopReason.WALL_CLOCK, StopReason.DAY_LIMIT, StopReason.CANCELLED}.isdisjoint(WRAPPED_UP)
-    assert {reason for reason in StopReason if reason.value.startswith("max_")} == WRAPPED_UP

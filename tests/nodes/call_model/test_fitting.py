@@ -1,18 +1,16 @@
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
-from mendgraph.nodes.call_model import fitting
-from mendgraph.nodes.call_model.budget import APILimits
-from mendgraph.nodes.call_model.compaction import RULES, SUMMARY_SYSTEM
+from mendgraph.nodes.call_model import exchange as script_of
+from mendgraph.nodes.call_model.compaction import MOST_USELESS, SUMMARY_SYSTEM, TRIGGER
 from mendgraph.nodes.call_model.effects import Answer, Booked, Effect, Reserve, Send, Sent, Settle, Stopped, Tell
-from mendgraph.nodes.call_model.fitting import MOST_ROUNDS, OUTPUT_SHARE, Fitted, Talk, fit, overflow_window
-from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, RunLimits, Spending
+from mendgraph.nodes.call_model.exchange import MOST_ROUNDS, OUTPUT_SHARE, Fitted, Talk, fit, overflow_window
+from mendgraph.nodes.call_model.ledger import RunLimits, Spending
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import build_prompt
@@ -130,15 +128,8 @@ def test_nothing_is_done_and_all_is_shown_while_it_fits(window_tokens: int | Non
 def test_the_window_may_be_filled_to_its_trigger(more: int, compacted: bool) -> None:
     needed = estimate(Endpoint().play(talk(READS), None)) + MOST
     endpoint = Endpoint()
-    endpoint.play(talk(READS), int(needed / RULES.trigger) + 1 + more)
+    endpoint.play(talk(READS), int(needed / TRIGGER) + 1 + more)
     assert bool(endpoint.compactions) is compacted
-
-
-def test_the_smaller_of_two_known_windows_counts() -> None:
-    endpoint = Endpoint()
-    fitted = endpoint.play(talk(READS), 100_000, window=Window(tokens=12_000))
-    assert endpoint.compactions
-    assert estimate(fitted) + MOST <= 12_000
 
 
 def test_what_the_endpoint_counted_decides_and_not_the_length() -> None:
@@ -205,14 +196,6 @@ def test_where_no_summary_comes_the_window_slides(result: Result, calls: int) ->
     assert estimate(fitted) + MOST <= 20_000
 
 
-def test_a_summary_that_the_budget_does_not_allow_is_not_asked_for() -> None:
-    endpoint = Endpoint()
-    fitted = endpoint.play(
-        talk(TALKS), 20_000, limits=LIMITS.model_copy(update={"api": APILimits(100, 10, 300, 9_999)})
-    )
-    assert (endpoint.asked, endpoint.compactions, fitted.spending) == (0, ["slid"], Spending())
-
-
 def test_a_summary_is_what_comes_after_the_thoughts() -> None:
     thought = '<think>\nI plan {"done": ...} first.\n</think>\n'
     endpoint = Endpoint(GOOD.model_copy(update={"text": thought + SUMMARY}))
@@ -220,7 +203,7 @@ def test_a_summary_is_what_comes_after_the_thoughts() -> None:
     assert (endpoint.compactions, fitted.window) == (["summarised"], plain.window)
 
 
-@pytest.mark.parametrize(("useless", "at"), [(RULES.most_useless, "elsewhere"), (0, TALKS[-1].id)])
+@pytest.mark.parametrize(("useless", "at"), [(MOST_USELESS, "elsewhere"), (0, TALKS[-1].id)])
 def test_no_summary_is_asked_for_again_without_progress(useless: int, at: str) -> None:
     endpoint = Endpoint()
     endpoint.play(talk(TALKS), 20_000, window=Window(useless_summaries=useless, summarised_at=at))
@@ -235,14 +218,6 @@ def test_a_stop_in_the_middle_of_a_summary_ends_it_and_what_was_sent_is_paid() -
     assert (fitted.spending.usage.total_calls, fitted.spending.usage.total_output_tokens) == (1, 10)
     assert isinstance(endpoint.effects[-1], Tell)
     assert isinstance(endpoint.effects[-2], Settle)
-
-
-def test_a_request_that_is_larger_than_the_window_is_a_typed_stop() -> None:
-    endpoint = Endpoint()
-    fitted = endpoint.play(talk(with_ids([HumanMessage("x" * 30_000)])), 4_000)
-    assert fitted.stop is not None
-    assert (fitted.stop.reason, fitted.prompt, endpoint.effects) == (StopReason.CONTEXT_OVERFLOW, None, [])
-    assert "window of 4000 tokens" in fitted.stop.message
 
 
 # --- After an endpoint's refusal
@@ -286,12 +261,6 @@ def test_where_nothing_can_be_left_out_a_refusal_is_a_typed_stop(overflow: str) 
 # --- What is left for the reply
 
 
-def test_a_reply_may_have_what_the_window_leaves() -> None:
-    assert Endpoint().play(talk(READS), None).most_output is None
-    fitted = Endpoint().play(talk(READS), 30_000)
-    assert fitted.most_output == 30_000 - estimate(fitted)
-
-
 def test_a_small_window_keeps_a_share_for_the_reply() -> None:
     """A model that may say more than its window holds is still given a request of some size."""
     endpoint = Endpoint()
@@ -300,23 +269,9 @@ def test_a_small_window_keeps_a_share_for_the_reply() -> None:
     assert 12_000 // OUTPUT_SHARE <= (fitted.most_output or 0) == 12_000 - estimate(fitted)
 
 
-def test_a_reply_is_never_left_with_nothing() -> None:
-    blocks = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS)
-    fitted = Endpoint().play(talk(with_ids([HumanMessage("x" * 9_000)]), blocks), 1_024)
-    assert fitted.most_output == MIN_OUTPUT_TOKENS
-
-
-def test_what_can_be_made_no_smaller_is_sent_where_the_window_just_holds_it() -> None:
-    endpoint, given = Endpoint(), talk(with_ids([HumanMessage("Mend calc.py. " * 800)]))
-    whole = endpoint.play(given, None)
-    output = MOST
-    fitted = endpoint.play(given, estimate(whole) + output)
-    assert (endpoint.effects, fitted) == ([], replace(whole, most_output=output))
-
-
 def test_after_the_last_round_the_request_is_sent_as_it_is_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = Endpoint().play(talk(READS), 20_000)
-    monkeypatch.setattr(fitting, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(script_of, "MOST_ROUNDS", 1)
     endpoint = Endpoint()
     assert endpoint.play(talk(READS), 20_000) == usual
     assert endpoint.compactions == ["cleared"]
@@ -434,8 +389,3 @@ def test_what_is_sent_fits_or_nothing_is(
 )
 def test_the_window_is_read_from_what_endpoints_say(message: str, window: int | None) -> None:
     assert overflow_window(message) == window
-
-
-@given(st.text())
-def test_any_text_has_a_reading(text: str) -> None:
-    assert (overflow_window(text) or 256) >= 256

@@ -1,29 +1,22 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
 from mendgraph.nodes.call_model.ledger import (
-    Mending,
     Reservation,
     RunLimits,
     Spending,
-    begin_turn,
-    charge_lost,
-    count_mending,
     exhausted_limit,
     measured,
     reserve,
-    settle,
     unknown_price,
     usage_report,
 )
-from mendgraph.nodes.call_model.limits import Used
 from mendgraph.nodes.call_model.prices import FREE, Price
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, Gauge
 from mendgraph.nodes.records import StopCause, StopReason
-from tests.nodes.call_model.spendings import LIMITS, PRICES, SECONDS, SPENDINGS, TOKENS, spent
+from tests.nodes.call_model.spendings import spent
 
 UNPRICED = (
     "Limit 'max_cost_usd' cannot be held: 2 calls of this thread went to a model whose price was not known."
@@ -33,72 +26,6 @@ UNPRICED = (
 
 def stopped(reason: StopReason, message: str) -> StopCause:
     return StopCause(reason=reason, message=message)
-
-
-@given(SPENDINGS, LIMITS, PRICES, TOKENS)
-def test_an_exhausted_limit_and_a_refused_reservation_agree(
-    spending: Spending, limits: RunLimits, price: Price | None, estimated: int
-) -> None:
-    exhausted, leave = exhausted_limit(spending, limits), reserve(spending, limits, estimated, price)
-    if exhausted is not None:
-        assert leave == exhausted
-    soft = limits.model_copy(update={"max_steps_soft": True})
-    without = limits.model_copy(update={"max_steps": None})
-    assert exhausted_limit(spending, soft) == exhausted_limit(spending, without)
-    assert reserve(spending, soft, estimated, price) == reserve(spending, without, estimated, price)
-
-
-@given(SPENDINGS)
-def test_a_new_turn_resets_only_the_turn(spending: Spending) -> None:
-    fresh = begin_turn(spending)
-    usage = spending.usage._replace(calls_in_current_turn=0)
-    of_the_turn = {"at_turn_start": usage, "steps": 0, "seconds": 0.0, "mending": Mending()}
-    assert fresh == spending.model_copy(update={"usage": usage, **of_the_turn})
-    report = usage_report(fresh)
-    assert [value for name, value in report.items() if name.endswith("current_turn")] == [0, 0, 0, 0, 0.0]
-    assert not [name for name in report if name.startswith("replies_")]
-
-
-@given(SPENDINGS, TOKENS, TOKENS, SECONDS, st.integers(1, 5))
-def test_settling_adds_up(spending: Spending, tokens_in: int, tokens_out: int, seconds: float, calls: int) -> None:
-    price, cached = Price(input=2.0, output=10.0, cached_input=0.5, cache_write=2.5), tokens_in // 2
-    parts = {"cached_tokens": cached, "reasoning_tokens": tokens_out // 2, "cache_write_tokens": tokens_in // 4}
-    old, new = spending.usage, settle(spending, tokens_in, tokens_out, seconds, calls, **parts, price=price)
-    in_full = tokens_in - cached - tokens_in // 4
-    added = APIUsageStats(old[0] + calls, old[1] + tokens_in, old[2] + tokens_out, old[3] + calls)
-    expected = {
-        "usage": added,
-        "seconds": spending.seconds + seconds,
-        **{name: getattr(spending, name) + count for name, count in parts.items()},
-        "cost_usd": pytest.approx(
-            spending.cost_usd + (in_full * 2.0 + cached * 0.5 + tokens_in // 4 * 2.5 + tokens_out * 10.0) / 1_000_000
-        ),
-    }
-    assert dict(new) == {**dict(spending), **expected}
-
-
-@pytest.mark.parametrize(
-    ("told", "charged"),
-    [
-        ((-5, -1, -1, -1, -1), (0, 0, 0, 0, 0)),
-        ((10, 5, 11, 6, 11), (10, 5, 10, 5, 0)),
-        ((10, 5, 4, 5, 7), (10, 5, 4, 5, 6)),
-        ((10**30,) * 5, (MOST_TOKENS, MOST_TOKENS, MOST_TOKENS, MOST_TOKENS, 0)),
-    ],
-)
-def test_what_no_endpoint_can_mean_is_made_countable(told: tuple[int, ...], charged: tuple[int, ...]) -> None:
-    price = Price(input=1.0, output=0.0, cached_input=0.5, cache_write=0.5)
-    names = ("cached_tokens", "reasoning_tokens", "cache_write_tokens")
-    parts = dict(zip(names, told[2:], strict=True))
-    spending = settle(Spending(), told[0], told[1], 0.0, **parts, price=price)
-    assert (*spending.usage[1:3], *(getattr(spending, name) for name in names)) == charged
-    assert spending.cost_usd == charged[0] * 0.5 / 1_000_000
-
-
-def test_calls_without_a_known_price_are_counted_and_those_without_tokens_cost_nothing() -> None:
-    spending = settle(settle(Spending(), 10, 5, 0.0), 0, 0, 1.0)
-    assert (spending.unpriced_calls, spending.cost_usd) == (1, 0.0)
-    assert settle(spending, 10, 5, 0.0, price=FREE).unpriced_calls == 1
 
 
 @pytest.mark.parametrize(
@@ -209,12 +136,6 @@ def test_a_reservation_is_cut_to_what_can_be_paid(
     assert reserve(spent(cost_usd=cost), limits, estimated, price) == wanted
 
 
-@pytest.mark.parametrize(("asked", "granted"), [(None, 2_048), (400, 400), (8, 8), (5_000, 2_048)])
-def test_a_reply_may_be_kept_shorter(asked: int | None, granted: int) -> None:
-    limits = RunLimits(max_cost_usd=1.0)
-    assert reserve(spent(), limits, 10, FREE, most_output=asked) == leave(10, granted, cost=0.0)
-
-
 def test_a_limit_on_cost_sends_nothing_to_a_model_without_a_price() -> None:
     for limits in (RunLimits(max_cost_usd=5.0), RunLimits(max_cost_usd_per_day=5.0)):
         assert reserve(spent(), limits, 10, None) == unknown_price(limits, None)
@@ -238,35 +159,7 @@ def test_only_the_last_call_may_use_what_is_held_back() -> None:
         assert refused == stopped(StopReason.MAX_INPUT_TOKENS, message)
 
 
-def test_rounds_of_tools_do_not_stop_the_last_call() -> None:
-    limits = RunLimits(max_steps=3, wrap_up=True)
-    assert reserve(spent(steps=3), limits, 1, None) == stopped(StopReason.MAX_STEPS, "Limit 'max_steps' exceeded: 3/3")
-    assert reserve(spent(steps=3), limits, 1, None, wrapping_up=True) == leave(1)
-
-
 # --- What a killed process has spent, and what an endpoint counted
-
-
-@given(SPENDINGS, st.builds(Used, calls=TOKENS, input_tokens=TOKENS, cost_usd=st.none() | st.floats(0, 9)), TOKENS)
-def test_what_was_lost_is_charged_once(spending: Spending, used: Used, number: int) -> None:
-    charged = charge_lost(spending, used, number)
-    assert charged.booked == max(number, spending.booked)
-    assert charge_lost(charged, used, number) == charged
-    if number <= spending.booked:
-        assert charged == spending
-        return
-    assert charged.usage.total_calls == spending.usage.total_calls + used.calls
-    assert charged.usage.calls_in_current_turn == spending.usage.calls_in_current_turn + used.calls
-    assert charged.cost_usd == spending.cost_usd + (used.cost_usd or 0.0)
-    assert charged.unpriced_calls >= spending.unpriced_calls + (used.cost_usd is None and used.input_tokens > 0)
-
-
-def test_all_of_what_was_lost_is_charged() -> None:
-    parts = {"cached_tokens": 10, "reasoning_tokens": 4, "cache_write_tokens": 3}
-    used = Used(calls=2, input_tokens=30, output_tokens=20, cost_usd=0.5, seconds=1.5, **parts)
-    assert charge_lost(spent(1, 5, 5, cost_usd=1.0), used, 7) == Spending(
-        usage=APIUsageStats(3, 35, 25, 3), seconds=1.5, cost_usd=1.5, booked=7, **parts
-    )
 
 
 @pytest.mark.parametrize(
@@ -316,59 +209,3 @@ def test_the_report_holds_json_values() -> None:
     assert usage_report(spending) == report
     unpriced = spending.model_copy(update={"unpriced_calls": 1})
     assert usage_report(unpriced) == {**report, "unpriced_calls": 1, "cost_usd": None}
-
-
-# --- Replies that had to be mended
-
-
-@given(SPENDINGS, st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
-def test_mended_replies_add_up_and_cost_nothing(spending: Spending, rescued: int, asked: int, cut: int) -> None:
-    old = spending.mending
-    new = Mending(rescued=old.rescued + rescued, asked_again=old.asked_again + asked, cut=old.cut + cut)
-    counted = count_mending(spending, rescued=rescued, asked_again=asked, cut=cut)
-    assert counted == spending.model_copy(update={"mending": new})
-    assert count_mending(spending) == spending
-
-
-@given(SPENDINGS, LIMITS, PRICES, TOKENS)
-def test_mended_replies_are_no_limit(
-    spending: Spending, limits: RunLimits, price: Price | None, estimated: int
-) -> None:
-    unmended = spending.model_copy(update={"mending": Mending()})
-    assert exhausted_limit(spending, limits) == exhausted_limit(unmended, limits)
-    assert reserve(spending, limits, estimated, price) == reserve(unmended, limits, estimated, price)
-
-
-@pytest.mark.parametrize(
-    ("mending", "told"),
-    [
-        (Mending(), {}),
-        (Mending(rescued=2), {"replies_rescued": 2}),
-        (Mending(asked_again=1), {"replies_asked_again": 1}),
-        (Mending(cut=3), {"replies_cut": 3}),
-        (
-            Mending(rescued=1, asked_again=2, cut=3),
-            {"replies_rescued": 1, "replies_asked_again": 2, "replies_cut": 3},
-        ),
-    ],
-)
-def test_the_report_tells_only_of_what_had_to_be_mended(mending: Mending, told: dict[str, int]) -> None:
-    report = usage_report(spent(mending=mending))
-    assert report == {**usage_report(spent()), **told}
-    assert list(report)[-1] == "cost_usd"
-
-
-@pytest.mark.parametrize("soft", [False, True])
-def test_soft_steps_never_stop_a_run(soft: bool) -> None:
-    found = exhausted_limit(Spending(steps=3), RunLimits(max_steps=3, max_steps_soft=soft))
-    assert found == (None if soft else stopped(StopReason.MAX_STEPS, "Limit 'max_steps' exceeded: 3/3"))
-
-
-def test_a_new_thread_has_used_nothing() -> None:
-    empty = Spending()
-    assert (empty.steps, empty.cached_tokens, empty.booked, empty.gauge) == (0, 0, 0, Gauge())
-    assert empty.mending.model_dump() == {"rescued": 0, "asked_again": 0, "cut": 0}
-
-
-def test_a_count_of_one_is_a_report() -> None:
-    assert measured(Spending(), 1, 1, 1).gauge == Gauge(size=1, messages=1, tokens=1)

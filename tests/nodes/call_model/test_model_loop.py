@@ -19,10 +19,6 @@ async def here() -> tuple[asyncio.AbstractEventLoop, str]:
     return asyncio.get_running_loop(), WHO.get()
 
 
-async def broken() -> None:
-    raise LookupError("no")
-
-
 def loop_threads() -> int:
     return sum(thread.name == "mendgraph-model-calls" for thread in threading.enumerate())
 
@@ -37,12 +33,6 @@ def test_calls_one_after_the_other_have_the_same_loop_and_leave_no_thread(own: M
     assert own.loop is None
     loops = {own.run(here())[0] for _ in range(3)}
     assert loops == {own.loop}
-    assert loop_threads() == 0
-
-
-def test_what_the_work_raises_is_raised(own: ModelLoop) -> None:
-    with pytest.raises(LookupError):
-        own.run(broken())
     assert loop_threads() == 0
 
 

@@ -8,10 +8,9 @@ from langchain_core.messages import HumanMessage
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.nodes.call_model.driver import Hands
 from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings
-from mendgraph.nodes.call_model.ledger import RunLimits, Spending
+from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.call_model.node import acall_model, call_model
-from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.records import (
     EditForm,
     Effect,
@@ -78,16 +77,6 @@ def test_both_ways_give_the_same_update_and_the_same_calls(profile: Profile) -> 
     assert [tool["function"]["name"] for tool in sync.calls[0].prompt.tools] == (
         ["read_file"] if profile.protocol is Protocol.NATIVE else []
     )
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_an_exhausted_budget_makes_no_call(asynchronous: bool) -> None:
-    model = Scripted()
-    state = CallModelState(
-        messages=[HumanMessage("hi")], profile=Profile(), spending=Spending(steps=3), corrections=[], preload=None
-    )
-    update, said = run(asynchronous, model, state, CallSettings(CallBudget(limits=RunLimits(max_steps=3))))
-    assert (update["stop"].reason, model.calls, said) == (StopReason.MAX_STEPS, [], [])
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

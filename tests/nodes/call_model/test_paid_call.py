@@ -8,8 +8,7 @@ from mendgraph.nodes.call_model.limits import Used
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.paid_call import Paid, Request, stopped
 from mendgraph.nodes.call_model.prices import FREE, Price, cost_of, most_cost
-from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, Gauge
-from mendgraph.nodes.call_model.retry import MOST_WAITED_S
+from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind as Kind, RawCall, StopCause, StopReason
 from tests.nodes.call_model.paid_calls import (
     BUSY,
@@ -89,14 +88,6 @@ def test_a_request_says_what_it_is_for_and_how_it_is_sent() -> None:
     assert endpoint.of(Tell) == [told(used(70, 3), "m at h", "summary")]
 
 
-def test_what_does_not_fit_is_not_even_connected() -> None:
-    endpoint = Endpoint()
-    result = paid(endpoint, budget(limits=RunLimits(api=APILimits(max_calls_per_turn=1))), spent(calls=1))
-    assert (endpoint.effects, result.spending, result.reply) == ([], spent(calls=1), None)
-    assert result.stop is not None
-    assert result.stop.reason is StopReason.MAX_CALLS_PER_TURN
-
-
 # --- The next model
 
 
@@ -108,13 +99,6 @@ def test_fallbacks_are_asked_in_order_once_the_tries_are_used_up() -> None:
     assert [each.model for each in endpoint.of(Connect)] == ["ours", "other", "third"]
     assert [each.entry.model for each in endpoint.of(Reserve)] == ["ours", "ours", "other", "other", "third"]
     assert (result.reply, result.spending.usage.total_calls, result.spending.booked) == (REPLY, 5, 15)
-
-
-@pytest.mark.parametrize("kind", [Kind.AUTHENTICATION, Kind.MODEL_UNAVAILABLE])
-def test_a_model_that_cannot_be_used_is_not_tried_again_but_another_is(kind: Kind) -> None:
-    endpoint = Endpoint([failed(kind), REPLY])
-    assert paid(endpoint, budget(OURS, OTHER)).reply == REPLY
-    assert endpoint.course == "crset" + "t" + "crset"
 
 
 @pytest.mark.parametrize("kind", [Kind.BAD_REQUEST, Kind.CONTEXT_OVERFLOW])
@@ -140,13 +124,6 @@ def test_when_all_have_failed_each_is_named() -> None:
     assert result.stop == gave_up(NO_KEY, "ours: server error (2 tries); other: authentication")
 
 
-@pytest.mark.parametrize(
-    ("retries", "tries"), [(0, "provider error: server_error"), (2, "provider error: server_error (3 tries)")]
-)
-def test_a_model_alone_is_not_named(retries: int, tries: str) -> None:
-    assert paid(Endpoint([DOWN] * 3), budget(retries=retries)).stop == gave_up(DOWN, tries)
-
-
 def test_an_open_circuit_is_waited_for_only_where_nobody_else_is_left() -> None:
     endpoint = Endpoint([OPEN, OPEN, REPLY])
     result = paid(endpoint, budget(OURS, OTHER))
@@ -163,41 +140,6 @@ def test_a_model_that_cannot_be_connected_costs_nothing_and_the_next_is_asked(ki
     assert endpoint.of(Tell)[0] == fallen_back(failed(kind), "ours", "other")
 
 
-def test_where_none_can_be_connected_the_last_failure_is_told() -> None:
-    endpoint = Endpoint(unreachable={"ours": NO_KEY, "other": failed(Kind.MODEL_UNAVAILABLE)})
-    result = paid(endpoint, budget(OURS, OTHER))
-    told = gave_up(failed(Kind.MODEL_UNAVAILABLE), "ours: authentication; other: model unavailable")
-    assert (endpoint.course, result) == ("ctc", Paid(Spending(), stop=told))
-
-
-# --- Waiting
-
-
-def test_all_waits_of_a_request_together_are_bounded() -> None:
-    slow = failed(Kind.RATE_LIMITED, retry_after_s=25.0)
-    endpoint = Endpoint([slow] * 9)
-    result = paid(endpoint, budget(OURS, OTHER, THIRD, retries=5))
-    assert [each.seconds for each in endpoint.of(Wait)] == [25.0, 25.0]
-    assert MOST_WAITED_S < 50.0 + 25.0
-    assert [each.entry.model for each in endpoint.of(Reserve)] == ["ours", "ours", "ours", "other", "third"]
-    assert result.spending.seconds == 5 * SECONDS + 50.0
-
-
-@pytest.mark.parametrize("drawn", [0.0, 1.0])
-def test_the_jitter_is_drawn_for_each_wait(drawn: float) -> None:
-    endpoint = Endpoint([BUSY, BUSY, REPLY])
-    paid(endpoint, budget(jitter=lambda: drawn))
-    assert [each.seconds for each in endpoint.of(Wait)] == [0.25 + 0.25 * drawn, 0.5 + 0.5 * drawn]
-
-
-def test_nothing_is_waited_for_that_would_not_fit_the_budget() -> None:
-    endpoint = Endpoint([BUSY])
-    result = paid(endpoint, budget(limits=RunLimits(api=APILimits(max_calls_per_session=1))))
-    assert endpoint.course == "crset"
-    assert result.stop is not None
-    assert result.stop.reason is StopReason.MAX_CALLS_PER_SESSION
-
-
 # --- The book
 
 
@@ -212,11 +154,6 @@ def test_a_limit_of_the_day_sends_nothing_and_is_told(refused: int, course: str,
     endpoint = Endpoint([BUSY], refusals={refused: FULL})
     assert paid(endpoint, budget(OURS, OTHER)) == Paid(spending, stop=FULL)
     assert endpoint.course == course
-
-
-@pytest.mark.parametrize(("number", "booked"), [(11, 11), (30, 30)])
-def test_the_counters_know_the_last_entry_that_they_hold(number: int, booked: int) -> None:
-    assert paid(Endpoint([REPLY]), budget(), Spending(booked=30 if number == 30 else 5)).spending.booked == booked
 
 
 def test_what_was_lost_is_charged_once_before_anything_is_sent() -> None:
@@ -237,13 +174,6 @@ def test_what_was_lost_counts_against_the_limits() -> None:
     assert (endpoint.course, result.spending.usage.total_calls, result.spending.booked) == ("cr", 3, 10)
     assert result.stop is not None
     assert result.stop.reason is StopReason.MAX_CALLS_PER_SESSION
-
-
-def test_without_a_book_nothing_is_numbered() -> None:
-    endpoint = Endpoint([REPLY])
-    endpoint.entries = -1
-    result = paid(endpoint, budget(), Spending(booked=5))
-    assert (result.spending.booked, endpoint.of(Settle)) == (5, [Settle(number=0, used=used(70, 3))])
 
 
 # --- What is charged
@@ -287,24 +217,6 @@ def test_the_parts_of_input_and_output_are_charged_booked_and_told(
     assert spending.cost_usd == pytest.approx(cost_of(price, 70, 3, believed[0], believed[2]))
     for holds in (dict(spending), dict(endpoint.of(Settle)[0].used), endpoint.of(Tell)[0].payload):
         assert tuple(holds[name] for name in names) == believed
-
-
-@pytest.mark.parametrize(("told_input", "gauge"), [(70, GAUGE), (0, Gauge(size=9, messages=1, tokens=4))])
-def test_only_a_count_of_the_endpoint_moves_the_gauge(told_input: int, gauge: Gauge) -> None:
-    given = Spending(gauge=Gauge(size=9, messages=1, tokens=4))
-    reply = REPLY.model_copy(update={"input_tokens": told_input})
-    assert paid(Endpoint([reply]), budget(), given).spending.gauge == gauge
-
-
-def test_a_dropped_call_is_charged_like_one_that_broke_off() -> None:
-    stop = Stopped(reason="by Ctrl-C", sent=True, seconds=1.5, received_characters=31)
-    endpoint = Endpoint(stop_at=2, stop=stop)
-    what = used(ESTIMATE, 11, seconds=1.5)
-    assert paid(endpoint, budget(OURS, OTHER)) == Paid(
-        spent(1, ESTIMATE, 11, seconds=1.5, unpriced_calls=1, booked=11),
-        stop=StopCause(reason=StopReason.CANCELLED, message="The run was stopped by Ctrl-C."),
-    )
-    assert endpoint.effects[3:] == [Settle(number=11, used=what), told(what)]
 
 
 def test_what_is_never_sent_gives_its_reservation_back() -> None:
@@ -353,14 +265,6 @@ def test_a_limit_on_cost_lets_a_dear_fallback_say_less() -> None:
     first, second = (each.entry for each in endpoint.of(Reserve))
     assert (first.output_tokens, second.output_tokens) == (2_048, int((cap - most_cost(DEAR, ESTIMATE, 0)) / 30e-6))
     assert max(first.cost_usd, second.cost_usd) <= cap
-
-
-def test_a_limit_on_cost_sends_nothing_to_a_fallback_without_a_price() -> None:
-    endpoint = Endpoint([DOWN])
-    result = paid(endpoint, budget(OURS, THIRD, retries=0, limits=RunLimits(max_cost_usd=1.0), price_of=price_of))
-    assert endpoint.course == "crset" + "t"
-    assert result.stop is not None
-    assert result.stop.reason is StopReason.MAX_COST
 
 
 def test_a_model_that_nobody_named_is_paid_as_the_one_that_answered() -> None:

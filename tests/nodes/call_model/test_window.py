@@ -5,17 +5,14 @@ import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
+from mendgraph.nodes.call_model.compaction import Memory
 from mendgraph.nodes.call_model.window import (
     LONGEST_ERROR,
     MOST_STAND_IN_CHARACTERS,
     MOST_STAND_INS,
     WHOLE,
-    Exchanges,
-    Memory,
     StandIns,
     Window,
-    exchanges_of,
-    first_shown,
     is_result,
     noted_request,
     notes_before,
@@ -24,26 +21,16 @@ from mendgraph.nodes.call_model.window import (
     with_notes,
     without_results,
 )
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME
 from mendgraph.nodes.language.project_notes import ProjectNotes, notes_text
-from mendgraph.nodes.language.tool_results import parse_text_results, render_text_results
-from mendgraph.nodes.records import CallResult, JsonMap, Protocol, ToolErrorCode, ToolResult
-from tests.nodes.call_model.window_histories import exchange, failed, histories, read, results, with_ids
+from mendgraph.nodes.language.tool_results import parse_text_results
+from mendgraph.nodes.records import JsonMap, Protocol, ToolErrorCode, ToolResult
+from tests.nodes.call_model.window_histories import exchange, failed, read, results, with_ids
 
 TASK = HumanMessage("Fix a.py")
 
 
 def texts(messages: list[AnyMessage]) -> list[str]:
     return [message.text for message in messages]
-
-
-@pytest.mark.parametrize("protocol", list(Protocol))
-def test_the_head_stands_for_what_is_hidden(protocol: Protocol) -> None:
-    history = with_ids([TASK, *exchange(protocol, read(9)), *exchange(protocol, read(8))])
-    view = shown(history, Window(first="m3", head="HEAD"))
-    assert texts(view) == ["HEAD", *texts(history[3:])]
-    assert view[1:] == history[3:]
-    assert isinstance(view[0], HumanMessage)
 
 
 def test_a_head_before_a_request_is_one_message_with_it() -> None:
@@ -58,36 +45,6 @@ def test_ids_that_are_not_there_hide_nothing(window: Window) -> None:
     assert shown([], window) == []
 
 
-def test_cleared_results_are_shown_as_stand_ins() -> None:
-    history = with_ids([TASK, *exchange(Protocol.NATIVE, read(900), read(700))])
-    assert shown(history, Window(cleared=("m2", "m1"))) == [*history[:2], without_results(history[2]), history[3]]
-
-
-def test_what_is_made_for_a_view_is_made_once() -> None:
-    history = with_ids([TASK, *exchange(Protocol.TEXT, read(900)), *exchange(Protocol.TEXT, read(900))])
-    window, made = Window(first="m1", head="HEAD", cleared=("m2",)), StandIns()
-    first, second = shown(history, window, made), shown(history, window, made)
-    assert [id(message) for message in first] == [id(message) for message in second]
-    assert len({message.id for message in first}) == len(first)
-    other = shown(history, window.model_copy(update={"head": "ANOTHER"}), made)
-    assert (other[0].text, other[0].id != first[0].id) == ("ANOTHER", True)
-
-
-def test_a_history_that_was_read_again_is_shown_with_the_same_stand_ins() -> None:
-    made = StandIns()
-    views = [
-        shown(with_ids([TASK, *exchange(Protocol.NATIVE, read(900))]), Window(cleared=("m2",)), made) for _ in range(2)
-    ]
-    assert views[0][2] is views[1][2]
-
-
-def test_a_message_that_was_replaced_gets_a_stand_in_of_its_own() -> None:
-    made = StandIns()
-    for size in (900, 800):
-        history = with_ids([TASK, *exchange(Protocol.NATIVE, read(size))])
-        assert shown(history, Window(cleared=("m2",)), made) == [*history[:2], without_results(history[2])]
-
-
 @pytest.mark.parametrize(
     "made",
     [
@@ -100,37 +57,6 @@ def test_stand_ins_of_long_ago_are_let_go(made: StandIns) -> None:
     history = with_ids([TASK, *exchange(Protocol.NATIVE, read(900))])
     shown(history, Window(cleared=("m2",)), made)
     assert list(made) == ["m2"]
-
-
-def test_a_history_is_cut_between_exchanges_only() -> None:
-    history = with_ids(
-        [
-            TASK,
-            *exchange(Protocol.NATIVE, read(1), read(2)),
-            AIMessage("Done."),
-            HumanMessage("More"),
-            *exchange(Protocol.TEXT, read(1)),
-        ]
-    )
-    assert exchanges_of(history) == Exchanges(starts=[0, 1, 4, 5, 6], replies=[1, 4, 6], request=5)
-    assert exchanges_of([]) == Exchanges([], [], -1)
-
-
-@given(histories(), st.data())
-def test_a_view_only_grows_at_its_end(history: list[AnyMessage], data: st.DataObject) -> None:
-    names = [str(message.id) for message in history]
-    window = Window(
-        first=data.draw(st.sampled_from(["", *names])),
-        head="HEAD",
-        cleared=tuple(data.draw(st.lists(st.sampled_from(names), unique=True))),
-    )
-    start = first_shown(history, window)
-    whole = shown(history, window)
-    for length in range(start + 1, len(history)):
-        part = shown(history[:length], window)
-        assert whole[: len(part)] == part
-    for message, original in zip(whole[::-1], history[::-1], strict=False):
-        assert message == original or is_result(original) or message.text.startswith("HEAD")
 
 
 def test_a_memory_is_small_and_relevant_and_complete_behind_that() -> None:
@@ -160,12 +86,6 @@ def test_a_memory_may_sum_up_what_slides_out() -> None:
         memory.add(AIMessage(f"I think {number} " * 20), HumanMessage("tool_result({})", name="tool_result"))
     assert "x is 42" in memory.shown()[0].text
     assert [message["role"] for message in asked[0]] == ["system", "user"]
-
-
-def test_a_memory_without_a_window_shows_everything() -> None:
-    memory = Memory()
-    memory.add(TASK, *exchange(Protocol.NATIVE, read(90_000), read(90_000)))
-    assert memory.shown() == memory.messages
 
 
 def cleared(protocol: Protocol, *given_back: ToolResult, tool: str = "read_file") -> list[JsonMap]:
@@ -238,23 +158,6 @@ def test_what_an_error_says_stays_and_is_kept_short(protocol: Protocol) -> None:
     assert cut["error"]["message"] == "y" * LONGEST_ERROR + " [... 7 more characters]"
 
 
-def test_a_stand_in_answers_the_same_call_under_an_id_of_its_own() -> None:
-    [_, result] = with_ids(exchange(Protocol.NATIVE, read(900)))
-    assert isinstance(result, ToolMessage)
-    stand_in = without_results(result)
-    assert isinstance(stand_in, ToolMessage)
-    assert stand_in == result.model_copy(update={"content": stand_in.content, "id": "m1-cleared"})
-    assert len(stand_in.text) < len(result.text) / 3
-
-
-@pytest.mark.parametrize(
-    "message",
-    [HumanMessage("Fix it"), AIMessage("tool_result({})"), ToolMessage([{"type": "text"}], tool_call_id="c")],
-)
-def test_what_carries_no_results_has_no_stand_in(message: AnyMessage) -> None:
-    assert without_results(message) is None
-
-
 @pytest.mark.parametrize("text", ["x" * 5_000, "[1, 2]" * 900, '{"data": 1}' + " " * 5_000, '{"a":' * 5_000])
 @pytest.mark.parametrize("status", ["success", "error"])
 def test_results_of_other_origin_are_left_out_as_a_whole(text: str, status: Any) -> None:
@@ -267,23 +170,6 @@ def test_results_of_other_origin_are_left_out_as_a_whole(text: str, status: Any)
     else:
         assert envelope["error"]["message"].startswith(text[:LONGEST_ERROR])
         assert len(stand_in.text) < 2 * LONGEST_ERROR
-
-
-def test_lines_that_are_no_results_are_kept_short() -> None:
-    line = render_text_results([CallResult(call_id="", tool="t", result=read(900))])
-    message = HumanMessage("\n".join(["before", line, "z" * 9_000]), name=RESULT_MESSAGE_NAME)
-    stand_in = without_results(message)
-    assert stand_in is not None
-    before, result, after = stand_in.text.split("\n")
-    assert (before, len(parse_text_results(result))) == ("before", 1)
-    assert after == "z" * LONGEST_ERROR + f" [... {9_000 - LONGEST_ERROR} more characters]"
-
-
-def test_a_line_that_only_looks_like_a_result_of_ours_is_kept_short() -> None:
-    line = f"tool_result({json.dumps({'tool': 't', 'data': 'z' * 900})})"
-    stand_in = without_results(HumanMessage(line, name=RESULT_MESSAGE_NAME))
-    assert stand_in is not None
-    assert stand_in.text == f"{line[:LONGEST_ERROR]} [... {len(line) - LONGEST_ERROR} more characters]"
 
 
 @given(st.sampled_from(list(Protocol)), st.lists(results, min_size=1, max_size=4))
@@ -318,27 +204,6 @@ def test_notes_come_first_in_one_message_with_the_request() -> None:
     assert view[1] is REPLY
     again = with_notes([ASKED, REPLY, ASKED], NOTES, made)
     assert again[0] is view[0]
-
-
-def test_without_notes_the_messages_are_the_same() -> None:
-    view = with_notes([ASKED, REPLY], (), {})
-    assert all(new is old for new, old in zip(view, [ASKED, REPLY], strict=True))
-    assert noted_request([{"role": "user", "content": "x"}], ()) == ({"role": "user", "content": "x"},)
-    assert notes_tokens(()) == 0
-
-
-def test_what_is_no_request_keeps_its_own_message() -> None:
-    pictures = HumanMessage([{"type": "text", "text": "Look."}])
-    results = HumanMessage("tool_result({})", name=RESULT_MESSAGE_NAME)
-    for first in (REPLY, pictures, results):
-        assert contents(with_notes([first], NOTES, {})) == [notes_text(NOTES), first.text]
-    assert contents(with_notes([], NOTES, {})) == [notes_text(NOTES)]
-
-
-def test_other_notes_are_another_message() -> None:
-    made: StandIns = {}
-    other = (ProjectNotes(path="AGENTS.md", text="Use spaces."),)
-    assert with_notes([ASKED], NOTES, made)[0].id != with_notes([ASKED], other, made)[0].id
 
 
 def test_a_request_in_block_form_ends_with_notes_and_request() -> None:

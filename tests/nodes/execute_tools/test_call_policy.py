@@ -27,7 +27,7 @@ from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from mendgraph.nodes.execute_tools.registry import Tool, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
-from mendgraph.nodes.execute_tools.tool_run import Failure, GuardrailError, RetryableToolError, ToolRun, refused
+from mendgraph.nodes.execute_tools.tool_run import GuardrailError, RetryableToolError, ToolRun, refused
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
 
@@ -86,7 +86,7 @@ def test_without_rules_nothing_is_refused() -> None:
     ],
 )
 def test_what_the_run_may_not_use(rules: CallRules, effect: Effect, message: str) -> None:
-    expected = refused(message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
+    expected = refused("t", message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
     assert policy(rules).permit(make(effect), {}) == expected
 
 
@@ -100,6 +100,7 @@ def test_what_stands_for_a_secret_is_written_nowhere(effect: Effect) -> None:
     failure = policy().permit(make(effect), {"edits": [{"new_str": f"key = '{MARK}'"}]})
     if effect in {Effect.WRITE, Effect.EXECUTE, Effect.NETWORK}:
         assert failure == refused(
+            "t",
             f"The arguments hold {MARK}, which stands for a secret that you cannot see: it would be lost. Leave that "
             "line as it is, and change only what is around it. If you wrote that value yourself, the run was cut off "
             "before this call, and values under secret names are not stored: write the call again with the value.",
@@ -138,13 +139,17 @@ def test_a_validator_cannot_change_the_arguments_of_its_caller() -> None:
 @pytest.mark.parametrize(
     ("validator", "failure"),
     [
-        (fail(ValueError("b != 0")), refused("b != 0", ToolErrorCode.INVALID_ARGUMENT, "ValueError")),
-        (fail(PermissionError("no")), refused("no", ToolErrorCode.PERMISSION_DENIED, "PermissionError")),
-        (fail(SystemExit(3)), refused("3", ToolErrorCode.INVALID_ARGUMENT, "SystemExit")),
-        (fail(ZeroDivisionError()), refused("ZeroDivisionError", ToolErrorCode.INVALID_ARGUMENT, "ZeroDivisionError")),
+        (fail(ValueError("b != 0")), refused("t", "b != 0", ToolErrorCode.INVALID_ARGUMENT, "ValueError")),
+        (fail(PermissionError("no")), refused("t", "no", ToolErrorCode.PERMISSION_DENIED, "PermissionError")),
+        (fail(SystemExit(3)), refused("t", "3", ToolErrorCode.INVALID_ARGUMENT, "SystemExit")),
+        (
+            fail(ZeroDivisionError()),
+            refused("t", "ZeroDivisionError", ToolErrorCode.INVALID_ARGUMENT, "ZeroDivisionError"),
+        ),
         (
             lambda _: {"x": "many"},
             refused(
+                "t",
                 "x: input should be a valid integer, unable to parse string as an integer",
                 ToolErrorCode.INVALID_ARGUMENT,
                 "ValueError",
@@ -152,7 +157,7 @@ def test_a_validator_cannot_change_the_arguments_of_its_caller() -> None:
         ),
     ],
 )
-def test_what_a_validator_refuses_or_breaks_is_refused(validator: Any, failure: Failure) -> None:
+def test_what_a_validator_refuses_or_breaks_is_refused(validator: Any, failure: ToolRun) -> None:
     assert policy(CallRules(validators={"t": validator})).normalise(TOOL, {"x": 1}) == failure
 
 
@@ -163,6 +168,7 @@ def test_a_quota_counts_the_calls_of_the_turn() -> None:
     assert used == {"t": 2}
     failure = limited.take(TOOL)
     assert failure == refused(
+        "t",
         "The quota of t is used up: it may be called 2 times. Go on with what you have.",
         ToolErrorCode.RATE_LIMITED,
         "QuotaError",
@@ -177,7 +183,7 @@ def test_a_rate_is_kept_for_each_run_by_itself() -> None:
     one, other = (CallPolicy(rules, memory, scope=scope) for scope in ("one", "other"))
     assert one.take(TOOL) is None
     assert one.take(TOOL) == refused(
-        "t may be called 1 times in 60 s: wait 60 s.", ToolErrorCode.RATE_LIMITED, "RateLimitError"
+        "t", "t may be called 1 times in 60 s: wait 60 s.", ToolErrorCode.RATE_LIMITED, "RateLimitError"
     )
     assert other.take(TOOL) is None
     clock.now += 60
@@ -191,7 +197,7 @@ def test_a_tool_that_keeps_failing_rests_and_is_probed() -> None:
         assert guarded.take(TOOL) is None
         guarded.settle(TOOL, DOWN)
     resting = refused(
-        "t failed too often and rests for 30 s: go on without it.", ToolErrorCode.UNAVAILABLE, "CircuitOpenError"
+        "t", "t failed too often and rests for 30 s: go on without it.", ToolErrorCode.UNAVAILABLE, "CircuitOpenError"
     )
     assert guarded.take(TOOL) == resting
     assert guarded.take(make(name="u")) is None

@@ -14,7 +14,6 @@ from mendgraph.nodes.execute_tools.engine import (
     GuardrailError,
     Phase,
     RetryableToolError,
-    ToolCache,
     ToolRun,
 )
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
@@ -403,10 +402,9 @@ def test_no_retry_is_waited_for_that_the_time_left_does_not_reach(
 
 
 def test_an_interrupted_write_is_a_write(run: Runner, sink: TraceSink, context: ToolContext) -> None:
-    cache = ToolCache()
     counts: list[int] = []
     writer = make(failing(KeyboardInterrupt()), Effect.WRITE, name="w")
-    cached = engine(sink, make(counted(counts), Effect.READ), writer, cache=cache)
+    cached = engine(sink, make(counted(counts), Effect.READ), writer)
     run(cached, call(), context)
     with pytest.raises(KeyboardInterrupt):
         run(cached, call(tool="w"), context)
@@ -414,16 +412,24 @@ def test_an_interrupted_write_is_a_write(run: Runner, sink: TraceSink, context: 
     assert len(counts) == 2
 
 
-def test_the_cache_can_be_shared_and_switched_off(run: Runner, sink: TraceSink, context: ToolContext) -> None:
+def test_the_cache_can_be_switched_off(run: Runner, sink: TraceSink, context: ToolContext) -> None:
     counts: list[int] = []
-    tool, cache = make(counted(counts), Effect.READ), ToolCache()
+    uncached = engine(sink, make(counted(counts), Effect.READ), config=EngineConfig(enable_cache=False))
     for _ in range(2):
-        run(engine(sink, tool, cache=cache), call(), context)
-    assert len(counts) == 1
-    sink.events.clear()
-    run(engine(sink, tool, cache=cache, config=EngineConfig(enable_cache=False)), call(), context)
+        run(uncached, call(), context)
     assert len(counts) == 2
-    assert names(sink.events) == f"{RESOLVED} {GUARDED_RUN}"
+    assert names(sink.events) == " ".join([RESOLVED, GUARDED_RUN] * 2)
+
+
+def test_the_oldest_result_is_forgotten_where_there_are_too_many(
+    sink: TraceSink, context: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.engine.MOST_RESULTS", 2)
+    counts: list[int] = []
+    cached = engine(sink, make(counted(counts), Effect.READ))
+    for x in (1, 2, 3, 3, 1):
+        run_sync(cached, call(str(x), x=x), context)
+    assert counts == [1, 2, 3, 1]
 
 
 # --- Results ---------------------------------------------------------------------------------------------------
@@ -448,44 +454,3 @@ def test_a_result_that_is_not_json_is_an_error_and_the_change_stays_on_record(
 
 def test_a_function_of_another_house_is_normalised(run: Runner, sink: TraceSink, context: ToolContext) -> None:
     assert run(engine(sink, make(lambda *_: None)), call(), context).result == ToolResult.success(value="null")
-
-
-class Nothing(BaseModel):
-    pass
-
-
-def make_cache(name: str, *, cacheable: bool = True) -> Tool:
-    return Tool(name, "d", Nothing, Effect.READ, lambda *_: ToolOutput.ok(), cacheable=cacheable)
-
-
-ONE, TWO = make_cache("one"), make_cache("two")
-FAILED = ToolOutput.failed(ToolError(code=ToolErrorCode.IO_ERROR, message="m"))
-
-
-def test_the_key_is_the_tool_and_the_exact_text() -> None:
-    cache = ToolCache()
-    assert cache.store(ONE, '{"x":1}', ToolOutput.ok(a=1)) is True
-    assert cache.get(ONE, '{"x":1}') == ToolOutput.ok(a=1)
-    assert cache.get(ONE, '{ "x":1 }') is None
-    assert cache.get(TWO, '{"x":1}') is None
-
-
-def test_failures_and_what_is_not_cacheable_are_not_kept() -> None:
-    cache = ToolCache()
-    assert cache.store(ONE, "", FAILED) is False
-    assert cache.store(make_cache("three", cacheable=False), "", ToolOutput.ok()) is False
-    assert cache.get(ONE, "") is None
-
-
-def test_everything_can_be_forgotten() -> None:
-    cache = ToolCache()
-    cache.store(ONE, "", ToolOutput.ok())
-    cache.clear()
-    assert cache.get(ONE, "") is None
-
-
-def test_the_oldest_is_forgotten_when_it_is_full() -> None:
-    cache = ToolCache(most=2)
-    for raw in ("a", "b", "c"):
-        cache.store(ONE, raw, ToolOutput.ok(raw=raw))
-    assert [cache.get(ONE, raw) for raw in ("a", "b", "c")] == [None, ToolOutput.ok(raw="b"), ToolOutput.ok(raw="c")]

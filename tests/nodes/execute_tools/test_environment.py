@@ -1,13 +1,17 @@
 import json
 import re
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mendgraph.nodes.execute_tools.actions import ActionError
 from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit
-from mendgraph.nodes.execute_tools.environment import Environment, ExecResult
+from mendgraph.nodes.execute_tools.environment import Environment, ExecResult, IdempotentResults
 from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.records import Effect, JsonMap
@@ -533,3 +537,60 @@ def test_a_refusal_of_the_moment_does_not_use_up_its_idempotency_key() -> None:
     now[0] = 20.0
     found.append(environment.execute_action(pay, {}, idempotency_key="b")["error_type"])
     assert found == [None, "RateLimitError", None]
+
+
+OTHER_CALL = "belongs to another call: use a new key for other arguments"
+IN_PROGRESS = "is being made at this moment: wait for its result"
+
+
+def test_a_key_is_for_one_call_that_is_made_once_at_a_time() -> None:
+    results, done = IdempotentResults(), ExecResult(True, "pay", {})
+    assert results.begin("k", "f") is None
+    for fingerprint, message in (("f", IN_PROGRESS), ("other", OTHER_CALL)):
+        with pytest.raises(ActionError, match=message):
+            results.begin("k", fingerprint)
+    results.end("k", "f", done)
+    assert results.begin("k", "f") is done
+    with pytest.raises(ActionError, match=OTHER_CALL):
+        results.begin("k", "other")
+
+
+def test_the_result_unused_for_the_longest_is_forgotten_and_never_a_call_that_runs() -> None:
+    results = IdempotentResults(most=2)
+    results.begin("running", "f")
+    for key in ("a", "b"):
+        results.begin(key, "f")
+        results.end(key, "f", ExecResult(True, key, {}))
+    results.begin("a", "f")
+    results.begin("c", "f")
+    results.end("c", "f", ExecResult(True, "c", {}))
+    known = {key: results.begin(key, "f") for key in ("a", "c", "b")}
+    assert {key: each and each.action for key, each in known.items()} == {"a": "a", "c": "c", "b": None}
+    with pytest.raises(ActionError, match=IN_PROGRESS):
+        results.begin("running", "f")
+
+
+class SlowKey(str):
+    """A key that lets other threads go first whenever it is looked up."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        time.sleep(0.001)
+        return super().__hash__()
+
+
+def test_of_many_threads_one_makes_the_call() -> None:
+    results, start, made = IdempotentResults(), threading.Barrier(8), list[str]()
+
+    def call(_: int) -> None:
+        start.wait()
+        for key in map(SlowKey, range(5)):
+            with suppress(ActionError):
+                if results.begin(key, "f") is None:
+                    made.append(key)
+                    results.end(key, "f", ExecResult(True, key, {}))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(call, range(8)))
+    assert sorted(made) == ["0", "1", "2", "3", "4"]

@@ -25,13 +25,12 @@ from mendgraph.nodes.execute_tools.journaled_calls import (
     resumed,
 )
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.run_log import RunLog
 from mendgraph.nodes.execute_tools.step import StepResources, run_step
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.execute_tools.trace import TraceSink
+from mendgraph.nodes.execute_tools.trace import RunLog, TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import (
     CallError,

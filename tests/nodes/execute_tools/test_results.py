@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from pydantic import BaseModel, SecretStr
 
 from mendgraph.nodes.execute_tools.registry import ToolOutput
-from mendgraph.nodes.execute_tools.results import (
+from mendgraph.nodes.execute_tools.tool_run import (
     LARGEST_RESULT,
     LONGEST_LINE,
     LONGEST_MESSAGE,

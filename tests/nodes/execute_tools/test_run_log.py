@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.run_log import LONGEST_TARGET, RunLog
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
+from mendgraph.nodes.execute_tools.trace import LONGEST_TARGET, RunLog
 from mendgraph.nodes.records import (
     CallError,
     CallResult,

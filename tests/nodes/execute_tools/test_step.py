@@ -9,11 +9,11 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.journaled_calls import Execution
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext, ToolOutput
-from mendgraph.nodes.execute_tools.run_log import RunLog
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import NOTHING_TO_JUDGE, Run, StepDone, StepResources, run_step
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
-from mendgraph.nodes.execute_tools.tools.final_answer import final_answer
+from mendgraph.nodes.execute_tools.tools.plan_and_answer import final_answer
+from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.records import (
     CallError,
     CallResult,

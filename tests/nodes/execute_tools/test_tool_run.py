@@ -9,7 +9,6 @@ import pytest
 from mendgraph.nodes.execute_tools.registry import ToolOutput
 from mendgraph.nodes.execute_tools.tool_run import (
     LONGEST_REASON,
-    Failure,
     GuardrailError,
     RetryableToolError,
     ToolRun,
@@ -25,7 +24,6 @@ from mendgraph.nodes.records import (
     FileChange,
     Plan,
     PlanStep,
-    ToolError,
     ToolErrorCode,
     ToolResult,
 )
@@ -64,8 +62,8 @@ class EndingError(Exception):
             ToolErrorCode.INVALID_ARGUMENT,
             "The arguments of t do not fit: path: field required; x: wrong.",
         ),
-        (blocked(GuardrailError("no"), 0), "guardrail:no", ToolErrorCode.PERMISSION_DENIED, "no"),
-        (blocked(KeyError("x"), 0), "guardrail:'x'", ToolErrorCode.PERMISSION_DENIED, "'x'"),
+        (blocked("t", GuardrailError("no"), 0), "guardrail:no", ToolErrorCode.PERMISSION_DENIED, "no"),
+        (blocked("t", KeyError("x"), 0), "guardrail:'x'", ToolErrorCode.PERMISSION_DENIED, "'x'"),
         (raised("t", ValueError("bad"), 1), "user_error:bad", ToolErrorCode.INVALID_ARGUMENT, "bad"),
         (
             raised("t", RetryableToolError("again"), 2),
@@ -94,8 +92,10 @@ class EndingError(Exception):
         ),
     ],
 )
-def test_the_error_table(failure: Failure, error: str, code: ToolErrorCode, message: str) -> None:
-    assert (failure.error, failure.told.code, failure.told.message) == (error, code, message)
+def test_the_error_table(failure: ToolRun, error: str, code: ToolErrorCode, message: str) -> None:
+    told = failure.result.error
+    assert told is not None
+    assert (failure.error, told.code, told.message) == (error, code, message)
 
 
 def with_code(code: int) -> Exception:
@@ -106,6 +106,10 @@ def with_code(code: int) -> Exception:
 
 
 REQUEST = httpx2.Request("GET", "http://a.example")
+
+
+def code_of(run: ToolRun) -> ToolErrorCode | None:
+    return None if run.result.error is None else run.result.error.code
 
 
 @pytest.mark.parametrize(
@@ -129,12 +133,14 @@ REQUEST = httpx2.Request("GET", "http://a.example")
     ],
 )
 def test_an_endpoint_that_is_down_is_unavailable(error: BaseException, outage: bool) -> None:
-    assert (raised("t", error, 1).told.code is ToolErrorCode.UNAVAILABLE) is outage
+    assert (code_of(raised("t", error, 1)) is ToolErrorCode.UNAVAILABLE) is outage
 
 
 def test_an_unknown_tool_is_answered_with_those_there_are() -> None:
-    assert unknown_tool("raed", ("read",), ("list", "read")).told.suggestions == ("read",)
-    assert unknown_tool("zzz", (), ("list", "read")).told.suggestions == ("list", "read")
+    for meant, told in ((("read",), ("read",)), ((), ("list", "read"))):
+        error = unknown_tool("raed", meant, ("list", "read")).result.error
+        assert error is not None
+        assert error.suggestions == told
 
 
 @pytest.mark.parametrize(
@@ -167,18 +173,11 @@ def test_an_interrupt_is_no_reason() -> None:
         reason_of(Interrupted())
 
 
-def test_a_call_that_ended_early_has_the_failure_as_its_result() -> None:
-    told = ToolError(code=ToolErrorCode.IO_ERROR, message="m")
-    run = ToolRun.ended("t", Failure("tool_error:m", told, 2))
-    assert run == ToolRun("", "t", ToolOutput.failed(told), "tool_error:m", 2)
-
-
 def test_what_was_changed_before_a_call_ended_stays_on_record() -> None:
     plan = Plan(steps=(PlanStep(title="a"),))
     done = ToolOutput(ToolResult.success(a=1), (CHANGE,), {"a": "x"}, plan)
-    told = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="m")
-    output = ToolRun.ended("t", Failure("guardrail:m", told), done).output
-    assert output == ToolOutput(ToolResult(ok=False, error=told), (CHANGE,), {"a": "x"}, plan)
+    failed = bad_arguments("t", ["x"])
+    assert failed.after(done).output == ToolOutput(failed.result, (CHANGE,), {"a": "x"}, plan)
 
 
 def test_a_run_becomes_a_record_of_the_state() -> None:

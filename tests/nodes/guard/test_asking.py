@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.guard.approvals import NO_PREVIEW, ApprovalRequest, Preview, ShownPreview
-from mendgraph.nodes.guard.asking import MOST_ROUNDS, NOBODY, Hands, Settled, settle_with_person, stop_asked_for
+from mendgraph.nodes.guard.approvals import ApprovalRequest, Preview, ShownPreview
+from mendgraph.nodes.guard.asking import NOBODY, Hands, Settled, settle_with_person, stop_asked_for
 from mendgraph.nodes.guard.grants import Grant
 from mendgraph.nodes.guard.policy import denied
 from mendgraph.nodes.records import (
@@ -148,20 +148,6 @@ def test_a_stop_lets_nothing_of_the_reply_run() -> None:
     assert stop_asked_for([ALLOWED, ASKED]) is None
 
 
-def test_an_edit_is_asked_about_a_bounded_number_of_times() -> None:
-    desk = Desk(*[{"decisions": {"0": {"action": "edit", "arguments": {}}}}] * MOST_ROUNDS)
-    object.__setattr__(desk.hands, "validate", lambda _, __: ["path: Field required"])
-    (verdict,) = desk.settle(ASKED).verdicts
-    assert (len(desk.asked), verdict.kind, verdict.rule) == (MOST_ROUNDS, VerdictKind.DENY, "edited_arguments")
-
-
 def test_a_malformed_call_beside_it_is_never_asked_about() -> None:
     settled = settle_with_person([BROKEN], [ASKED], SPECS, Desk().hands)
     assert settled.verdicts == [ASKED]
-
-
-def test_a_call_without_a_preview_is_asked_about_all_the_same() -> None:
-    desk = Desk("approve")
-    object.__setattr__(desk.hands, "preview", lambda _: {})
-    assert desk.settle(ASKED).verdicts == [ASKED.model_copy(update={"kind": VerdictKind.ALLOW})]
-    assert desk.asked[0]["calls"][0]["preview"] == NO_PREVIEW.shown

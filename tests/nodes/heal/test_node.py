@@ -3,7 +3,6 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt, Manner, SelfHealingConfig, generate_corrective_prompt
-from mendgraph.nodes.heal.healing import decide_healing
 from mendgraph.nodes.heal.node import HealState, heal
 from mendgraph.nodes.records import (
     CallError,
@@ -155,7 +154,7 @@ def test_the_two_sorts_of_failure_are_counted_apart(
     if reason is None:
         assert update["corrections"][:-1] == corrections
     else:
-        assert update == {"stop": decide_healing([error(kind)], extractions, repairs, CONFIG)}
+        assert list(update) == ["stop"]
         assert update["stop"].reason is reason
 
 
@@ -190,7 +189,7 @@ def test_an_unfounded_answer_is_met_once_and_then_ends_the_run() -> None:
     met = Correction(reply="Fixed.", prompt="No file was changed.", claim=True)
     assert update == {"corrections": [correction(), met], "healing_attempts": [first]}
     again, _ = healed(Kind.UNFOUNDED_CLAIM, ModelReply(text="Fixed."), errors=[facts], healing_attempts=[first])
-    assert again == {"stop": decide_healing([facts], 0, 0, CONFIG, claims_met=1)}
+    assert list(again) == ["stop"]
     assert again["stop"].reason is StopReason.NOTHING_CHANGED
 
 

@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.language.blocks import EDIT_TOOL, EXAMPLE_EDITS, read_blocks, render_file
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
@@ -150,10 +150,6 @@ def test_an_unclosed_block_is_never_written(text: str, path: str, quoted: str) -
     assert error == ExtractionError(ExtractionErrorType.TRUNCATED_REPLY, line, quoted, details)
 
 
-def test_an_unclosed_example_is_prose() -> None:
-    assert read_blocks("For example:\n```python\nadd(1, 2)", SHOWN)[:2] == ([], "For example:")
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -197,6 +193,7 @@ NAMES = st.from_regex(r"[A-Za-z0-9_@+][A-Za-z0-9_@+.-]{0,8}", fullmatch=True) | 
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
 
 
+@settings(max_examples=30)
 @given(PATHS, st.lists(LINES, max_size=8), st.lists(PATHS, max_size=3))
 def test_a_shown_file_sent_back_is_the_file(path: str, lines: list[str], others: list[str]) -> None:
     content = "".join(f"{line}\n" for line in lines)
@@ -214,18 +211,6 @@ def test_any_text_can_be_read(text: str, shown: list[str]) -> None:
     for outcome in reading.outcomes:
         if isinstance(outcome, ToolInvocation):
             assert outcome.args["content"] in text
-
-
-@given(PATHS, st.text("ab\n", max_size=20), st.text("xyz .\n", max_size=20))
-def test_prose_around_a_block_is_kept(path: str, body: str, said: str) -> None:
-    text = f"Before.\n{said}\n\n{render_file(path, body)}\nAfter."
-    assert read_blocks(text, [path]).prose == f"Before.\n{said}\n\nAfter."
-
-
-@pytest.mark.parametrize("example", sorted(EXAMPLE_EDITS))
-def test_an_examples_name_means_no_other_file(example: str) -> None:
-    for shown in (["calc.py"], SHOWN, [], [example]):
-        assert read_blocks(f"{example}\n{BLOCK}", shown).outcomes == [edit(example)]
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLE_EDITS))
@@ -283,17 +268,3 @@ def test_an_examples_file_is_edited_only_where_it_is_there_or_asked_for(
     details = "This block is the example's. Write the new text of what changes, or answer in words."
     refused = ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, 2, example, details)
     assert outcome == (edit(example) if is_edit else refused)
-
-
-@pytest.mark.parametrize("request_text", [None, "Fix the sum.", "Write colors.md."])
-def test_an_examples_text_is_no_edit_of_another_file_either(request_text: str | None) -> None:
-    text = render_file("calc.py", EXAMPLE_EDITS["names.py"])
-    [error] = read_blocks(text, SHOWN, request_text).outcomes
-    details = "This block is the example's. Write the new text of calc.py, or answer in words."
-    assert error == ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, 2, "calc.py", details)
-
-
-@given(PATHS, st.text("ab\n", max_size=20), st.text(max_size=30) | st.none())
-def test_what_is_asked_changes_nothing_about_other_blocks(path: str, body: str, asked: str | None) -> None:
-    text = render_file(path, body)
-    assert read_blocks(text, [path], asked) == read_blocks(text, [path])

@@ -10,17 +10,12 @@ from mendgraph.nodes.language.text_protocol import (
     Body,
     TextCall,
     extract_in_order,
-    missing_argument,
     read_body,
     with_body,
     without_bodies,
 )
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, JsonMap, ToolInvocation
 
-UNCLOSED = ArgumentProblem(
-    ExtractionErrorType.TRUNCATED_REPLY,
-    "The block after this call has no closing fence. Send the call again, with the whole block.",
-)
 IN_DOUBT = ArgumentProblem(
     ExtractionErrorType.INVALID_ARGUMENTS,
     "It is not clear where the block after this call ends. Put ```` around a text that holds fences.",
@@ -60,33 +55,10 @@ def test_a_block_keeps_its_bytes(text: str, body: str, rest: str) -> None:
     assert (found.text, f"call\n{text}"[found.end :]) == (body, rest)
 
 
-@pytest.mark.parametrize("text", ["", "\n", "x\n```\na\n```", "    ```\na\n```", "``\na\n``", "```x```\n```\na\n```"])
-def test_anything_else_is_no_body(text: str) -> None:
-    assert read_body(text, 0) is None
-
-
-@pytest.mark.parametrize("text", ["```", "```\na\n", "```\na\n~~~\n``", "````\na\n```\n", "```\n```py\na\n```\n"])
-def test_a_block_without_its_end_is_a_problem(text: str) -> None:
-    assert read_body(text, 0) == Body(UNCLOSED, len(text))
-
-
 @pytest.mark.parametrize("info", ["md", "Markdown title"])
 def test_a_block_that_may_have_ended_in_its_middle_is_a_problem(info: str) -> None:
     start = f"```{info}\n# Use\n```\n"
     assert read_body(f"{start}ls\n```\nEnd.\n```\n", 0) == Body(IN_DOUBT, len(start))
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments", "name"),
-    [
-        ("write_file", {"path": "a"}, "content"),
-        ("write_file", {"path": "a", "content": ""}, None),
-        ("edit_file", {"path": "a", "old_str": "x"}, "new_str"),
-        ("read_file", {"path": "a"}, None),
-    ],
-)
-def test_only_a_call_that_lacks_its_text_takes_a_block(tool: str, arguments: JsonMap, name: str | None) -> None:
-    assert missing_argument(tool, arguments, BODY_ARGUMENTS) == name
 
 
 @pytest.mark.parametrize(
@@ -112,12 +84,6 @@ def test_a_replacement_ends_as_what_it_replaces(arguments: JsonMap, name: str, b
 def test_any_text_without_fences_comes_through(text: str, info: str) -> None:
     content = "".join(f"{line}\n" for line in text.replace("~~~", "~~").split("\n"))
     assert read_body(f"```{info}\n{content}```\n", 0) == Body(content, len(content) + len(info) + 8)
-
-
-@given(st.text(alphabet="`~\n ap", max_size=40))
-def test_a_longer_fence_holds_every_text(text: str) -> None:
-    fence = "`" * 41
-    assert read_body(f"{fence}\n{text}\n{fence}", 0) == Body(f"{text}\n", len(text) + 84)
 
 
 def test_the_rule_for_the_prompt_is_one_line_and_no_call() -> None:

@@ -115,12 +115,6 @@ def test_what_is_shown_of_a_reply_is_what_goes_back_of_its_text_and_calls(
     assert (message.content, message.text) == (content, text)
 
 
-def test_a_reply_without_a_state_is_its_text_and_calls() -> None:
-    assert with_state("Hello", CALLS, {}, {}) == AIMessage("Hello", tool_calls=CALLS)
-    kept = with_state("Hello", [], {"additional_kwargs": {"k": 1}}, {})
-    assert (kept.content, kept.additional_kwargs) == ("Hello", {"k": 1})
-
-
 def clean(text: str) -> str:
     return text.replace("word", "***")
 

@@ -4,21 +4,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.language.dialects import (
-    DIALECTS,
     LONGEST_LEAD,
-    Passage,
     Rescue,
     announces,
-    before_fence,
-    describe_dialect,
     fenced_calls,
     holds_call,
     is_file_name,
     looks_like_call,
     passages,
-    read_dialect,
     recognised,
-    whole,
 )
 from mendgraph.nodes.records import JsonMap, ToolInvocation
 
@@ -163,7 +157,6 @@ def test_a_reply_that_is_meant_as_a_call_and_nothing_else_is_read(
     dialect: str, text: str, calls: list[tuple[str, dict[str, Any]]]
 ) -> None:
     assert recognised(text, KNOWN, only_required=ONLY_REQUIRED) == found(dialect, calls)
-    assert read_dialect(text, KNOWN, only_required=ONLY_REQUIRED) == found(dialect, calls).calls
     assert looks_like_call(text, KNOWN) == dialect
 
 
@@ -179,11 +172,6 @@ def test_an_answer_stays_an_answer(text: str) -> None:
     assert looks_like_call(text, KNOWN) is None
 
 
-def test_every_dialect_has_cases() -> None:
-    assert {dialect.name for dialect in DIALECTS} == {case[0] for case in ONLY_LOOKS}
-    assert {each.name for each in DIALECTS if each.read or each.read_as_python} == {case[0] for case in READABLE}
-
-
 def knows_the_path(tool: str, arguments: JsonMap) -> bool:
     return tool == "read_file" and arguments == {"path": "a.py"}
 
@@ -196,21 +184,8 @@ def test_a_call_that_may_be_an_example_is_only_read_if_its_arguments_fit(
     assert recognised(text.replace("a.py", "b.py"), KNOWN, knows_the_path, ONLY_REQUIRED) is None
 
 
-def test_a_call_that_can_be_nothing_else_is_read_whether_it_fits_or_not() -> None:
-    assert recognised(FENCED.replace("a.py", "b.py"), KNOWN, knows_the_path) == found(
-        "json", [("read_file", {"path": "b.py"})]
-    )
-
-
 def test_a_python_call_without_names_needs_to_be_told_what_it_gives() -> None:
-    assert read_dialect("read_file('a.py')", KNOWN) is None
-
-
-def test_several_edits_in_one_object_are_one_call() -> None:
-    pairs = '{"path": "a.py", "old_str": "1", "new_str": "2", "old_str": "3", "new_str": "4"}'
-    edits = [{"old_str": "1", "new_str": "2"}, {"old_str": "3", "new_str": "4"}]
-    text = f'```json\n{{"name": "edit_file", "arguments": {pairs}}}\n```'
-    assert recognised(text, KNOWN) == found("json", [("multi_edit", {"path": "a.py", "edits": edits})])
+    assert recognised("read_file('a.py')", KNOWN) is None
 
 
 PIECES = [
@@ -234,10 +209,10 @@ pieces = st.sampled_from([*PIECES, "\n", "<tool: read_file({})>", JSON_CALL, LIS
 
 @given(st.lists(pieces, max_size=12).map("".join) | st.text())
 def test_whatever_is_read_is_known_and_noticed(text: str) -> None:
-    calls = read_dialect(text, KNOWN)
-    if calls is not None:
-        assert calls
-        assert {call.tool_name for call in calls} <= KNOWN
+    rescue = recognised(text, KNOWN)
+    if rescue is not None:
+        assert rescue.calls
+        assert {call.tool_name for call in rescue.calls} <= KNOWN
         assert looks_like_call(text, KNOWN) is not None
 
 
@@ -264,12 +239,6 @@ QUOTES = st.sampled_from(
 def test_a_text_that_quotes_calls_is_never_rescued(parts: list[str], paragraph: str, ends_with_prose: bool) -> None:
     text = "\n\n".join([*parts, paragraph] if ends_with_prose else [paragraph, *parts])
     assert recognised(text, KNOWN) is None
-
-
-def test_the_description_names_the_form_and_no_protocol() -> None:
-    assert describe_dialect("json") == (
-        "The reply looks like a tool call in the form 'json', which does not run. Nothing was executed."
-    )
 
 
 @pytest.mark.parametrize("fence", ["", "```json\n"])
@@ -381,77 +350,11 @@ def test_a_long_text_explains() -> None:
     assert not announces(f"{lead}x", {})
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", Passage(None, "")),
-        (" {}\n", Passage(None, "{}")),
-        ("Action: {}", Passage(None, "{}")),
-        ("Function call:\n```json\n{}\n```\n", Passage("```json", "{}")),
-        ("~~~ text\nx\n```\n~~~", Passage("~~~ text", "x\n```")),
-        ("```\nnot closed", Passage("```", "not closed")),
-        ("```\na\n```\nafter", Passage("```", "a\n```\nafter")),
-        ("before\n```\na\n```", Passage(None, "before\n```\na\n```")),
-    ],
-)
-def test_a_reply_without_what_stands_around_it(text: str, expected: Passage) -> None:
-    assert whole(text) == expected
-
-
-def test_a_reply_falls_into_prose_and_fences() -> None:
-    text = "Action:\n\n```json\n{}\n```\nand\n\n~~~\n```\n~~~\n```x"
-    assert passages(text) == [
-        Passage("```json\n", "{}", 3),
-        Passage(None, "and", 5),
-        Passage("~~~\n", "```", 8),
-        Passage("```x", "", 11),
-    ]
-    assert passages(" \n") == []
-
-
 @given(st.lists(st.sampled_from(["```", "```json", "~~~", "text", "", "Action:", "    ```"]), max_size=8))
 def test_no_line_of_prose_is_lost(lines: list[str]) -> None:
     text = "\n".join(["start", *lines])
     found = [line for passage in passages(text) for line in passage.body.split("\n")]
     assert sum("text" in line for line in found) == lines.count("text")
-
-
-@pytest.mark.parametrize(
-    ("passage", "info", "is_file"),
-    [
-        (Passage(None, "# a.py"), None, False),
-        (Passage("```", ""), "", False),
-        (Passage("``` JSON title", "{}"), "json", False),
-        (Passage("```json a.json", "{}"), "json", True),
-        (Passage("```a.json", "{}"), "a.json", True),
-        (Passage("```json title=`x`", "{}"), "json", False),
-        (Passage("```python", "# a.py\nf()"), "python", True),
-        (Passage("```js", "// src/a.js:\nf()"), "js", True),
-        (Passage("```python", "# read a.py\nf()"), "python", False),
-        (Passage("```python", "f()\n# a.py"), "python", False),
-    ],
-)
-def test_a_fence_says_what_is_in_it(passage: Passage, info: str | None, is_file: bool) -> None:
-    assert (passage.info, passage.is_file) == (info, is_file)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("I look.\n\n```json\n{}\n```", ("I look.\n\n", "```json\n{}\n```")),
-        ("a\n~~~\nx", ("a\n", "~~~\nx")),
-        ("\n```\nx\n```", None),
-        ("no fence", None),
-        ("`` ` ``", None),
-    ],
-)
-def test_the_prose_before_the_first_fence(text: str, expected: tuple[str, str] | None) -> None:
-    assert before_fence(text) == expected
-
-
-@pytest.mark.parametrize("name", ["a.py", "src/a.py", "/src/a", "`a.py`:", "**a.tar.gz**", ".env", "a.py.", "Makefile"])
-def test_names_of_files(name: str) -> None:
-    assert is_file_name(name)
 
 
 @pytest.mark.parametrize("word", ["", "file", "json", "3.11", "etc.", "read_file", "a b.py", "...", "src/"])

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import example, given, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from mendgraph.nodes.language.documents import (
     DEEPEST,
@@ -68,6 +68,7 @@ def test_what_would_cost_more_than_its_letters_is_refused(text: str, problem: st
     assert (found.message[: len(problem)], found.line) == (problem, line)
 
 
+@settings(max_examples=40)
 @given(st.text(alphabet="aZ09.:-_ \n\t\"'[]{}#,=&*!|>%@\\x\0\u2028") | st.text())
 @example('"' + '\\"' * 400_000)
 @example('a = """' + '\\"""' * 100_000)

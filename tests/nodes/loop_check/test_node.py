@@ -123,30 +123,10 @@ def test_an_accepted_final_answer_ends_the_run(result: ToolResult, verdict: Loop
     assert run(state)["loop"].verdict is verdict
 
 
-def test_the_model_is_told_of_the_override_in_the_history() -> None:
-    before = LoopRecord(recent=((signed(READ),), (signed(READ),)))
-    state = LoopState(items=[call(READ), call(READ, "b.py")], results=[done(), done()], loop=before)
-    *_, results = settle(state)["messages"]
-    repeated, other = [line for line in results.content.splitlines() if line.startswith("tool_result(")]
-    assert ("loop_override" in repeated, "loop_override" in other) == (True, False)
-
-
-def test_calls_that_failed_still_count() -> None:
-    before = LoopRecord(recent=((signed(READ),), (signed(READ),)))
-    state = LoopState(items=[call(READ)], results=[done(FAILED)], loop=before)
-    assert run(state)["loop"].verdict is LoopVerdict.OVERRIDE
-
-
 def test_an_unknown_tool_and_an_empty_state_leave_no_trace() -> None:
     unknown = ToolCall(call_id="1", tool="nothing", arguments={}, raw_arguments="")
     assert run(LoopState(items=[unknown], results=[done(FAILED)])) == {"loop": LoopRecord()}
     assert run(LoopState()) == {"loop": LoopRecord()}
-
-
-def test_a_workspace_that_takes_no_change_ends_the_run() -> None:
-    full = ToolResult(ok=False, error=ToolError(code=ToolErrorCode.IO_ERROR, message="The disk is full.", fatal=True))
-    update = run(LoopState(items=[call(READ)], results=[done(full)]))
-    assert (update["loop"].verdict, update["stop"].reason) == (LoopVerdict.BROKEN, StopReason.WORKSPACE_FAILED)
 
 
 # --- Failed tries
@@ -199,12 +179,6 @@ def test_what_was_found_before_the_model_was_asked_is_no_failed_try() -> None:
     state = LoopState(items=[call(CHECKS)], results=[done(CHECK_FAILED)], profile=BLOCKS)
     assert run(state)["loop"].failed_tries == 1
     assert run({**state, "reply": ModelReply(preloaded=True)})["loop"].failed_tries == 0
-
-
-def test_the_counts_go_on_through_the_turn() -> None:
-    before = LoopRecord(failed_tries=2, missed=("a.py",))
-    update = run(LoopState(items=[call(READ)], results=[done()], loop=before))
-    assert update == {"loop": LoopRecord(recent=((signed(READ),),), failed_tries=2, missed=("a.py",))}
 
 
 def test_a_workspace_that_takes_no_change_is_told_before_used_up_tries() -> None:

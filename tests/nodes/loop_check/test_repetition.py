@@ -51,14 +51,6 @@ def test_the_defaults_are_the_specifications() -> None:
     assert MAX_FAILED_TRIES == 4
 
 
-@pytest.mark.parametrize("answered", [True, False])
-def test_the_counts_of_failed_tries_are_left_alone(answered: bool) -> None:
-    before = LoopRecord(failed_tries=2, missed=("a.py",), verdict=FRESH)
-    record = check_progress(before, ("A",), DESCRIBED, changed=(), answered=answered, config=DEFAULT)
-    recent, verdict = ((), LoopVerdict.ANSWERED) if answered else ((("A",),), FRESH)
-    assert record == LoopRecord(recent=recent, verdict=verdict, failed_tries=2, missed=("a.py",))
-
-
 @pytest.mark.parametrize(
     ("steps", "verdicts"),
     [
@@ -89,15 +81,6 @@ def test_verdicts_step_by_step(steps: str, verdicts: list[LoopVerdict]) -> None:
 def test_a_wider_window_catches_alternation() -> None:
     config = LoopConfig(window=6)
     assert play(["A", "B", "A", "B", "A", "B"], config)[1] == [FRESH, FRESH, FRESH, FRESH, OVERRIDE, OVERRIDE]
-
-
-def test_an_alternation_within_steps_overrides_the_action_that_completes_it() -> None:
-    record, verdicts = play(["AB", "AB", "A"], LoopConfig(window=6))
-    assert (verdicts, record.overrides) == ([FRESH, FRESH, OVERRIDE], (constraint("A"),))
-
-
-def test_an_old_repetition_in_a_wide_window_is_not_held_against_new_actions() -> None:
-    assert play(["A", "A", "A", "B", "C"], LoopConfig(window=6))[1] == [FRESH, FRESH, OVERRIDE, FRESH, FRESH]
 
 
 def test_a_window_below_the_threshold_is_widened() -> None:
@@ -135,26 +118,6 @@ def test_a_step_without_actions_is_no_step() -> None:
     assert after(record, "A").verdict is OVERRIDE
 
 
-def test_an_accepted_answer_ends_the_bookkeeping() -> None:
-    before = LoopRecord(recent=(("A",), ("A",)), overrides=(constraint("B"),))
-    assert check_progress(before, ("A",), DESCRIBED, changed=(), answered=True, config=DEFAULT) == LoopRecord(
-        recent=before.recent, overrides=before.overrides, verdict=LoopVerdict.ANSWERED
-    )
-
-
-def test_an_action_that_nobody_described_is_overridden_by_its_signature() -> None:
-    record = LoopRecord(recent=(("?",), ("?",)))
-    assert after(record, "?").overrides == (OverrideConstraint(signature="?", tool="", target="", repeats=3),)
-
-
-def test_an_action_without_a_target_is_named_by_its_tool() -> None:
-    plan = OverrideConstraint(signature="P", tool="update_plan", target="", repeats=3)
-    record = LoopRecord(overrides=(plan,), verdict=OVERRIDE)
-    notice = override_notice(record, "P")
-    assert notice is not None
-    assert str(notice["message"]).startswith("update_plan was called 3 times")
-
-
 def test_a_persistent_loop_leaves_its_evidence() -> None:
     record, _ = play(["B", "B", "B", "A", "A", "A", "A"])
     assert loop_stop(record, DEFAULT) == StopCause(
@@ -162,11 +125,6 @@ def test_a_persistent_loop_leaves_its_evidence() -> None:
         message="The same call was made 4 times with the same arguments: read_file on 'A.py'.",
         diagnostics=("repeated action: read_file on 'A.py', signature A",),
     )
-
-
-@pytest.mark.parametrize("steps", ["A", "A A A", "A A A B"])
-def test_nothing_less_ends_the_run(steps: str) -> None:
-    assert loop_stop(play(steps.split())[0], DEFAULT) is None
 
 
 def test_the_model_is_told_of_the_override_beside_the_repeated_result() -> None:
@@ -195,17 +153,8 @@ def test_limits_that_make_no_sense_are_refused(limits: dict[str, int]) -> None:
         LoopConfig(**limits)
 
 
-def test_a_single_failed_try_may_be_the_limit() -> None:
-    assert LoopConfig(max_failed_tries=1).max_failed_tries == 1
-
-
 configs = st.builds(LoopConfig, window=st.integers(1, 8), threshold=st.integers(2, 6), max_overrides=st.integers(0, 3))
 replies = st.lists(st.lists(st.sampled_from("ABCDEF"), max_size=4).map("".join), max_size=20)
-
-
-@given(st.permutations("ABCDEFVWXYZ"), configs)
-def test_actions_that_all_differ_are_never_a_loop(actions: list[str], config: LoopConfig) -> None:
-    assert set(play(actions, config)[1]) == {FRESH}
 
 
 @given(configs, st.integers(0, 10))
@@ -215,14 +164,6 @@ def test_an_override_comes_at_the_threshold_and_the_stop_after_the_retries(confi
     assert verdicts[: override_at - 1] == [FRESH] * (override_at - 1)
     assert verdicts[override_at - 1 : stop_at - 1] == [OVERRIDE] * (stop_at - override_at)
     assert set(verdicts[stop_at - 1 :]) == {PERSISTED}
-
-
-@given(replies, configs)
-def test_fewer_repeats_than_the_threshold_are_never_a_loop(steps: list[str], config: LoopConfig) -> None:
-    actions = "".join(steps)
-    verdicts = play(steps, config)[1]
-    if all(actions.count(name) < config.threshold for name in actions):
-        assert set(verdicts) <= {FRESH}
 
 
 @given(replies, configs)

@@ -118,16 +118,6 @@ def test_a_check_that_fails_is_a_failed_try_and_in_blocks_an_edit_that_misses(
     assert after(before, *step, profile=REPLACE).failed_tries == otherwise
 
 
-@pytest.mark.parametrize("step", [[EDITED], [EDITED, MISSED_EDIT], [READ_NOT, EDITED, PASSED]])
-def test_an_edit_that_worked_ends_the_row(step: list[Done]) -> None:
-    assert after(LoopRecord(failed_tries=4), *step).failed_tries == 0
-
-
-def test_whatever_a_command_has_changed_counts_like_an_edit() -> None:
-    assert after(LoopRecord(failed_tries=4), done("run_command", None, CHANGE)).failed_tries == 0
-    assert after(LoopRecord(failed_tries=3), done("run_command", ToolErrorCode.TIMEOUT)).failed_tries == 4
-
-
 @pytest.mark.parametrize(
     ("verdict", "gives_up"),
     [
@@ -168,11 +158,6 @@ def test_the_run_says_what_failed_in_its_last_try() -> None:
         message="No edit could be used after 5 tries.",
         diagnostics=(f"{OLD_TEXT_MISSED} 'a.py'.",),
     )
-
-
-@pytest.mark.parametrize("verdict", [each for each in LoopVerdict if each is not LoopVerdict.GAVE_UP])
-def test_only_who_gave_up_has_a_cause(verdict: LoopVerdict) -> None:
-    assert tries_stop(LoopRecord(verdict=verdict, failed_tries=9), LAST) is None
 
 
 MAY_STEP_DOWN = Profile(protocol=Protocol.NATIVE, steps_down=True, family="llama")
@@ -222,14 +207,6 @@ def test_the_count_is_bounded_and_says_when_it_is_full(
             break
 
 
-@given(st.lists(st.sampled_from([MISSED_EDIT, FAILED, READ]), min_size=1, max_size=3), st.integers(1, 6))
-def test_nothing_but_failures_comes_to_an_end(step: list[Done], max_failed_tries: int) -> None:
-    record, tries = LoopRecord(), 0
-    while record.verdict is LoopVerdict.FRESH and tries < 10:
-        record, tries = after(record, *step, max_failed_tries=max_failed_tries), tries + 1
-    assert (tries == max_failed_tries) is any(call is not READ for call in step)
-
-
 def test_outside_the_block_form_only_checks_that_pass_end_the_row() -> None:
     """There an edit and its checks are steps apart: edits that work in between would make the row endless."""
     before = LoopRecord(failed_tries=3)
@@ -273,22 +250,6 @@ def test_the_repeated_call_is_told_beside_its_result() -> None:
     notice = {"kind": "loop_override", **OVERRIDE.model_dump(), "message": NOTICE}
     assert told[0].result == ToolResult(ok=True, data={"content": "x", "override": notice})
     assert told[1] == other
-
-
-def test_a_repeated_failure_says_it_in_its_message() -> None:
-    [told] = with_notices([read()], [failed("read_file")], {0: "s1"}, OVERRIDDEN)
-    assert told.result == ToolResult.failure(ToolErrorCode.NOT_FOUND, f"No such file. {NOTICE}")
-
-
-@pytest.mark.parametrize("verdict", [LoopVerdict.FRESH, LoopVerdict.PERSISTED, LoopVerdict.ANSWERED])
-def test_nothing_is_told_when_nothing_is_newly_refused(verdict: LoopVerdict) -> None:
-    results = [ok("read_file"), failed("read_file")]
-    record = OVERRIDDEN.model_copy(update={"verdict": verdict})
-    assert with_notices([read(), read()], results, {0: "s1", 1: "s1"}, record) == results
-
-
-def test_a_call_without_a_signature_is_told_nothing() -> None:
-    assert with_notices([read()], [ok("read_file")], {}, OVERRIDDEN) == [ok("read_file")]
 
 
 # --- Edits that keep missing
@@ -344,11 +305,6 @@ def test_the_answer_beside_other_calls_is_taken_where_it_was_accepted() -> None:
     answered = LoopRecord(verdict=LoopVerdict.ANSWERED)
     assert accepted_answer(items, results, answered, ALL_SPECS) == Answer(text="Done.", value=[1])
     assert accepted_answer(items, results, LoopRecord(), ALL_SPECS) is None
-
-
-def test_an_accepted_value_needs_no_text() -> None:
-    answered = LoopRecord(verdict=LoopVerdict.ANSWERED)
-    assert accepted_answer([answer(value=[1])], [ok("final_answer")], answered, ALL_SPECS) == Answer(text="", value=[1])
 
 
 def test_a_refused_or_malformed_answer_is_none() -> None:

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ from mendgraph.nodes.parse.answers import (
     MAX_PROBLEMS,
     NOTHING_DONE,
     NOTHING_HAPPENED,
-    SHORTEST_ECHO,
     TurnFacts,
     answer_problems,
     echoes,
@@ -75,15 +73,6 @@ def test_a_change_or_what_stood_in_its_way_bears_any_answer_out(answer: str, ins
     assert unfounded(answer, facts._replace(hindered=lambda: True)) is None
 
 
-def unasked() -> bool:
-    raise AssertionError("asked for what is known already")
-
-
-@pytest.mark.parametrize("facts", [turn(""), turn(QUESTION), TurnFacts(request=ORDER, changed=("a.py",))])
-def test_the_history_is_searched_only_where_nothing_else_decides(facts: TurnFacts) -> None:
-    assert unfounded(CLAIM, facts._replace(hindered=unasked)) is None
-
-
 @pytest.mark.parametrize(
     ("facts", "changing", "paths"),
     [
@@ -136,38 +125,6 @@ def test_any_answer_can_be_judged(answer: str, facts: TurnFacts) -> None:
         assert problem is None
     if not facts.insistent and facts.met:
         assert problem in {None, CLAIMED}
-
-
-@given(TEXTS, FACTS)
-def test_who_takes_less_for_an_answer_takes_no_more(answer: str, facts: TurnFacts) -> None:
-    patient, insistent = facts._replace(insistent=False), facts._replace(insistent=True)
-    if unfounded(answer, insistent) is None:
-        assert unfounded(answer, patient) is None
-
-
-@given(FACTS, PATHS)
-def test_all_changed_files_are_checked_and_each_once(facts: TurnFacts, changing: tuple[str, ...]) -> None:
-    paths = paths_to_check(facts, changing)
-    assert paths is None or facts.checked or facts.configured
-    assert paths is None or (set(paths), len(set(paths))) == ({*facts.changed, *changing}, len(paths))
-
-
-@pytest.mark.parametrize("judge", [lambda text: unfounded(text, turn(ORDER)), lambda text: unfounded("", turn(text))])
-@pytest.mark.parametrize("piece", ["I have ", "has been now ", "`", "```", "please ", "do not change ", "fix. ", "\n"])
-def test_a_long_text_does_not_take_forever(judge: Callable[[str], str | None], piece: str) -> None:
-    assert judge(piece * 20_000) in {None, CLAIMED, IDLE}
-
-
-def test_without_facts_nothing_is_known() -> None:
-    facts = TurnFacts()
-    assert (facts.request, facts.changed, facts.hindered()) == ("", (), False)
-    assert (facts.met, facts.insistent, facts.checked, facts.configured, facts.faulty) == (
-        0,
-        False,
-        False,
-        False,
-        False,
-    )
 
 
 COUNT = {"type": "object", "properties": {"count": {"type": "integer", "minimum": 1}}, "required": ["count"]}
@@ -255,12 +212,6 @@ def test_a_schema_that_no_checkpoint_can_hold_is_refused() -> None:
     problem = schema_problem({"type": "integer", "maximum": 10**40})
     assert problem is not None
     assert problem.startswith("answer_schema cannot be kept with the run: ")
-
-
-def test_five_problems_are_told() -> None:
-    schema = {"items": {"type": "string"}}
-    assert MAX_PROBLEMS == 5
-    assert len(answer_problems(Answer(text="", value=[1] * 6), schema)) == 5
 
 
 def test_a_reference_to_a_file_of_this_machine_is_not_followed(tmp_path: Path) -> None:
@@ -351,8 +302,3 @@ TOLD = ("The block has no closing fence.  Send it\nagain.", "Yes.", "")
 )
 def test_a_sentence_that_was_told_is_known_again(text: str, expected: bool) -> None:
     assert echoes(text, TOLD) is expected
-
-
-def test_nothing_told_is_no_echo() -> None:
-    assert not echoes("x" * SHORTEST_ECHO, ())
-    assert echoes("x" * SHORTEST_ECHO, ["x" * SHORTEST_ECHO])

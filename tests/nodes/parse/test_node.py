@@ -309,8 +309,3 @@ def test_an_example_that_comes_back_is_held_against_the_request() -> None:
     for text, turn in ((example, said), (example, unsaid), (other, unsaid)):
         assert parsed(how._replace(turn=turn), text).reading is Reading.MALFORMED
     assert parsed(how._replace(turn=said), other).reading is Reading.CALLS
-
-
-def test_a_run_that_has_not_counted_its_steps_is_at_the_first() -> None:
-    found = parse(ParseState(reply=ModelReply(text='tool: read_file({"path":"a"})')), READER)
-    assert [item.call_id for item in found["items"]] == ["call_0_0"]

@@ -47,22 +47,6 @@ def test_the_account_is_the_last_message(kind: OutcomeKind) -> None:
     }
 
 
-def test_a_run_may_end_before_anything_happened() -> None:
-    outcome = stopped(OutcomeKind.SYSTEM_ERROR, CAUSE, Plan(), [], {})
-    assert give_up(StopState(), OutcomeKind.SYSTEM_ERROR, CAUSE, {}) == {
-        "outcome": outcome,
-        "messages": [AIMessage(wrap_up(outcome, Plan(), []))],
-    }
-
-
-def test_the_outcome_holds_what_the_last_checks_came_to() -> None:
-    passed = CallResult(call_id="x", tool="run_checks", result=ToolResult.success(checks="passed"))
-    failed = CallResult(call_id="x", tool="f", result=ToolResult.failure(ToolErrorCode.CHECK_FAILED, "No."))
-    assert finish(StopState(changes=[CHANGE], results=[passed]), {})["outcome"].checks == "passed"
-    state = StopState(changes=[CHANGE], results=[failed])
-    assert give_up(state, OutcomeKind.SYSTEM_ERROR, CAUSE, {})["outcome"].checks == "failed"
-
-
 def test_what_was_found_before_anything_was_changed_is_not_said_of_the_work() -> None:
     found = CallResult(call_id="x", tool="run_checks", result=ToolResult.failure(ToolErrorCode.CHECK_FAILED, "No."))
     assert finish(StopState(results=[found]), {})["outcome"].checks == ""

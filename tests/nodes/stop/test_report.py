@@ -15,7 +15,7 @@ from mendgraph.nodes.records import (
     ToolErrorCode,
     ToolResult,
 )
-from mendgraph.nodes.stop.report import changed_files, checks_of, finished, stopped, wrap_up
+from mendgraph.nodes.stop.report import checks_of, finished, stopped, wrap_up
 
 USAGE = {"total_calls": 2}
 PLAN = Plan(
@@ -100,11 +100,6 @@ def test_the_models_own_account_stands_beside_the_facts_on_one_line() -> None:
     ]
 
 
-def test_without_an_account_none_is_told() -> None:
-    outcome = stopped(OutcomeKind.BUDGET_STOP, CAUSE, PLAN, CHANGES, USAGE)
-    assert (outcome.account, "account" in wrap_up(outcome, PLAN, [])) == ("", False)
-
-
 def test_the_account_of_a_run_that_did_nothing() -> None:
     cause = StopCause(reason=StopReason.PROVIDER_FAILED, message="The endpoint cannot be reached.")
     outcome = stopped(OutcomeKind.SYSTEM_ERROR, cause, Plan(), [], {})
@@ -114,11 +109,6 @@ def test_the_account_of_a_run_that_did_nothing() -> None:
         "Changed files: none.",
         "How to go on: Mend what the message names, then go on with `mendgraph resume`.",
     ]
-
-
-def test_files_are_named_once_in_the_order_of_their_change() -> None:
-    assert changed_files(CHANGES) == ("b.py", "a.py")
-    assert changed_files([]) == ()
 
 
 def checked(data: str | None = None, code: ToolErrorCode = ToolErrorCode.CHECK_FAILED) -> CallResult:
@@ -140,12 +130,3 @@ def checked(data: str | None = None, code: ToolErrorCode = ToolErrorCode.CHECK_F
 )
 def test_the_outcome_says_what_the_last_checks_came_to(results: list[CallResult], checks: str) -> None:
     assert checks_of(results) == checks
-
-
-def test_both_outcomes_hold_what_the_checks_came_to() -> None:
-    answer = Answer(text="It adds.")
-    plain, told = (finished(answer, CHANGES, USAGE, *checks) for checks in ((), ("passed",)))
-    assert (plain.checks, told) == ("", plain.model_copy(update={"checks": "passed"}))
-    args = (OutcomeKind.SYSTEM_ERROR, CAUSE, PLAN, CHANGES, USAGE)
-    plain, told = (stopped(*args, *checks) for checks in ((), ("failed",)))
-    assert (plain.checks, told) == ("", plain.model_copy(update={"checks": "failed"}))

@@ -131,7 +131,7 @@ def test_a_folder_that_cannot_be_taken_is_an_error(file: Path) -> None:
         (Terms(), Crew(), None),
         (Terms(AgentContext(mode="ask")), Crew(), 'mode: "ask" needs a person'),
         (Terms(given={"mode": "ask"}), Crew(), 'mode: "ask" needs a person'),
-        (Terms(max_cost_usd=0.0), Crew(), "max_cost_usd_per_account: Input should be greater than 0"),
+        (Terms(max_cost_usd=0.0), Crew(), "max_cost_usd_per_account: Input should be greater than or equal to 0.0001"),
         (Terms(AgentContext(account="us"), max_tokens=5), Crew(), "account: a limit for the whole batch"),
         (Terms(AgentContext(account="us")), Crew(), None),
         (Terms(), Crew(4, 2), "processes: the embedded model would be loaded by each of them"),

@@ -12,11 +12,10 @@ from mendgraph.nodes.call_model.effects import (
     Wait,
 )
 from mendgraph.nodes.call_model.ledger import RunLimits
-from mendgraph.nodes.call_model.retry import MOST_WAITED_S, TRANSIENT
+from mendgraph.nodes.call_model.retry import MOST_WAITED_S
 from mendgraph.nodes.records import (
     ModelReply,
     ProviderErrorKind as Kind,
-    ProviderFailure,
 )
 from tests.nodes.call_model.paid_calls import BUSY, DEAR, OTHER, OURS, THIRD, Endpoint, Result, budget, failed, paid
 from tests.nodes.call_model.spendings import LIMITS
@@ -66,12 +65,3 @@ def test_the_book_and_the_counters_say_the_same(
     assert asked_for.rstrip("r") == "rset" * len(entries)
     for send, reserved in zip(endpoint.of(Send), endpoint.of(Reserve), strict=False):
         assert send.call.max_output_tokens == reserved.entry.output_tokens
-
-
-@given(st.lists(RESULTS, min_size=1, max_size=9))
-def test_only_what_may_pass_is_sent_again(results: list[Result]) -> None:
-    endpoint = Endpoint([*results, *[BUSY] * 9])
-    paid(endpoint, budget(retries=8))
-    for before in results[: len(endpoint.of(Send)) - 1]:
-        assert isinstance(before, ProviderFailure)
-        assert before.kind in TRANSIENT

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import httpx
@@ -17,7 +16,6 @@ import pytest
 
 from mendgraph.nodes.call_model.embedded import local_model, local_server
 from mendgraph.nodes.call_model.embedded.local_model import (
-    EXTRA_MISSING,
     LocalServer,
     ServerSlot,
     serve_in_foreground,
@@ -75,10 +73,6 @@ def test_a_server_that_announces_itself_can_be_talked_to(server: LocalServer) ->
     server.stop()
     assert not server.alive
     server.stop()
-
-
-def test_the_terminals_ctrl_c_does_not_reach_it(server: LocalServer) -> None:
-    assert os.getsid(server.pid) == server.pid
 
 
 def test_the_child_is_told_what_to_serve_in_a_calm_clean_environment(
@@ -190,13 +184,6 @@ def test_a_server_that_ends_in_the_foreground_is_a_failure(program: Program) -> 
     assert failure == unavailable("the local model server ended by itself (exit code 7)")
 
 
-def test_a_server_that_does_not_start_in_the_foreground_announces_nothing(program: Program) -> None:
-    told: list[str] = []
-    failure = serve_in_foreground("w", 0, told.append, program=program(REFUSES))
-    assert failure == unavailable(f"the local model server did not start (srv start: no good): {STATUS}")
-    assert told == []
-
-
 @pytest.fixture
 def slot(program: Program) -> Iterator[ServerSlot]:
     slot = ServerSlot(lambda: start_local_server("w", program=program(SERVES)))
@@ -273,18 +260,6 @@ def test_each_missing_piece_names_its_one_command(
     if parts:
         FAKE.place(FAKE.spec.parts[0], parts_folder(str(place)))
     assert why_unavailable(str(place), spec=FAKE.spec) == unavailable(message)
-
-
-@pytest.mark.usefixtures("installed")
-def test_whole_weights_lack_nothing(tmp_path: Path) -> None:
-    place = tmp_path / "fake.gguf"
-    place.write_bytes(FAKE.data)
-    assert why_unavailable(str(place), spec=FAKE.spec) is None
-
-
-def test_without_the_extra_the_weights_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_model, "find_spec", lambda _: None)
-    assert why_unavailable() == unavailable(EXTRA_MISSING)
 
 
 @pytest.mark.usefixtures("installed")
@@ -381,28 +356,6 @@ def test_the_real_server_answers_below_its_own_path_alone(tmp_path: Path) -> Non
     assert other == [404] * 5
 
 
-def test_the_only_line_on_stdout_is_the_address(child: Child) -> None:
-    served, path = announced_by(first_line(child))
-    assert served.pop("api_prefix") == path
-    assert served == {
-        "model": {"path": "weights.gguf"},
-        "model_alias": ["qwen"],
-        "hostnames": ["127.0.0.1"],
-        "port": 0,
-        "n_ctx": 512,
-        "n_parallel": 1,
-        "cpuparams": {"n_threads": -1},
-        "cache_ram_mib": 1024,
-        "verbosity": 1,
-        "offline": True,
-        "ui": False,
-        "endpoint_slots": False,
-        "cors_origins": "",
-    }
-    stdout, stderr = child.communicate()
-    assert (stdout, stderr) == ("", "chatter of the library\n")
-
-
 def test_it_ends_when_its_parent_is_gone(child: Child) -> None:
     first_line(child)
     assert child.stdin is not None
@@ -417,10 +370,6 @@ def test_sigterm_ends_it_and_ctrl_c_does_not(child: Child) -> None:
         child.wait(0.1)
     child.terminate()
     assert child.wait(5) == -signal.SIGTERM
-
-
-def test_weights_that_cannot_be_served_end_it_with_the_reason(library: Path) -> None:
-    assert ended(library, "damaged") == (1, "", "chatter of the library\nFailed to init server\n")
 
 
 @pytest.mark.parametrize(
@@ -445,50 +394,3 @@ class EndedError(BaseException):
 
 def ends(*_: object) -> None:
     raise EndedError
-
-
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Let the whole program run here; returns the handle on which it announces."""
-    library = ModuleType("xllamacpp")
-    exec(LIBRARY.replace('os.write(1, b"chatter of the library\\n")', "pass"), vars(library))  # noqa: S102 - our own
-    monkeypatch.setitem(sys.modules, "xllamacpp", library)
-    hears, says = os.pipe()
-    monkeypatch.setattr(os, "dup", lambda _: says)
-    monkeypatch.setattr(os, "dup2", lambda *_: None)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(signal, "pause", ends)
-    monkeypatch.setattr(local_server, "_end_with_parent", lambda: None)
-    return hears
-
-
-def test_it_announces_itself_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    hears = in_this_process(monkeypatch)
-    with pytest.raises(EndedError):
-        local_server.main(["w.gguf", "--model", "qwen", "--context-tokens", "512", "--port", "81", "--threads", "2"])
-    with os.fdopen(hears) as announced:
-        served, _ = announced_by(announced.read())
-    assert [served[name] for name in ("model", "port", "n_ctx", "cpuparams")] == [
-        {"path": "w.gguf"},
-        81,
-        512,
-        {"n_threads": 2},
-    ]
-
-
-def test_it_says_why_it_cannot_serve(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    hears = in_this_process(monkeypatch)
-    says = os.dup(1)
-    assert local_server.main(["damaged", "--model", "qwen", "--context-tokens", "512"]) == 1
-    assert capsys.readouterr().err == "Failed to init server\n"
-    os.close(says)
-    with os.fdopen(hears) as announced:
-        assert announced.read() == ""
-
-
-def test_the_end_of_its_input_is_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    came = iter([b"x", b""])
-    monkeypatch.setattr(os, "read", lambda *_: next(came))
-    monkeypatch.setattr(os, "_exit", ends)
-    with pytest.raises(EndedError):
-        local_server._end_with_parent()
-    assert list(came) == []

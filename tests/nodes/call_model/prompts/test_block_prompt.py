@@ -1,6 +1,4 @@
-import doctest
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -12,8 +10,6 @@ from mendgraph.nodes.call_model.prompts.block_prompt import (
     bounded_request,
     estimated_tokens,
     find_focus,
-    latest_turns,
-    what_must_be,
     without_body,
 )
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
@@ -123,34 +119,6 @@ def test_each_failure_makes_another_request_of_the_same_facts(failures: int, tol
     steps = [message for _ in range(failures) for message in step(failed(NO_PYTHON))]
     prompt = built(BLOCKS, [TASK, *ahead(read(CALC), EVIDENCE), *steps])
     assert (request_of(prompt), prompt.failed_tries) == (told, failures)
-
-
-@pytest.mark.parametrize(
-    ("asked", "opened", "told"),
-    [
-        (0, 1, ANEW),
-        (1, 0, ANEW),
-        (2, 0, f"{SHOWN}\n\n{FOUND}\n{ANSWER_WITH_ADD}"),
-        (2, 1, f"{SHOWN}\n\nSend it again.\n{ANSWER_WITH_ADD}"),
-        (2, 2, f"{SHOWN}\n\nSend it again.\n{ANSWER_WITH_ADD}"),
-        (3, 1, ANEW),
-    ],
-)
-def test_corrections_of_the_turn_count_as_failures_after_they_are_settled(asked: int, opened: int, told: str) -> None:
-    history = [TASK, *ahead(read(CALC), EVIDENCE)]
-    corrections = [Correction(reply="x", prompt="Send it again.")] * opened
-    for profile in (BLOCKS, NATIVE_BLOCKS):
-        prompt = build_prompt(profile, [READ], history, corrections, 0.0, asked)
-        failures = max(asked, opened)
-        assert prompt.messages[-1] == user(told)
-        assert (prompt.failed_tries, prompt.temperature) == (failures, 0.8 if failures > 1 else 0.0)
-
-
-@pytest.mark.parametrize("content", [CALC.replace("add", "sub"), CALC * 2, "def add(a, b): return a - b\n", "add ="])
-def test_what_cannot_be_hidden_is_shown_as_it_is(content: str) -> None:
-    history = [TASK, *ahead(read(content), EVIDENCE), *step(failed(NO_PYTHON))]
-    told = request_of(built(BLOCKS, history))
-    assert told.startswith(f"Fix calc.py\n\n{render_file('calc.py', content)}\n\n{NO_PYTHON}\nAnswer with calc.py")
 
 
 @pytest.mark.parametrize("failures", [1, 2])
@@ -271,39 +239,6 @@ def test_the_examples_are_turns_in_the_form_that_the_reader_reads() -> None:
         ).outcomes
         assert isinstance(edit, ToolInvocation)
         assert edit.args["path"] == path
-
-
-def test_the_worked_repair_shows_a_real_failure_and_its_real_mending() -> None:
-    """The example shows the file, what its examples gave, and a reply that makes them right."""
-    [shown] = [file for task, file, _ in texts.EXAMPLES if "names.py" in task]
-    [file] = [
-        str(each.args["content"])
-        for each in read_blocks(shown, ["names.py"]).outcomes
-        if isinstance(each, ToolInvocation)
-    ]
-    found = shown.rpartition("\n\n")[2]
-    assert failing_examples(file) == [found]
-    start = file.index("def initials")
-    mended = file[:start] + EXAMPLE_EDITS["names.py"] + file[file.index("\n\ndef greeting") :]
-    assert failing_examples(mended) == []
-
-
-def failing_examples(source: str) -> list[str]:
-    """What the examples of a module come to that do not hold, in the words of the checks."""
-    names: dict[str, Any] = {}
-    exec(compile(source, "names.py", "exec"), names)  # noqa: S102 - the text of our own prompt
-    examples = [
-        each
-        for _, kind in sorted(names.items())
-        for each in doctest.DocTestParser().get_examples(kind.__doc__ or "")
-        if callable(kind)
-    ]
-    results = [(each, repr(eval(each.source, names))) for each in examples]  # noqa: S307 - the same
-    return [
-        f"{each.source.strip()} gives {got}, but must give {each.want.strip()}."
-        for each, got in results
-        if got != each.want.strip()
-    ]
 
 
 def test_the_block_form_tells_only_of_tools_that_a_model_cannot_do_without() -> None:
@@ -444,16 +379,6 @@ def test_a_bounded_request_fits_unless_nothing_is_left(files: dict[str, str], fo
     assert len(text.encode("utf-8", "replace")) <= 3 * tokens or text == told(TurnView(), least)
 
 
-def test_the_oldest_turns_are_dropped_as_wholes() -> None:
-    turns = [message for at in range(4) for message in (user(f"ask {at}" * 10), assistant(f"say {at}" * 10))]
-    each = estimated_tokens(turns[:2])
-    assert latest_turns(turns, 4 * each) == turns
-    assert latest_turns(turns, 4 * each - 1) == turns[2:]
-    assert latest_turns(turns, each) == turns[6:]
-    assert latest_turns(turns, each - 1) == []
-    assert latest_turns(turns[1:], 4 * each) == turns[1:]
-
-
 CALC_TEXT = "def add(a, b):\n    return a - b\n\n\ndef mean(values):\n    return add(*values) / 2\n"
 SHAPES = "class Square:\n    def area(self):\n        return self.side\n\n\nasync def draw(shape):\n    pass\n"
 VIEWED = {"calc.py": CALC_TEXT, "shapes.py": SHAPES, "notes.md": "def total(): add mean\n"}
@@ -484,28 +409,6 @@ def test_the_work_is_about_the_one_function_that_the_first_telling_text_names(
     words: list[str], focus: Focus | None
 ) -> None:
     assert find_focus(words, VIEWED) == focus
-
-
-@pytest.mark.parametrize(
-    "files",
-    [
-        {},
-        {"calc.txt": CALC_TEXT},
-        {"calc.py": CALC_TEXT, "old.py": CALC_TEXT},
-        {"calc.py": f"{CALC_TEXT}\n\ndef add(a):\n    pass\n"},
-        {"calc.py": "class A:\n    def add(self): ...\n\n\nclass B:\n    def add(self): ...\n"},
-        {"calc.py": f"{CALC_TEXT}def broken(:\n"},
-        {"calc.py": "(" * 10_000},
-        {"calc.py": "add = 1\n"},
-        {"calc.py": "class add:\n    pass\n"},
-    ],
-)
-def test_where_there_is_no_such_function_or_more_than_one_there_is_no_focus(files: dict[str, str]) -> None:
-    assert find_focus(["Fix add."], files) is None
-
-
-def test_a_stub_is_code_too() -> None:
-    assert find_focus(["Fix add."], {"calc.pyi": "def add(a: int) -> int: ...\n"}) == Focus("calc.pyi", "add")
 
 
 DOCUMENTED = '''\
@@ -577,22 +480,3 @@ def test_the_body_is_left_out_and_the_documentation_kept(text: str, name: str, h
 )
 def test_a_file_in_which_no_one_body_can_be_left_out_is_not_shown_in_part(text: str, name: str) -> None:
     assert without_body(text, name) is None
-
-
-@pytest.mark.parametrize(
-    ("found", "told"),
-    [
-        ("add(1, 2) gives -1, but must give 3.", "add(1, 2) must give 3."),
-        ("total([]) raises ZeroDivisionError: division by zero, but must give 0.", "total([]) must give 0."),
-        (
-            "a(1) gives 2, but must give 3.\nb('gives') gives 'x', but must give 'y, but must give z'.",
-            "a(1) must give 3.\nb('gives') must give z'.",
-        ),
-        ("f() gives 2, but must raise ValueError.", "f() must raise ValueError."),
-        ("f() does not end within 5 s.", "f() does not end within 5 s."),
-        ("old is still in app.py, line 3.", "old is still in app.py, line 3."),
-        ("", ""),
-    ],
-)
-def test_only_what_must_be_is_said_of_code_that_is_not_shown(found: str, told: str) -> None:
-    assert what_must_be(found) == told

@@ -13,13 +13,12 @@ import pytest
 from mendgraph.nodes.execute_tools.engine import Engine
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, ToolContext
-from mendgraph.nodes.execute_tools.store.artifacts import Artifacts
+from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.execute_tools.tools.append_file import append_file
 from mendgraph.nodes.execute_tools.tools.apply_patch import apply_patch
-from mendgraph.nodes.execute_tools.tools.delete_file import delete_file
-from mendgraph.nodes.execute_tools.tools.move_file import move_file
-from mendgraph.nodes.execute_tools.tools.multi_edit import multi_edit
+from mendgraph.nodes.execute_tools.tools.edit_file import multi_edit
+from mendgraph.nodes.execute_tools.tools.move_file import delete_file, move_file
+from mendgraph.nodes.execute_tools.tools.write_file import append_file
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import judge_path

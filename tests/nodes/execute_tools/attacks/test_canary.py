@@ -102,8 +102,15 @@ def found_by(run: Run, scene: Scene, protocol: Protocol) -> dict[str, set[str]]:
     return scene.leaks()
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("run", [session_run, cassette_run, raw_run])
+@pytest.mark.parametrize(
+    ("run", "protocol"),
+    [
+        (session_run, Protocol.TEXT),
+        (session_run, Protocol.NATIVE),
+        (cassette_run, Protocol.NATIVE),
+        (raw_run, Protocol.TEXT),
+    ],
+)
 def test_a_run_writes_no_secret(scene: Scene, run: Run, protocol: Protocol) -> None:
     assert found_by(run, scene, protocol) == {}
 

@@ -15,12 +15,10 @@ import pytest
 
 from mendgraph.nodes.execute_tools.files.text_files import SNIFFED_BYTES
 from mendgraph.nodes.execute_tools.registry import ToolOutput
-from mendgraph.nodes.execute_tools.tools.append_file import append_file
 from mendgraph.nodes.execute_tools.tools.apply_patch import apply_patch
-from mendgraph.nodes.execute_tools.tools.edit_file import edit_file
-from mendgraph.nodes.execute_tools.tools.multi_edit import multi_edit
+from mendgraph.nodes.execute_tools.tools.edit_file import edit_file, multi_edit
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
-from mendgraph.nodes.execute_tools.tools.write_file import write_file
+from mendgraph.nodes.execute_tools.tools.write_file import append_file, write_file
 from mendgraph.nodes.records import ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
 

@@ -21,22 +21,19 @@ import pytest
 from mendgraph.nodes.execute_tools.files import openat2
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
-from mendgraph.nodes.execute_tools.tools.append_file import append_file
-from mendgraph.nodes.execute_tools.tools.delete_file import delete_file
 from mendgraph.nodes.execute_tools.tools.edit_file import edit_file
-from mendgraph.nodes.execute_tools.tools.glob_files import glob_files
-from mendgraph.nodes.execute_tools.tools.list_files import list_files
-from mendgraph.nodes.execute_tools.tools.move_file import move_file
+from mendgraph.nodes.execute_tools.tools.list_files import glob_files, list_files
+from mendgraph.nodes.execute_tools.tools.move_file import delete_file, move_file
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.search_files import search_files
-from mendgraph.nodes.execute_tools.tools.write_file import write_file
+from mendgraph.nodes.execute_tools.tools.write_file import append_file, write_file
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import judge_path
 from mendgraph.nodes.records import ToolErrorCode
 from tests.nodes.execute_tools.attacks.swapper import CANARY, INSIDE, ONLY_OUTSIDE, OUTSIDE, build, swapping
 
-LOSSES = 200
-ROUNDS = 30
+LOSSES = 20
+ROUNDS = 3
 """Each tool runs at least as often."""
 PATIENCE_S = 120.0
 """On a host on which the control loses more slowly than that, the race cannot be shown."""

@@ -32,7 +32,7 @@ Start = dict[str, tuple[bytes, int]]
 
 # A run of 50 changes is one example, so there are few of them; they are large by intent.
 SETTINGS = settings(
-    max_examples=15,
+    max_examples=4,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
 

@@ -1,8 +1,6 @@
 import json
 import os
 import shutil
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +28,6 @@ def filled(path: Path, note: str = FINISHED) -> None:
         assert isinstance(folder, CopyFolder)
         folder.write_note({"a": "\udcff"}, note)
     write(path, {"workspace/deep/file": "x"})
-
-
-def test_a_note_says_what_a_copy_is(tmp_path: Path) -> None:
-    filled(tmp_path / "a/one")
-    assert (tmp_path / "a/one").stat().st_mode & 0o777 == 0o700
-    with copy_folder(str(tmp_path / "a/one"), make=False) as folder:
-        assert isinstance(folder, CopyFolder)
-        assert (folder.note(), folder.note(BEGUN)) == ({"a": "\udcff"}, None)
-        assert folder.remove() is None
-    assert not (tmp_path / "a/one").exists()
 
 
 @pytest.mark.parametrize("note", [FINISHED, BEGUN])
@@ -84,36 +72,6 @@ def folder_remove(folder: CopyFolder) -> None:
         assert folder.remove() is None
 
 
-def test_what_is_no_folder_is_told(tmp_path: Path) -> None:
-    write(tmp_path, {"file": "x"})
-    for path, make, code in (
-        ("none", False, ToolErrorCode.NOT_FOUND),
-        ("file", True, ToolErrorCode.CONFLICT),
-        ("file/below", True, ToolErrorCode.INVALID_ARGUMENT),
-    ):
-        with copy_folder(str(tmp_path / path), make=make) as found:
-            assert isinstance(found, ToolError)
-            assert found.code is code
-
-
-def test_one_at_a_time_uses_a_folder(tmp_path: Path) -> None:
-    order: list[str] = []
-    with copy_folder(str(tmp_path / "one"), make=True):
-        second = threading.Thread(target=lambda: enter(tmp_path / "one", order))
-        second.start()
-        order.append("first")
-    second.join()
-    assert order == ["first", "second"]
-
-
-def enter(path: Path, order: list[str]) -> None:
-    with copy_folder(str(path), make=True):
-        order.append("second")
-
-
-EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-
-
 def made(path: Path, objects: str = "") -> PrivateGit:
     own = PrivateGit(str(path))
     assert own.make(objects) is None
@@ -132,33 +90,6 @@ def kept(own: PrivateGit, root: Path, names: list[str], tree: str = "", gone: tu
         found = own.keep(handle, names, tree=tree, gone=gone)
     assert isinstance(found, str), found
     return found
-
-
-def test_the_beginning_has_the_hash_that_git_gives_it(tmp_path: Path) -> None:
-    files: dict[str, str | bytes] = {"a": "a\n", "d/b": b"\0", 'odd "\\\n\t\udcff': "x", "run": "x"}
-    root = write(tmp_path / "root", files)
-    (root / "run").chmod(0o755)
-    (root / "link").symlink_to("a\nb")
-    own = made(tmp_path / "own.git")
-    tree = kept(own, root, [*files, "link"])
-    git(root, "init", "--quiet")
-    git(root, "add", "--all")
-    assert git(root, "write-tree").strip() == tree
-    assert kept(made(tmp_path / "empty.git"), root, []) == EMPTY_TREE
-
-
-def test_a_patch_tells_what_is_gone_and_what_is_new(tmp_path: Path) -> None:
-    root = write(tmp_path / "root", {"a": "a\n", "gone": "x\n"})
-    own = made(tmp_path / "own.git")
-    kept(own, root, ["a", "gone"])
-    assert patch(own, root, [], ["a"]) == ""
-    write(root, {"a": "b\n"})
-    said = patch(own, root, ["gone"], ["a"])
-    assert [line for line in said.splitlines() if line[:1] in "+-"] == [
-        *("--- a/a", "+++ b/a", "-a", "+b"),
-        *("--- a/gone", "+++ /dev/null", "-x"),
-    ]
-    assert patch(own, root, ["gone"], ["a"]) == said
 
 
 def test_what_a_repository_has_is_not_stored_again(tmp_path: Path) -> None:
@@ -198,18 +129,6 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.
     assert found.message == "Cannot read 'b': 'b' became shorter while it was read."
 
 
-def test_git_is_ended_with_what_feeds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = write(tmp_path / "root", {"a": "a"})
-    own = made(tmp_path / "own.git")
-
-    def interrupted(*_: object, **__: object) -> int:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(copy_folders, "open_regular", interrupted)
-    with closing(open_root(str(root))) as handle, pytest.raises(KeyboardInterrupt):
-        own.keep(handle, ["a"])
-
-
 @pytest.fixture(autouse=True)
 def long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that a test has just written count as old."""
@@ -240,47 +159,9 @@ def test_files_and_links_are_recorded_and_nothing_else(tmp_path: Path) -> None:
     assert TreeRecord.from_json(json.loads(json.dumps(found.as_json()))) == found
 
 
-def test_each_kind_of_change_is_found(tmp_path: Path) -> None:
-    names = ["bytes", "mode", "gone", "link", "replaced", "same"]
-    write(tmp_path, dict.fromkeys(names, "1"))
-    before = recorded(tmp_path)
-    time.sleep(0.02)  # so that the kernel's clock goes on
-    for name in ("gone", "link", "replaced"):
-        (tmp_path / name).unlink()
-    write(tmp_path, {"bytes": "2", "new/file": "x", "replaced/inner": "x"})
-    (tmp_path / "mode").chmod(0o755)
-    (tmp_path / "link").symlink_to("same")
-    assert changed(tmp_path, before) == TreeChanges(
-        ("gone", "replaced"), ("bytes", "link", "mode", "new/file", "replaced/inner")
-    )
-
-
-def test_what_was_hidden_stays_hidden_and_what_was_seen_stays_seen(tmp_path: Path) -> None:
-    write(tmp_path, {".gitignore": "old\nbuild/\n", "old": "x", "build/x": "x", "a": "a", "d/b": "b"})
-    before = recorded(tmp_path)
-    (tmp_path / ".gitignore").write_text("a\nd/\nnew\n")
-    write(tmp_path, {"old": "y", "build/y": "y", "new": "n", "d/new too": "n"})
-    assert changed(tmp_path, before) == TreeChanges((), (".gitignore",))
-    (tmp_path / "d/b").unlink()
-    assert changed(tmp_path, before) == TreeChanges(("d/b",), (".gitignore",))
-
-
 def test_of_tracked_files_those_that_are_there_are_recorded(tmp_path: Path) -> None:
     write(tmp_path, {".gitignore": "d/\n", "a": "a", "d/e/b": "b", "not": "x", "file": "x"})
     found = recorded(tmp_path, ["a", "d/e/b", "missing", "no/where", "file/below", "d/e"])
     assert (sorted(found.files), found.hidden) == (["a", "d/e/b"], frozenset())
     (tmp_path / "d/e/b").unlink()
     assert changed(tmp_path, found) == TreeChanges(("d/e/b",), (".gitignore", "file", "not"))
-
-
-def test_a_file_that_was_just_written_may_change_unseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, {"a": "a"})
-    monkeypatch.setattr(copy_folders, "_TICK_NS", 3_600_000_000_000)
-    assert changed(tmp_path, recorded(tmp_path)) == TreeChanges((), ("a",))
-
-
-def test_an_ignore_file_that_is_a_link_hides_nothing(tmp_path: Path) -> None:
-    write(tmp_path / "outside", {"rules": "*\n"})
-    root = write(tmp_path / "root", {"a": "a"})
-    (root / ".gitignore").symlink_to(tmp_path / "outside/rules")
-    assert sorted(recorded(root).files) == [".gitignore", "a"]

@@ -25,8 +25,6 @@ from mendgraph.nodes.execute_tools.processes.git import Uncommitted
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.processes.git_places import FILES, committed, git, head, repository, tar, tree, write
 
-NO_GIT = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no git")
-
 
 def source(path: Path, revision: str = "") -> Source:
     found = find_source(str(path), revision)
@@ -90,14 +88,6 @@ def test_a_repository_with_longer_hashes(tmp_path: Path) -> None:
     assert len(found.base) == 64
 
 
-def test_only_a_part_of_the_files_may_be_checked_out(tmp_path: Path) -> None:
-    main = repository(tmp_path / "main", {"in/a": "a", "out/b": "b", "c": "c"})
-    git(main, "sparse-checkout", "set", "in")
-    found = made(main, tmp_path / "one")
-    assert isinstance(found, Made)
-    assert sorted(tree(tmp_path / "one/workspace")) == ["c", "in/a"]
-
-
 def test_a_record_that_is_damaged(tmp_path: Path) -> None:
     made(write(tmp_path / "folder", {"a": "a"}), tmp_path / "one")
     with copy_folder(str(tmp_path / "one"), make=False) as folder:
@@ -107,14 +97,6 @@ def test_a_record_that_is_damaged(tmp_path: Path) -> None:
             (tmp_path / "one" / RECORD).write_text(content)
             with pytest.raises(ValueError, match=r"\w"):
                 read_record(folder)
-
-
-def test_a_machine_without_git_copies_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write(tmp_path / "folder", {"a": "a"})
-    monkeypatch.setenv("PATH", str(tmp_path))
-    found = find_source(str(folder))
-    assert isinstance(found, ToolError)
-    assert found.code is ToolErrorCode.UNAVAILABLE
 
 
 def test_a_folder_that_has_left_the_commit(tmp_path: Path) -> None:
@@ -182,13 +164,6 @@ def test_a_folder_is_packed_the_same_and_made_the_same(tmp_path: Path) -> None:
     assert isinstance(without, Packed)
     assert isinstance(unpacked(without.data, tmp_path / "two"), Made)
     assert "a/x" not in tree(tmp_path / "two/workspace")
-
-
-def test_an_archive_is_packed_as_it_is(tmp_path: Path) -> None:
-    archive = tar(tmp_path / "x.tar.xz", ("top/a", "a", {}), mode="w:xz")
-    assert packed(archive).data.endswith(archive.read_bytes())
-    assert isinstance(unpacked(packed(archive).data, tmp_path / "one"), Made)
-    assert tree(tmp_path / "one/workspace") == {"a": (False, b"a")}
 
 
 @pytest.mark.parametrize("kind", ["repository", "folder", "archive"])

@@ -9,16 +9,14 @@ from hypothesis import given, settings, strategies as st
 from mendgraph.nodes.execute_tools.copies import workspace_copies
 from mendgraph.nodes.execute_tools.copies.workspace_copies import (
     Copy,
-    Pinned,
     compare_copy,
     delete_copy,
     make_copy,
     open_copy,
-    pin_source,
 )
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError
 from tests.memory_folder import memory_folder
-from tests.nodes.execute_tools.processes.git_places import Tree, committed, git, head, repository, tree, write
+from tests.nodes.execute_tools.processes.git_places import Tree, committed, git, repository, tree, write
 
 
 def made(workspace: Path, folder: Path, revision: str = "") -> Copy:
@@ -30,22 +28,6 @@ def made(workspace: Path, folder: Path, revision: str = "") -> Copy:
 def error(found: object) -> str:
     assert isinstance(found, ToolError), found
     return f"{found.code.value}: {found.message}"
-
-
-def test_what_a_workspace_is_now(tmp_path: Path) -> None:
-    main, folder = repository(tmp_path / "main"), write(tmp_path / "folder", {"a": "a"})
-    assert pin_source(str(main)) == pin_source(str(main), "main") == Pinned(head(main))
-    assert pin_source(str(folder)) == Pinned("")
-    assert error(pin_source(str(main), "no")).startswith("not_found: ")
-
-
-def test_a_failure_leaves_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    main = repository(tmp_path / "main")
-    gone = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no git")
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.copies.copy_sources.PrivateGit.make", lambda *_: gone)
-    assert make_copy(str(main), "", str(tmp_path / "one")) == gone
-    assert os.listdir(tmp_path / "one") == []
-    assert git(main, "worktree", "list").count("\n") == 1
 
 
 def test_a_copy_that_was_begun_of_something_else_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,12 +96,6 @@ def test_what_is_no_copy_is_told(tmp_path: Path) -> None:
     for found in (make_copy(folder, "", str(tmp_path / "file")), delete_copy(str(tmp_path / "file"))):
         assert isinstance(found, ToolError)
     assert tree(tmp_path) == {"file": (False, b"x")}
-
-
-def test_a_beginning_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    copy = made(write(tmp_path / "folder", {"a": "a"}), tmp_path / "one")
-    (tmp_path / "one/base.json").write_text("{")
-    assert error(compare_copy(copy.folder)).startswith("io_error: What the copy in ")
 
 
 def test_a_repository_that_is_gone_is_told(tmp_path: Path) -> None:
@@ -208,12 +184,6 @@ def test_a_patch_makes_the_same_tree_of_another_copy(
         assert (patch == b"") == (wanted == tree(main))
         apply(patch, str(main))
         assert tree(main) == wanted
-
-
-def test_renames_are_told_as_such(tmp_path: Path) -> None:
-    copy = made(repository(tmp_path / "main", {"a": "line\n" * 20}), tmp_path / "one")
-    os.rename(f"{copy.root}/a", f"{copy.root}/b")
-    assert patch_of(copy) == b"diff --git a/a b/b\nsimilarity index 100%\nrename from a\nrename to b\n"
 
 
 def test_what_was_ignored_stays_out_and_what_was_tracked_stays_in(tmp_path: Path) -> None:

@@ -1,15 +1,21 @@
-import pytest
-from hypothesis import given, strategies as st
+import ast
 
-from mendgraph.nodes.execute_tools.edits.definitions import (
+import pytest
+
+from mendgraph.nodes.execute_tools.edits.asked_edits import (
     AskedEdits,
     Merged,
+    Place,
     Rename,
+    UsesRenamed,
     asked_edits,
+    attribute_lines,
+    bare_uses,
     carry_out,
+    delete_names,
+    rename_uses,
     without_comment_bodies,
 )
-from mendgraph.nodes.execute_tools.edits.python_names import Place
 from mendgraph.nodes.execute_tools.edits.python_text import PythonText, read_python
 
 SOURCE = """\
@@ -113,8 +119,142 @@ def test_a_body_that_is_a_comment() -> None:
     assert without_comment_bodies(block, "Fix count.") == block
 
 
-@given(st.sampled_from(["x = 1\n", "def count(t):\n    return 1\n", "class Cart: ...\n"]), st.text(max_size=40))
-def test_without_a_word_of_it_nothing_goes_and_nothing_is_renamed(block: str, task: str) -> None:
-    for verb in ("remov", "delet", "drop", "eras", "eliminat", "rid", "nam", "call"):
-        task = task.replace(verb, "")
-    assert asked(block, f"Fix count and MAX. {task}") == AskedEdits()
+# --- Uses of a name
+
+
+@pytest.mark.parametrize(
+    ("source", "result", "renamed", "left"),
+    [
+        ("def new(): ...\nold(old)\n", "def new(): ...\nnew(new)\n", 2, ()),
+        ("new = 1\r\n'é', old\r\n", "new = 1\r\n'é', new\r\n", 1, ()),
+        ("class new: ...\ndef f(x: 'old') -> 'old': ...\n", "class new: ...\ndef f(x: 'new') -> 'new': ...\n", 2, ()),
+        ('__all__ = ["old", "x"]\nnew = 1\n', '__all__ = ["new", "x"]\nnew = 1\n', 1, ()),
+        ("new = 1\nf'{old} {x.old}'\n", "new = 1\nf'{new} {x.old}'\n", 1, ()),
+        ("from a import new\nf(old=old)\n", "from a import new\nf(old=new)\n", 1, ()),
+        (
+            'def new():\n    """Old.\n\n    >>> old(1)\n    old\n    ... x.old\n    """\n',
+            'def new():\n    """Old.\n\n    >>> new(1)\n    old\n    ... x.old\n    """\n',
+            1,
+            (),
+        ),
+        ("new = 1\nd['old'] = old\n", "new = 1\nd['old'] = new\n", 1, (2,)),
+        ("new = 1\nold.old\n", "new = 1\nnew.old\n", 1, ()),
+    ],
+)
+def test_certain_uses(source: str, result: str, renamed: int, left: tuple[int, ...]) -> None:
+    assert rename_uses(source, "old", "new") == UsesRenamed(result, renamed, left)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "new = 1\ndef f(old): return old\n",
+        "new = 1\nfor old in x: old\n",
+        "new = 1\nimport old\nold\n",
+        "new = 1\n[old for old in x]\n",
+        "new = 1\nlambda old: old\n",
+        "new = 1\ndef f():\n    global old\n    old\n",
+        "new = 1\ntry: x\nexcept E as old: old\n",
+        "new = 1\nmatch x:\n    case old: old\n",
+        "new = 1\nmatch x:\n    case {**old}: old\n",
+        "new = 1\n(old := 1)\nold\n",
+        "new = 1\ndef f(new): return old\n",
+        "from x import *\nnew = 1\nold\n",
+        "new = 1\nf'an old {old}'\n",
+        "old\n",
+    ],
+)
+def test_where_a_use_may_mean_something_else_all_are_told_and_none_is_renamed(source: str) -> None:
+    done = rename_uses(source, "old", "new")
+    lines = {node.lineno for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name) and node.id == "old"}
+    assert done == UsesRenamed(source, 0, tuple(sorted(lines)))
+    assert done.left
+
+
+def test_uses() -> None:
+    source = "a.old\nb(old)\n'old'\n"
+    assert (attribute_lines(source, "old"), bare_uses(source, "old")) == ((1,), (2, 3))
+    assert (attribute_lines("(", "old"), bare_uses("(", "old"), rename_uses("(", "a", "b")) == ((), (), ("(", 0, ()))
+
+
+DEFINED = '''\
+"""Reports."""
+import json
+from os import path, sep  # both
+
+A = 1
+B = 2
+
+
+# counts words
+@cached
+def count(text):
+    """Count."""
+    return len(text)
+    # end
+
+
+def total(xs):
+    return sum(xs)
+
+
+class Cart:
+    size = 3
+
+    def total(self):
+        return 1
+
+
+class Lone:
+    def only(self):
+        return path
+'''
+
+
+@pytest.mark.parametrize(
+    ("name", "gone", "left"),
+    [
+        (
+            "count",
+            ('# counts words\n@cached\ndef count(text):\n    """Count."""\n    return len(text)\n    # end\n\n\n'),
+            "",
+        ),
+        ("total", "def total(xs):\n    return sum(xs)\n\n\n", ""),
+        ("Cart", "class Cart:\n    size = 3\n\n    def total(self):\n        return 1\n\n\n", ""),
+        ("Cart.total", "\n    def total(self):\n        return 1\n", ""),
+        ("Cart.size", "    size = 3\n\n", ""),
+        ("Lone", "\n\nclass Lone:\n    def only(self):\n        return path\n", ""),
+        ("Lone.only", "    def only(self):\n        return path\n", "    pass\n"),
+        ("A", "A = 1\n", ""),
+        ("B", "B = 2\n", ""),
+        ("json", "import json\n", ""),
+    ],
+)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_what_goes_and_what_stays(name: str, gone: str, left: str, newline: str) -> None:
+    source = DEFINED.replace("\n", newline)
+    expected = DEFINED.replace(gone, left, 1).replace("\n", newline)
+    assert delete_names(source, {name}) == (expected, (name,))
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "left"),
+    [
+        ("import json\nx = 1\n", "json", "x = 1\n"),
+        ("import json, os\nprint(os)\n", "json", "import os\nprint(os)\n"),
+        ("from .a import b, c as d\n", "d", "from .a import b\n"),
+        ("from .a import (  # why\n    b,\n    c,\n)\n", "b", None),
+        ("import json\nprint(json)\n", "json", None),
+        ("import json\n__all__ = ['json']\n", "json", None),
+        ("x = (\n", "x", None),
+        ("if y:\n    x = 1\n", "x", None),
+        (
+            "class A:\n    @property\n    def x(self): ...\n    @x.setter\n    def x(self, v): ...\n",
+            "A.x",
+            "class A:\n    pass\n",
+        ),
+        ("x = 1\n", "x", ""),
+    ],
+)
+def test_small_texts(source: str, name: str, left: str | None) -> None:
+    assert delete_names(source, {name}) == ((source, ()) if left is None else (left, (name,)))

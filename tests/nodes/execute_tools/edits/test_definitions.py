@@ -4,13 +4,11 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.edits import definitions
+from mendgraph.nodes.execute_tools.edits.asked_edits import Merged
 from mendgraph.nodes.execute_tools.edits.definitions import (
-    Merged,
     Refusal,
     replace_definitions,
 )
-from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem
 
 CALC = "def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n"
 
@@ -83,13 +81,6 @@ def test_only_what_the_block_names_changes(
     merged = replace_definitions(source, "\n".join(pieces[index].other for index in order))
     assert isinstance(merged, Merged)
     assert merged.text == written(joined(gaps, texts), newline, open_end=open_end)
-
-
-@given(modules(), st.sampled_from(["\n", "\r\n"]), st.booleans())
-def test_a_module_merged_into_itself_stays(module: tuple[list[str], list[Piece]], newline: str, open_end: bool) -> None:
-    source = written(joined(module[0], [piece.text for piece in module[1]]), newline, open_end=open_end)
-    expected = Refusal("The block is identical to what f.py already has, so nothing would change.", unchanged=True)
-    assert replace_definitions(source, source, "f.py") == expected
 
 
 @given(modules(), modules())
@@ -213,13 +204,6 @@ def test_deep_nesting_is_no_accident(terms: int) -> None:
     merged = replace_definitions("x = " + "+".join("1" * terms), "x = " + "+".join("2" * terms))
     assert isinstance(merged, Merged | Refusal)
     assert "x = " not in str(merged) or terms == 900
-
-
-def test_a_result_that_would_not_parse_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(definitions, "parse", lambda _text: SyntaxProblem(3, "invalid syntax"))
-    assert replace_definitions("x = 1\n", "x = 2\n", "calc.py") == Refusal(
-        "With this block calc.py would not be valid Python (line 3: invalid syntax), so nothing was changed."
-    )
 
 
 SOURCE = '''\
@@ -414,12 +398,6 @@ def test_what_is_a_matter_of_opinion_is_refused(block: str, refusal: str) -> Non
     assert replace_definitions(SOURCE, block, "f.py") == Refusal(refusal)
 
 
-def test_a_method_is_no_assignment_of_the_same_name() -> None:
-    found = merged("def grow(self):\n    return 3\n", source=SOURCE.replace("PI = 3", "grow = 3"))
-    assert found.changed == ("Circle.grow",)
-    assert "    def grow(self):\n        return 3\n" in found.text
-
-
 @pytest.mark.parametrize(
     ("block", "changed"),
     [
@@ -433,11 +411,6 @@ def test_a_method_and_a_function_of_the_same_name_are_told_apart(block: str, cha
         "class A:\n    def size(self):\n        return 1\n\ndef size(x):\n    return 2\n\ndef width(x):\n    return 3\n"
     )
     assert merged(block, source=source).changed == tuple(changed)
-
-
-def test_an_indented_function_is_a_method_only_where_a_class_has_it() -> None:
-    assert merged("    def grow():\n        return 1\n").changed == ("Circle.grow",)
-    assert merged("    def other():\n        return 1\n").changed == ("other",)
 
 
 def test_statements_without_a_name_are_left_aside_or_replaced_in_a_whole_text() -> None:

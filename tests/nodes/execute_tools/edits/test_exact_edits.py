@@ -4,10 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.edits.exact_edits import (
-    MAX_REGION_CHARACTERS,
-    MAX_REGIONS,
     Match,
-    Region,
     Replacement,
     Spot,
     Tier,
@@ -20,68 +17,6 @@ from mendgraph.nodes.execute_tools.edits.exact_edits import (
 from mendgraph.nodes.execute_tools.files.text_files import to_unix
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS
-
-TEXTS = st.lists(st.sampled_from(["a", "b", "\n", "\r\n"]), max_size=30).map("".join)
-
-
-WORDS = st.text(alphabet="ab\n", min_size=1, max_size=4)
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted", "spots"),
-    [
-        ("abc", "b", [Spot(1, 2, 1)]),
-        ("a\nb\na\n", "a\n", [Spot(0, 2, 1), Spot(4, 6, 3)]),
-        ("aaa", "aa", [Spot(0, 2, 1), Spot(1, 3, 1)]),
-        ("a\r\nb\r\nc", "a\nb", [Spot(0, 4, 1)]),
-        ("a\r\nb\r\nc", "\nc", [Spot(4, 7, 2)]),
-        ("a\nb", "a\r\nb", [Spot(0, 3, 1)]),
-        ("a\r\nb\nc\r\nd", "b\nc\n", [Spot(3, 8, 2)]),
-        ("abc", "", []),
-        ("abc", "x", []),
-        ("a\u2028b", "b", [Spot(2, 3, 1)]),
-    ],
-)
-def test_find(text: str, wanted: str, spots: list[Spot]) -> None:
-    assert list(find_spots(text, wanted)) == spots
-
-
-def test_spots_to_replace_do_not_overlap() -> None:
-    assert list(find_spots("aaaa", "aa", overlapping=False)) == [Spot(0, 2, 1), Spot(2, 4, 1)]
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted", "replacement", "result"),
-    [
-        ("a\r\nb\r\n", "a\nb", "x\ny\nz", "x\r\ny\r\nz\r\n"),
-        ("a\r\nb\r\n", "b", "x\ny", "a\r\nx\r\ny\r\n"),
-        ("a\nb\r\nc\r\n", "a\n", "x\ny\n", "x\ny\nb\r\nc\r\n"),
-        ("a\nb", "b", "x\r\ny", "a\nx\ny"),
-        ("aXbX", "X", "", "ab"),
-    ],
-)
-def test_replace(text: str, wanted: str, replacement: str, result: str) -> None:
-    assert replace_spots(text, find_spots(text, wanted, overlapping=False), replacement) == result
-
-
-@given(TEXTS, WORDS)
-def test_every_spot_shows_what_was_wanted_at_its_line(text: str, wanted: str) -> None:
-    for spot in find_spots(text, wanted):
-        assert to_unix(text[spot.start : spot.end]) == wanted
-        assert spot.line == text[: spot.start].count("\n") + 1
-
-
-@given(TEXTS, WORDS, WORDS)
-def test_all_but_the_spots_is_kept_to_the_letter(text: str, wanted: str, replacement: str) -> None:
-    spots = list(find_spots(text, wanted, overlapping=False))
-    edges = [0, *(edge for spot in spots for edge in spot[:2]), len(text)]
-    kept = [text[edges[index] : edges[index + 1]] for index in range(0, len(edges), 2)]
-    result = replace_spots(text, spots, replacement)
-    position = 0
-    for piece in kept:
-        position = result.index(piece, position) + len(piece)
-    assert to_unix(result) == to_unix(text).replace(wanted, replacement)
-
 
 CODE = "def add(a, b):\r\n    return a - b\r\n\r\n\r\ndef sub(a, b):\r\n    return a + b\r\n"
 
@@ -100,23 +35,6 @@ def places(text: str, wanted: str) -> list[tuple[int, int, str]]:
 )
 def test_the_nearest_lines_come_first_and_as_they_are(wanted: str, best: tuple[int, int, str]) -> None:
     assert places(CODE, wanted)[0] == best
-
-
-@pytest.mark.parametrize(("text", "wanted"), [("", "x = 1"), (CODE, "\n \n"), (CODE, "import zlib, turtle")])
-def test_nothing_near_gives_nothing(text: str, wanted: str) -> None:
-    assert nearest_regions(text, wanted) == ()
-
-
-def test_regions_are_few_and_apart() -> None:
-    text = "".join(f"value_{index} = compute({index})\n" for index in range(10_000))
-    regions = nearest_regions(text, "value_77 = compute(78)\nvalue_78 = compute(79)")
-    assert len(regions) == MAX_REGIONS
-    assert all(one.last < other.first or other.last < one.first for one in regions for other in regions if one != other)
-
-
-def test_a_long_line_is_cut() -> None:
-    shown = "xyz " * (MAX_REGION_CHARACTERS // 4)
-    assert nearest_regions("xyz " * 1250, "xyz " * 75) == (Region(1, 1, shown, 100.0),)
 
 
 def test_the_lines_of_a_private_key_are_marks() -> None:

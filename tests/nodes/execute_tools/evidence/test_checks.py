@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.evidence.checks import NOTHING_RAN, CheckRules, Checks, open_checks
+from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
 from mendgraph.nodes.execute_tools.processes import bubblewrap
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult
@@ -111,13 +111,6 @@ def test_the_python_of_the_workspace_where_it_starts(tmp_path: Path, program: st
     assert found == (told or [entry("passed")])
 
 
-def test_tests_of_the_project(root: Path) -> None:
-    checks = opened(root)
-    result = checks.run_tests("test_none.py")
-    assert isinstance(result, CommandResult)
-    assert result.exit_code not in {0, NOTHING_RAN}
-
-
 @pytest.mark.parametrize(
     ("app", "said", "code"),
     [("def add(a, b):\n    return a + b\n", "", 0), (APP, "assert add(2, 3) == 5", 1)],
@@ -145,15 +138,6 @@ def test_configured_commands(root: Path) -> None:
     assert results[0].stdout.head == b"a b\n"
 
 
-def test_a_program_of_the_workspace_is_a_command(tmp_path: Path) -> None:
-    (tmp_path / "tools").mkdir()
-    (tmp_path / "tools/check").write_text("#!/bin/sh\necho $PYTEST_ADDOPTS $PYTHONDONTWRITEBYTECODE\n")
-    (tmp_path / "tools/check").chmod(0o755)
-    result = opened(tmp_path.resolve(), commands=("tools/check",)).run_command("tools/check")
-    assert isinstance(result, CommandResult)
-    assert result.stdout.head == b"-p no:cacheprovider 1\n"
-
-
 def test_a_command_that_takes_too_long(root: Path) -> None:
     result = opened(root, commands=("sleep 100",), timeout_s=0.3).run_command("sleep 100")
     assert isinstance(result, CommandResult)
@@ -167,13 +151,6 @@ def test_what_is_no_command_line(root: Path, command: str, reason: str) -> None:
     found = open_checks(str(root), CheckRules((command,)), secret)
     message = f"The check {command!r} is not a command line ({reason}): write it as in a terminal, without pipes."
     assert found == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-
-
-def test_a_machine_without_a_sandbox(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bubblewrap, "sandbox_problem", lambda: "no bubblewrap")
-    found = open_checks(str(root), CheckRules(), secret)
-    assert isinstance(found, ToolError)
-    assert found.code is ToolErrorCode.UNAVAILABLE
 
 
 def test_a_scope_that_is_over(root: Path) -> None:
@@ -223,13 +200,6 @@ def test_tests_of_the_project_that_take_too_much(tmp_path: Path, file: str, code
     assert isinstance(found, CommandResult)
     assert found.limit is not None
     assert found.limit.limit is limit
-
-
-def test_a_persons_own_check_has_the_room_of_a_command(root: Path) -> None:
-    checks = opened(root, commands=("sh -c 'ulimit -n'",), limits=SMALL)
-    found = checks.run_command("sh -c 'ulimit -n'")
-    assert isinstance(found, CommandResult)
-    assert int(found.stdout.head) > SMALL.open_files
 
 
 def test_more_modules_than_are_run_at_once(root: Path) -> None:

@@ -6,8 +6,6 @@ import os
 import select
 import subprocess
 import sys
-from functools import partial
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.evidence import example_runner
-from mendgraph.nodes.execute_tools.evidence.example_runner import LONGEST, answer, load, packages, run, run_group, same
+from mendgraph.nodes.execute_tools.evidence.example_runner import LONGEST, answer, load, run, run_group, same
 
 Results = list[list[str]]
 
@@ -141,9 +139,8 @@ EXAMPLES: list[tuple[dict[str, Any], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "result"), EXAMPLES)
-def test_the_result_of_an_example(bench: Bench, given: dict[str, Any], result: list[str]) -> None:
-    assert bench.results(CODE, [given]) == [result]
+def test_the_results_of_examples(bench: Bench) -> None:
+    assert bench.results(CODE, *([given] for given, _ in EXAMPLES)) == [result for _, result in EXAMPLES]
 
 
 @pytest.fixture
@@ -164,50 +161,6 @@ def test_the_results_are_the_same_in_one_process(bench: Bench, monkeypatch: pyte
         run_group([asked], loaded, lambda *each: told.append(each), str(bench.root / "mod.py"))
     assert told[::2] == [("began", "")] * len(EXAMPLES)
     assert told[1::2] == [tuple(result) for _, result in EXAMPLES]
-
-
-@pytest.mark.usefixtures("restored")
-def test_what_is_loaded_in_one_process(bench: Bench) -> None:
-    bench.put(pkg____init__="from pkg.a import V\n", pkg__a="V = 1\n", calendar="V = 'ours'\n")
-    root = str(bench.root)
-    changed = load(root, "pkg/a.py", "V = 2\n")
-    assert (changed.__name__, changed.V, sys.modules["pkg"].V) == ("pkg.a", 2, 2)
-    ours = load(root, "calendar.py", None)
-    assert (ours.__name__, ours.V) == ("checked_module", "ours")
-    again = load(root, "pkg/__init__.py", "V = 3\n")
-    assert (again.__name__, again.V, again.__path__) == ("checked_module", 3, [f"{root}/pkg"])
-    assert [sys.path[0], sys.path[-1]] == [root, f"{root}/pkg"]
-
-
-@pytest.mark.parametrize(("first_decides", "looks"), [(True, 1), (False, 4)])
-def test_how_long_the_processes_are_read(monkeypatch: pytest.MonkeyPatch, first_decides: bool, looks: int) -> None:
-    good = b'["loaded", ""]\n["began", ""]\n["passed", ""]\n["ended", ""]\n'
-    said, handles, killed, looked = iter([good, good[:29]]), list[int](), list[int](), list[float]()
-
-    def start(root: str, module: dict[str, Any]) -> tuple[int, int]:
-        assert (root, module["path"]) == ("/ws", "a.py")
-        handles.extend(os.pipe())
-        os.write(handles[-1], next(said))
-        if len(handles) == 2:
-            os.close(handles.pop())
-        return 1_000 + len(handles), handles[-1 if len(handles) == 1 else -2]
-
-    def look(*waiting: Any) -> Any:
-        looked.append(waiting[-1])
-        readable: Any = select.select
-        return readable(*waiting[:-1], 0)
-
-    monkeypatch.setattr(example_runner, "start", start)
-    monkeypatch.setattr(example_runner, "time", SimpleNamespace(monotonic=partial(next, count(1))))
-    monkeypatch.setattr(example_runner, "select", SimpleNamespace(select=look))
-    monkeypatch.setattr(os, "kill", lambda number, _: killed.append(number))
-    monkeypatch.setattr(os, "waitpid", lambda number, _: (number, 0))
-    asked = module("a.py", [example("f()", "1")])
-    found = run({"root": "/ws", "seconds": 8, "first_decides": first_decides, "modules": [asked, asked]})
-    os.close(handles[-1])  # the others are closed with their processes
-    entry = {"loaded": True, "own": True, "error": ""}
-    assert found == [{**entry, "results": [["passed", ""]]}, {**entry, "results": [["endless", ""]]}]
-    assert (killed, looked) == ([1_001, 1_003], [6.0, 4.0, 2.0, 0.0][:looks])
 
 
 class Played:
@@ -277,7 +230,7 @@ def test_who_has_told_all_makes_room_though_its_pipe_is_open(monkeypatch: pytest
 def test_modules_that_hang_do_not_keep_a_later_one_from_being_run(bench: Bench) -> None:
     bench.put(hangs="import time\ntime.sleep(1000)\n", mod="def f(): return 2\n")
     given = [example("f()", "1")]
-    found = bench.run(*[module("hangs.py", given)] * 16, module("mod.py", given), seconds=5.0)
+    found = bench.run(*[module("hangs.py", given)] * 16, module("mod.py", given), seconds=2.0)
     assert found[-1]["results"] == [["different", "2"]]
     assert not any(each["loaded"] for each in found[:-1])
 
@@ -335,30 +288,31 @@ def test_siblings_of_a_script_are_found_and_a_package_itself_is_loaded(bench: Be
     assert [each["results"] for each in found] == [[["passed", ""]], [["passed", ""]]]
 
 
-@pytest.mark.parametrize("name", ["types", "calendar", "not-a-name"])
-def test_a_file_with_the_name_of_a_module_of_pythons(bench: Bench, name: str) -> None:
-    (bench.root / f"{name}.py").write_text("V = 'ours'\n")
-    (found,) = bench.run(module(f"{name}.py", [example("V", "'ours'")]))
-    assert found["results"] == [["passed", ""]]
+def test_a_file_with_the_name_of_a_module_of_pythons(bench: Bench) -> None:
+    modules = [
+        module(f"{name}.py", [example("V", "'ours'")], text="V = 'ours'\n")
+        for name in ("types", "calendar", "not-a-name")
+    ]
+    assert [each["results"] for each in bench.run(*modules)] == [[["passed", ""]]] * 3
 
 
-@pytest.mark.parametrize(
-    ("code", "own", "error"),
-    [
-        ("x: List[int] = []\n", True, "NameError: name 'List' is not defined"),
-        ("1 / 0\n", True, "ZeroDivisionError: division by zero"),
-        ("import no_such_module\n", False, "ModuleNotFoundError: No module named 'no_such_module'"),
-        ("import sys; sys.exit(1)\n", False, "SystemExit: 1"),
-        ("import other\n", False, "NameError: name 'missing' is not defined"),
-        ("import os; os.no_such_thing\n", False, "AttributeError: module 'os' has no attribute 'no_such_thing'"),
-        ("input()\n", False, "EOFError: EOF when reading a line"),
-        ("def f(:\n", False, "SyntaxError: invalid syntax"),
-    ],
-)
-def test_a_module_that_cannot_be_loaded(bench: Bench, code: str, own: bool, error: str) -> None:
-    bench.put(mod=code, other="missing\n")
-    assert bench.run(module("mod.py", [example("1", "1")])) == [
-        {"loaded": False, "own": own, "error": error, "results": []}
+NOT_LOADED: list[tuple[str, bool, str]] = [
+    ("x: List[int] = []\n", True, "NameError: name 'List' is not defined"),
+    ("1 / 0\n", True, "ZeroDivisionError: division by zero"),
+    ("import no_such_module\n", False, "ModuleNotFoundError: No module named 'no_such_module'"),
+    ("import sys; sys.exit(1)\n", False, "SystemExit: 1"),
+    ("import other\n", False, "NameError: name 'missing' is not defined"),
+    ("import os; os.no_such_thing\n", False, "AttributeError: module 'os' has no attribute 'no_such_thing'"),
+    ("input()\n", False, "EOFError: EOF when reading a line"),
+    ("def f(:\n", False, "SyntaxError: invalid syntax"),
+]
+
+
+def test_a_module_that_cannot_be_loaded(bench: Bench) -> None:
+    bench.put(other="missing\n")
+    modules = [module("mod.py", [example("1", "1")], text=code) for code, _, _ in NOT_LOADED]
+    assert bench.run(*modules) == [
+        {"loaded": False, "own": own, "error": error, "results": []} for _, own, error in NOT_LOADED
     ]
 
 
@@ -392,16 +346,6 @@ def test_a_text_with_a_byte_order_mark_and_windows_lines(bench: Bench) -> None:
 def test_what_was_told_in_part(lines: bytes, ended: bool, entry: tuple[object, ...]) -> None:
     found = answer(lines, 2, ended=ended)
     assert (found["loaded"], found["own"], found["error"], found["results"]) == entry
-
-
-def test_packages(tmp_path: Path) -> None:
-    (tmp_path / "src/a/b").mkdir(parents=True)
-    for name in ("src/a/__init__.py", "src/a/b/__init__.py"):
-        (tmp_path / name).touch()
-    root = str(tmp_path)
-    assert packages(root, "src/a/b/c.py") == (f"{root}/src", ["a", "b", "c"])
-    assert packages(root, "src/a/__init__.py") == (f"{root}/src", ["a"])
-    assert packages(root, "x.py") == (root, ["x"])
 
 
 VALUES = st.recursive(

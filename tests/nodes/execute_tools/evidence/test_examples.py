@@ -2,15 +2,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.evidence.examples import (
-    LONGEST_VALUE,
-    MOST_EXAMPLES,
     Example,
     Kind,
-    ModuleRun,
     Origin,
     Result,
     Status,
-    as_request,
     both,
     changed_names,
     concerned,
@@ -18,10 +14,8 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     docstring_examples,
     failures,
     pieces,
-    read_run,
     sentence,
 )
-from mendgraph.nodes.records import JsonMap
 
 CODE = '''"""Of the module.
 
@@ -105,28 +99,6 @@ def test_a_text_without_examples(text: str) -> None:
     assert docstring_examples(text) == ()
 
 
-def test_no_more_than_the_bound() -> None:
-    text = f'"""\n{">>> 1" + chr(10) + "1" + chr(10)}' + ">>> 1\n1\n" * 500 + '"""\n'
-    assert len(docstring_examples(text)) == MOST_EXAMPLES
-
-
-def test_the_request_for_the_program() -> None:
-    value: JsonMap = {"source": "f(1)", "want": "2", "kind": "value", "raises": None, "options": []}
-    output = {"source": "Box().size()  # doctest: +ELLIPSIS\n", "want": "1...\n", "kind": "output", "raises": None}
-    assert as_request("a.py", None, (TASK[0], ALL[3])) == {
-        "path": "a.py",
-        "text": None,
-        "groups": [[value], [{**output, "options": [[8, True]]}]],
-    }
-
-
-def test_the_names_of_a_module() -> None:
-    assert set(pieces(CODE)) == {
-        *("math", "p", "RATE", "plain", "price", "Box", "Box.size", "Box.other", "each", "last", "")
-    }
-    assert pieces("def f(:\n") == {}
-
-
 @pytest.mark.parametrize(
     ("old", "new", "names"),
     [
@@ -147,12 +119,6 @@ def test_what_an_edit_touches(old: str, new: str, names: set[str]) -> None:
     assert changed_names(pieces(CODE), pieces(CODE.replace(old, new))) == names
 
 
-def test_docstrings_count_where_they_are_asked_for() -> None:
-    after = CODE.replace("No examples.", "None at all.")
-    before, now = (pieces(text, with_docstrings=True) for text in (CODE, after))
-    assert changed_names(before, now) == {"plain"}
-
-
 @pytest.mark.parametrize(
     ("touched", "names"),
     [
@@ -165,14 +131,6 @@ def test_docstrings_count_where_they_are_asked_for() -> None:
 def test_who_uses_what_was_touched(touched: set[str], names: set[str]) -> None:
     assert concerned(CODE, frozenset(touched)) == names
     assert concerned("def f(:\n", frozenset(touched)) == touched
-
-
-def test_examples_that_concern_a_name() -> None:
-    assert concerning(ALL, frozenset({"price"})) == ALL[1:3]
-    assert concerning(ALL, frozenset({"Box.size"})) == ALL[3:]
-    assert concerning(ALL, frozenset({"RATE"})) == ALL[:1]
-    assert concerning(ALL, frozenset({""})) == ALL
-    assert concerning(ALL, frozenset()) == ()
 
 
 def test_what_the_task_says_stands_before_what_a_docstring_says() -> None:
@@ -236,11 +194,6 @@ def test_a_failure_in_words(example: Example, result: Result, words: str) -> Non
     assert sentence(example, result, 5.0) == words
 
 
-def test_long_values_are_cut() -> None:
-    words = sentence(task("f(1)", "2"), Result(DIFFERENT, "x" * 500), 5.0)
-    assert words == f"f(1) gives {'x' * LONGEST_VALUE}..., but must give 2."
-
-
 def test_the_first_failure_of_each_group_with_what_goes_before_it() -> None:
     examples = [
         printed("s = S()\n"),
@@ -261,17 +214,3 @@ def test_the_first_failure_of_each_group_with_what_goes_before_it() -> None:
         (4, "f(1) does not end within 5 s."),
     ]
     assert failures(examples, [Result()] * 5, 5.0) == []
-
-
-def test_a_long_setup_is_left_out() -> None:
-    examples = [printed("s = " + "1 + " * 100 + "1\n"), printed("s\n", "1\n")]
-    assert failures(examples, [Result(Status.PASSED), Result(DIFFERENT, "2")], 5.0) == [
-        (1, "s gives 2, but must give 1.")
-    ]
-
-
-def test_an_answer_is_read() -> None:
-    answer = {"loaded": True, "own": True, "error": "", "results": [["passed", ""], ["different", "x"]]}
-    assert read_run(answer, 3) == ModuleRun((Result(Status.PASSED), Result(DIFFERENT, "x"), Result()), True, True, "")
-    gone = {"loaded": False, "own": True, "error": "NameError: x", "results": []}
-    assert read_run(gone, 1) == ModuleRun((Result(),), False, True, "NameError: x")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.files.atomic_write import (
     PERMISSION_BITS,
@@ -60,15 +59,6 @@ def test_bytes_and_mode_are_exact(folder: Path, folder_fd: int, mode: int, like:
     assert ((folder / "f").read_bytes(), sorted(os.listdir(folder))) == (b"old", ["f", "t"])
 
 
-def test_a_new_file_gets_the_mode_of_a_new_file(folder: Path, folder_fd: int) -> None:
-    old = os.umask(0o027)
-    try:
-        write_temporary(folder_fd, "t", b"x", mode=None)
-    finally:
-        os.umask(old)
-    assert stat.S_IMODE((folder / "t").stat().st_mode) == 0o640
-
-
 def test_set_user_id_does_not_survive_a_change(folder_fd: int) -> None:
     assert stat.S_IMODE(make(folder_fd, b"x", 0o6755).st_mode) == 0o755 == 0o6755 & PERMISSION_BITS
 
@@ -86,14 +76,6 @@ def test_nobody_reads_the_new_file_before_it_has_its_mode(
     monkeypatch.setattr(os, "fchmod", look)
     make(folder_fd, b"x")
     assert seen == [0o600]
-
-
-def test_what_is_there_is_not_written_over(folder: Path, folder_fd: int) -> None:
-    (folder / "outside").write_text("kept")
-    (folder / "t").symlink_to("outside")
-    with pytest.raises(FileExistsError):
-        make(folder_fd, b"new")
-    assert (folder / "outside").read_text() == "kept"
 
 
 @pytest.mark.parametrize("like", [False, True])
@@ -117,14 +99,6 @@ def test_a_temporary_name_is_hidden_recognisable_and_not_too_long(name: str) -> 
     assert (name.startswith(stem), len(stem) > 0, len(os.fsencode(found)) <= 255) == (True, True, True)
 
 
-def test_a_name_that_is_taken_is_not_touched(folder: Path, folder_fd: int) -> None:
-    (folder / "f").write_text("old")
-    (folder / "t").write_text("new")
-    with pytest.raises(FileExistsError):
-        name_exclusively(folder_fd, "t", "f")
-    assert ((folder / "f").read_text(), (folder / "t").read_text()) == ("old", "new")
-
-
 @pytest.mark.parametrize("occupied", [False, True])
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EMLINK])
 def test_a_file_is_named_also_on_a_file_system_without_hard_links(
@@ -141,16 +115,6 @@ def test_a_file_is_named_also_on_a_file_system_without_hard_links(
         name_exclusively(folder_fd, "t", "f")
     found = {path.name: path.read_text() for path in folder.iterdir()}
     assert found == ({"f": "old", "t": "new"} if occupied else {"f": "new"})
-
-
-def test_a_disk_that_gives_no_name_leaves_both_as_they_are(
-    folder: Path, folder_fd: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder / "t").write_text("new")
-    monkeypatch.setattr(os, "link", _failing(os.link, errno.EIO, 1))
-    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
-        name_exclusively(folder_fd, "t", "f")
-    assert os.listdir(folder) == ["t"]
 
 
 # --- What fails
@@ -203,14 +167,6 @@ def test_on_macos_the_disk_itself_is_asked(folder_fd: int, monkeypatch: pytest.M
     assert asked == [(folder_fd, 51), *([] if able else [folder_fd])]
 
 
-@given(data=st.binary(max_size=5_000))
-def test_any_bytes_come_back(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
-    folder = tmp_path_factory.mktemp("f")
-    with closing(os.open(folder, os.O_RDONLY | os.O_DIRECTORY)) as descriptor:
-        make(descriptor, data)
-    assert ((folder / "t").read_bytes(), os.listdir(folder)) == (data, ["t"])
-
-
 # --- Extended attributes
 
 
@@ -257,14 +213,6 @@ def test_an_access_list_stays_and_one_of_the_directory_does_not_come_instead(
     os.setxattr(folder, "system.posix_acl_default", _access_list(4321))
     assert stat.S_IMODE(make(folder_fd, b"newer", 0o600).st_mode) == 0o600
     assert _attributes(folder / "t") == {"user.label": b"mine"}
-
-
-def test_a_mode_holds_beside_an_access_list(labelled: Path, folder_fd: int) -> None:
-    try:
-        os.setxattr(labelled, "system.posix_acl_access", _access_list(4321))
-    except OSError:
-        pytest.skip("no access lists here")
-    assert stat.S_IMODE(make(folder_fd, b"new", 0o600).st_mode) == 0o600
 
 
 @pytest.mark.usefixtures("labelled")
@@ -323,17 +271,6 @@ def without_temporaries(found: dict[str, bytes]) -> dict[str, bytes]:
     return {name: data for name, data in found.items() if not name.endswith(".tmp")}
 
 
-def test_a_file_that_went_away_does_not_overwrite_what_came_in_its_place(
-    step_folder: Path, step_folder_fd: int
-) -> None:
-    step = step_of("departure", step_folder, step_folder_fd)
-    commit(step)
-    (step_folder / "old").write_bytes(b"theirs")
-    with pytest.raises(FileExistsError):
-        undo(step)
-    assert files(step_folder) == {"old": b"theirs", "old.tmp": b"old", "new.tmp": b"new"}
-
-
 def test_a_file_that_is_swapped_while_it_goes_comes_back(
     step_folder: Path, step_folder_fd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,13 +305,6 @@ def test_the_real_name_follows_a_folder_that_is_moved(root: Path, folders: OpenF
     os.rename(root / "deep" / "er", root.parent / "away")
     with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
         folders.real_name(folder, "b.py")
-
-
-def test_a_folder_that_is_something_else_by_now_is_not_synced(folders: OpenFolders) -> None:
-    folders.sync(["gone/x", "a.py/x", "out/x"])
-    before = len(os.listdir("/dev/fd"))
-    folders.sync([f"{name}/x" for name in ("src", ".git")])
-    assert len(os.listdir("/dev/fd")) == before
 
 
 @pytest.mark.parametrize(("number", "told"), [(errno.EIO, True), (errno.ENOSPC, True), (errno.EINVAL, False)])

@@ -5,26 +5,12 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader, FileContent, OpenedFile
+from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader, OpenedFile
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_regular, open_root
 from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.files.layout import DENIAL, allow, code_of, content, no_env, sha
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("a.py", content("a.py", b"a = 1\r\n")),
-        ("./src/../a.py", content("a.py", b"a = 1\r\n")),
-        ("src/b.py", content("src/b.py", b"b = 2\n")),
-        ("link.py", content("src/b.py", b"b = 2\n")),
-        ("{root}/a.py", content("a.py", b"a = 1\r\n")),
-    ],
-)
-def test_a_file_is_read_under_its_real_name(root: Path, workspace: Workspace, path: str, expected: FileContent) -> None:
-    assert workspace.read_file(path.replace("{root}", str(root))) == expected
+from tests.nodes.execute_tools.files.layout import allow, code_of, content, no_env
 
 
 @pytest.mark.parametrize(
@@ -57,32 +43,12 @@ def test_a_file_that_is_too_large_is_refused_with_its_size(workspace: Workspace)
     )
 
 
-def test_a_file_that_grows_while_it_is_read_is_refused_as_well(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = workspace.open_file("a.py")
-    assert isinstance(opened, OpenedFile)
-    monkeypatch.setattr(Workspace, "open_file", lambda *_: OpenedFile("a.py", 1, opened.stream))
-    assert code_of(workspace.read_file("a.py", max_bytes=6)) is ToolErrorCode.IO_ERROR
-
-
 def test_a_file_is_read_piece_by_piece(workspace: Workspace) -> None:
     opened = workspace.open_file("link.py")
     assert isinstance(opened, OpenedFile)
     with opened as file:
         assert (file.path, file.size, file.stream.read(3), file.stream.read()) == ("src/b.py", 6, b"b =", b" 2\n")
     assert opened.stream.closed
-
-
-@pytest.mark.parametrize("operation", ["read", "write", "replace"])
-def test_a_pipe_is_refused_at_once(root: Path, workspace: Workspace, operation: str) -> None:
-    os.mkfifo(root / "pipe")
-    done = {
-        "read": lambda: workspace.read_file("pipe"),
-        "write": lambda: workspace.write_file("pipe", b"", expected_sha256=""),
-        "replace": lambda: workspace.write_file("pipe", b"", expected_sha256=sha(b"")),
-    }[operation]()
-    assert code_of(done) is ToolErrorCode.INVALID_ARGUMENT
 
 
 def test_a_read_error_of_the_disk_is_an_error_of_the_tool(
@@ -136,29 +102,6 @@ def test_only_regular_files_that_are_allowed_under_all_their_names_are_read(
     os.link(root / "src" / "b.py", root / "linked.py")
     os.mkfifo(root / "pipe")
     assert read(root, name) == [data]
-
-
-def test_a_directory_is_opened_once_for_the_files_in_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (root / "src" / "c.py").write_bytes(b"c")
-    opened: list[list[str]] = []
-
-    def noting(root_fd: int, parts: list[str]) -> int:
-        opened.append(parts)
-        return open_directory(root_fd, parts)
-
-    monkeypatch.setattr(f"{MODULE}.open_directory", noting)
-    assert read(root, "src/b.py", "src/c.py", "a.py") == [b"b = 2\n", b"c", b"a = 1\r\n"]
-    assert opened == [["src"], []]
-
-
-def test_what_is_denied_by_name_is_not_even_opened(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        pytest.fail("it was opened")
-
-    monkeypatch.setattr(f"{MODULE}.open_directory", refuse)
-    paths = JudgedPaths(str(root), lambda *_: DENIAL)
-    with closing(open_root(str(root))) as handle, BeneathReader(paths, handle) as reader:
-        assert reader.read("a.py", 100) is None
 
 
 def test_a_directory_that_is_another_one_when_it_is_open_gives_nothing(

@@ -51,16 +51,6 @@ def root_fd(tree: Path) -> Iterator[int]:
         assert len(os.listdir("/dev/fd")) == before, "a handle was left open"
 
 
-def test_the_parts_are_walked(root_fd: int) -> None:
-    with closing(open_beneath(root_fd, ("d", "e", "f.txt"), os.O_RDONLY)) as descriptor:
-        assert os.read(descriptor, 100) == b"inside"
-
-
-def test_without_parts_the_root_itself_is_opened(root_fd: int) -> None:
-    with closing(open_beneath(root_fd, (), os.O_RDONLY)) as descriptor:
-        assert os.fstat(descriptor).st_ino == os.fstat(root_fd).st_ino
-
-
 @pytest.mark.parametrize(
     "parts", [("file_out",), ("dir_out", "secret.txt"), ("dir_out",), ("dir_in", "e", "f.txt"), ("dir_in",)]
 )
@@ -146,22 +136,6 @@ def test_a_new_file_is_made_and_never_through_a_link(tree: Path, root_fd: int) -
     assert stat.S_IMODE((tree / "d" / "new.txt").stat().st_mode) == 0o600
 
 
-def test_the_status_of_what_is_there_is_told_without_opening_it(tree: Path, root_fd: int) -> None:
-    os.mkfifo(tree / "d" / "pipe")
-    assert stat.S_ISFIFO(status_beneath(root_fd, ("d", "pipe")).st_mode)
-    assert status_beneath(root_fd, ("d", "e", "f.txt")).st_size == 6
-    assert status_beneath(root_fd, ()).st_ino == tree.stat().st_ino
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="other kernels have no O_PATH")
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every directory")
-def test_a_directory_on_the_way_need_not_be_readable(tree: Path, root_fd: int) -> None:
-    (tree / "d").chmod(0o111)
-    os.close(open_beneath(root_fd, ("d", "e", "f.txt"), os.O_RDONLY))
-    os.close(open_regular(root_fd, ("d", "e", "f.txt"), os.O_RDONLY)[0])
-    (tree / "d").chmod(0o755)
-
-
 def test_directories_are_made_on_the_way_when_asked_for(tree: Path, root_fd: int) -> None:
     made: list[str] = []
     os.close(open_directory(root_fd, ("d", "new", "newer"), made=made))
@@ -175,12 +149,6 @@ def test_directories_are_not_made_through_a_link(tree: Path, root_fd: int) -> No
         open_directory(root_fd, ("dir_out", "new"), made=made)
     assert made == []
     assert os.listdir(tree / "dir_out") == ["secret.txt"]
-
-
-def test_a_regular_file_comes_with_its_status(root_fd: int) -> None:
-    descriptor, status = open_regular(root_fd, ("d", "e", "f.txt"), os.O_RDONLY)
-    with closing(descriptor):
-        assert status.st_size == 6
 
 
 @pytest.mark.parametrize(
@@ -202,19 +170,6 @@ def test_what_is_no_regular_file_is_refused_without_waiting(
     assert caught.value.errno == number
 
 
-def test_a_device_is_refused() -> None:
-    with (
-        closing(os.open("/dev", os.O_RDONLY | os.O_DIRECTORY)) as devices,
-        pytest.raises(OSError, match=os.strerror(errno.ENXIO)),
-    ):
-        open_regular(devices, ("zero",), os.O_RDONLY)
-
-
-def test_the_root_is_no_file(root_fd: int) -> None:
-    with pytest.raises(IsADirectoryError):
-        open_regular(root_fd, (), os.O_RDONLY)
-
-
 def test_a_fifo_that_takes_the_place_of_a_file_is_found_out_on_the_handle(
     tree: Path, root_fd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,12 +178,6 @@ def test_a_fifo_that_takes_the_place_of_a_file_is_found_out_on_the_handle(
     monkeypatch.setattr(os, "stat", lambda *_, **__: file_status)
     with pytest.raises(OSError, match=os.strerror(errno.ENXIO)):
         open_regular(root_fd, ("pipe",), os.O_RDONLY)
-
-
-def test_a_handle_knows_its_name(tree: Path, root_fd: int) -> None:
-    descriptor, _ = open_regular(root_fd, ("d", "e", "f.txt"), os.O_RDONLY)
-    with closing(descriptor):
-        assert handle_name(descriptor) == f"{os.path.realpath(tree)}/d/e/f.txt"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels say it in other ways")

@@ -7,16 +7,14 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.files import judged_paths
-from mendgraph.nodes.execute_tools.files.change_plan import WriteFile
-from mendgraph.nodes.execute_tools.files.file_changes import change_files
-from mendgraph.nodes.execute_tools.files.file_reads import FileContent, OpenedFile, open_file
-from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
+from mendgraph.nodes.execute_tools.files.file_reads import FileContent
+from mendgraph.nodes.execute_tools.files.handles import open_directory
 from mendgraph.nodes.execute_tools.files.judged_paths import HardLinks, JudgedPaths
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, Place
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.files.back_ends import BACK_ENDS, use
-from tests.nodes.execute_tools.files.layout import DENIAL, SECRET, allow, code_of, content, no_env, sha
+from tests.nodes.execute_tools.files.layout import DENIAL, SECRET, code_of, content, no_env, sha
 
 
 def test_the_judge_is_asked_about_both_names(root: Path) -> None:
@@ -35,21 +33,6 @@ def test_the_judge_is_asked_about_both_names(root: Path) -> None:
     asked.clear()
     workspace.list_directory(".")
     assert dict.fromkeys(asked) == dict.fromkeys([(".", False)])
-
-
-def test_the_name_as_asked_for_is_judged_when_it_is_absolute_through_a_link(tmp_path: Path, root: Path) -> None:
-    (tmp_path / "alias").symlink_to(root)
-    (root / "sub").mkdir()
-    (root / "sub" / ".env").symlink_to("../a.py")
-    workspace = Workspace(str(root), no_env)
-    assert workspace.read_file(f"{tmp_path}/alias/a.py") == content("a.py", b"a = 1\r\n")
-    assert workspace.read_file(f"{tmp_path}/alias/sub/.env") == DENIAL
-
-
-def test_a_link_with_a_denied_name_is_denied_even_if_it_leads_to_a_harmless_file(root: Path) -> None:
-    (root / "sub").mkdir()
-    (root / "sub" / ".env").symlink_to("../a.py")
-    assert Workspace(str(root), no_env).read_file("sub/.env") == DENIAL
 
 
 def test_a_denied_name_says_nothing_about_what_is_there(root: Path) -> None:
@@ -187,67 +170,7 @@ def test_only_files_of_the_allowed_extensions_have_a_place(
     assert text_only.denied_file(path, for_write=access is PathAccess.WRITE_FILE) == expected
 
 
-def test_extensions_are_for_reading_and_writing_and_not_for_directories(root: Path, text_only: JudgedPaths) -> None:
-    assert open_file(text_only, "a.py") == not_allowed(".py")
-    assert change_files(text_only, [WriteFile("new.py", b"")]) == not_allowed(".py")
-    assert not (root / "new.py").exists()
-    assert text_only.place("src", PathAccess.LIST_DIR) == Place("src", "src")
-    assert text_only.place("a.py", PathAccess.LIST_DIR) == Place("a.py", "a.py")
-    assert isinstance(change_files(text_only, [WriteFile("new/note.txt", b"")]), tuple)
-
-
-def test_the_extension_of_what_was_opened_counts_as_well(
-    root: Path, text_only: JudgedPaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = {os.stat(root).st_ino: str(root), os.stat(root / "notes.md").st_ino: f"{root}/notes.exe"}
-    monkeypatch.setattr(
-        "mendgraph.nodes.execute_tools.files.judged_paths.handle_name", lambda fd: names[os.fstat(fd).st_ino]
-    )
-    assert open_file(text_only, "notes.md") == not_allowed(".exe")
-
-
-def test_our_own_reading_is_free_of_extensions_but_not_of_the_judge(text_only: JudgedPaths) -> None:
-    opened = open_file(text_only.of_any_extension(), "a.py")
-    assert isinstance(opened, OpenedFile)
-    with opened:
-        assert opened.stream.read() == b"a = 1\r\n"
-    assert open_file(text_only.of_any_extension(), ".env") == DENIAL
-    assert open_file(text_only, "a.py") == not_allowed(".py")
-
-
-def test_only_names_that_may_be_read_are_suggested(root: Path, text_only: JudgedPaths) -> None:
-    (root / "notes.exe").touch()
-    (root / "notes.d").mkdir()
-    assert text_only.suggest("notes") == ("notes.d", "notes.md")
-    assert text_only.of_any_extension().suggest("a.pyx") == text_only.suggest("a.pyx") == ()
-
-
 # --- Names of what is open ---------------------------------------------------------------------------------------
-
-
-def opened_as(paths: JudgedPaths, root: Path, name: str, place: Place) -> str | ToolError:
-    with closing(open_root(str(root))) as top, closing(os.open(root / name, os.O_RDONLY)) as descriptor:
-        return paths.opened_name(descriptor, top, place, for_write=False)
-
-
-def test_a_directory_is_judged_by_its_real_name_and_has_no_extension(root: Path) -> None:
-    paths = JudgedPaths(str(root), no_env, None, TEXT)
-    place = Place("src", "src")
-    assert opened_as(paths, root, "src", place) == "src"
-    assert opened_as(paths, root, ".", place) == "."
-    assert opened_as(paths, root, ".git", place) == DENIAL
-    assert code_of(opened_as(paths, root, "../outside", place)) is ToolErrorCode.CONFLICT
-
-
-def test_a_refused_file_is_closed_again(root: Path) -> None:
-    os.link(root / ".env", root / "notes.txt")  # the fixture `root` counts the handles
-    for paths in (JudgedPaths(str(root), no_env), JudgedPaths(str(root), allow)):
-        opened = open_file(paths, "notes.txt")
-        if isinstance(opened, OpenedFile):
-            with opened:
-                assert opened.stream.read() == SECRET
-        else:
-            assert opened.code is ToolErrorCode.PERMISSION_DENIED
 
 
 @pytest.fixture(autouse=True, params=BACK_ENDS)
@@ -337,16 +260,6 @@ def test_nothing_is_gone_through_for_files_with_one_name_and_for_what_is_no_file
     assert looks == []
 
 
-def test_the_workspace_is_gone_through_once(root: Path, looks: list[str]) -> None:
-    os.link(root / ".env", root / "notes.txt")
-    os.link(root / "a.py", root / "b.py")
-    workspace = Workspace(str(root), no_env)
-    for _ in range(3):
-        assert code_of(workspace.read_file("notes.txt")) is ToolErrorCode.PERMISSION_DENIED
-        assert workspace.read_file("b.py") == content("b.py", b"a = 1\r\n")
-    assert looks == [str(root)]
-
-
 @pytest.mark.parametrize("first_denied", [False, True])
 def test_a_link_that_is_made_later_is_found_as_well(root: Path, looks: list[str], first_denied: bool) -> None:
     os.link(root / "a.py", root / "b.py")
@@ -404,24 +317,6 @@ def test_where_not_every_name_can_be_known_the_file_is_denied(
     assert len(looks) == (judged_paths.ATTEMPTS if trouble is never_still else 1)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every directory")
-def test_a_directory_without_permission_denies(root: Path) -> None:
-    os.link(root / "a.py", root / "b.py")
-    (root / "src").chmod(0)
-    found = ask(HardLinks(str(root), no_env), root, "b.py")
-    (root / "src").chmod(0o755)
-    assert found == unknown("b.py", "'src' cannot be looked through (Permission denied)")
-
-
-def test_exactly_as_many_entries_as_allowed_are_gone_through(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    os.link(root / "a.py", root / "b.py")
-    count = len(list(root.rglob("*")))
-    monkeypatch.setattr(judged_paths, "MOST_ENTRIES", count)
-    assert ask(HardLinks(str(root), no_env), root, "b.py") is None
-    monkeypatch.setattr(judged_paths, "MOST_ENTRIES", count - 1)
-    assert ask(HardLinks(str(root), no_env), root, "b.py") is not None
-
-
 def test_a_directory_that_vanishes_meanwhile_begins_the_look_anew(
     root: Path, monkeypatch: pytest.MonkeyPatch, looks: list[str]
 ) -> None:
@@ -456,16 +351,6 @@ def test_a_second_name_that_a_new_file_has_for_a_moment_is_no_reason(root: Path,
     links = HardLinks(str(root), no_env)
     assert links.denial("a.py", answers.pop, for_write=False) is None
     assert (answers, looks) == ([], [str(root)])
-
-
-def test_links_are_not_followed_and_other_kinds_are_passed_over(root: Path) -> None:
-    os.mkfifo(root / "pipe")
-    os.link(root / "pipe", root / "pipe2")
-    (root / "loop").symlink_to(".")
-    os.link(root.parent / "outside" / "secret.txt", root.parent / "outside" / ".env")
-    os.link(root.parent / "outside" / ".env", root / "b.py")
-    assert ask(HardLinks(str(root), no_env), root, "b.py") is None
-    (root.parent / "outside" / ".env").unlink()
 
 
 def test_several_threads_go_through_it_once(root: Path, looks: list[str]) -> None:

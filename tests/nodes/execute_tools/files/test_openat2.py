@@ -83,14 +83,6 @@ def test_the_losing_control_the_plain_call_gets_out(root_fd: int, path: str) -> 
     os.close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=root_fd))
 
 
-@needs_openat2
-def test_a_mode_is_for_a_new_file_alone(root: Path, root_fd: int) -> None:
-    os.close(open_beneath_by_kernel(root_fd, "d/new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    assert (root / "d" / "new").stat().st_mode & 0o777 == 0o600
-    with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
-        open_beneath_by_kernel(root_fd, "d/new", os.O_RDONLY, 0o600)
-
-
 def test_a_nul_character_does_not_shorten_the_path(root_fd: int) -> None:
     with pytest.raises(ValueError, match="null byte"):
         open_beneath_by_kernel(root_fd, "d\0/nope", os.O_RDONLY | os.O_DIRECTORY)
@@ -108,39 +100,11 @@ def answering(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, int]) -> lis
     return asked
 
 
-def test_a_kernel_that_was_disturbed_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = answering(monkeypatch, (-1, errno.EAGAIN), (-1, errno.EINTR), (42, 0))
-    assert open_beneath_by_kernel(7, "ä/b", os.O_RDONLY) == 42
-    assert asked == [(7, "ä/b".encode(), os.O_CLOEXEC, 0)] * 3
-
-
 def test_a_kernel_that_is_always_disturbed_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answering(monkeypatch, *[(-1, errno.EAGAIN)] * (ATTEMPTS + 1))
     with pytest.raises(BlockingIOError):
         open_beneath_by_kernel(7, "a", os.O_RDONLY)
     assert len(asked) == ATTEMPTS
-
-
-@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.E2BIG])
-@pytest.mark.usefixtures("asked_anew")
-def test_a_kernel_without_the_call_is_asked_once(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    asked = answering(monkeypatch, (-1, number))
-    assert [available(), available()] == [False, False]
-    assert len(asked) == 1
-
-
-@needs_openat2
-@pytest.mark.usefixtures("asked_anew")
-def test_a_kernel_with_the_call_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, asked = openat2._call, []
-
-    def call(directory_fd: int, name: bytes, flags: int, mode: int) -> tuple[int, int]:
-        asked.append(name)
-        return real(directory_fd, name, flags, mode)
-
-    monkeypatch.setattr(openat2, "_call", call)
-    assert [available(), available()] == [True, True]
-    assert asked == [b"."]
 
 
 def without_ctypes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,15 +139,6 @@ def test_elsewhere_it_is_not_available(
     answer = available()
     monkeypatch.undo()
     assert answer is False
-
-
-def test_an_import_asks_nothing() -> None:
-    code = (
-        "import sys, mendgraph.nodes.execute_tools.files.openat2 as it;"
-        "print(it._answers.cache_info().currsize, it._function.cache_info().currsize)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "0 0\n"
 
 
 @needs_openat2

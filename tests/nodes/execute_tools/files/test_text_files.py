@@ -1,4 +1,3 @@
-import json
 import warnings
 
 import pytest
@@ -13,12 +12,9 @@ from mendgraph.nodes.execute_tools.files.text_files import (
     TextForm,
     count_lines,
     decode_text,
-    dominant_newline,
     encode_text,
-    to_unix,
     unstorable,
     why_not_text,
-    with_newline,
 )
 from mendgraph.nodes.language.documents import DEEPEST
 
@@ -61,19 +57,6 @@ def test_what_was_decoded_is_encoded_to_the_same_bytes(text: str) -> None:
 def test_why_not_text(data: bytes, words: str) -> None:
     assert decode_text(data) is None
     assert why_not_text(data) == words
-
-
-@pytest.mark.parametrize(
-    ("text", "newline"), [("", "\n"), ("a\nb\n", "\n"), ("a\r\nb\r\nc\n", "\r\n"), ("a\r\nb\n", "\n"), ("a\rb", "\n")]
-)
-def test_dominant_newline(text: str, newline: str) -> None:
-    assert dominant_newline(text) == newline
-
-
-def test_line_ends_are_rewritten() -> None:
-    assert to_unix("a\r\nb\nc\r") == "a\nb\nc\r"
-    assert with_newline("a\r\nb\n", "\r\n") == "a\r\nb\r\n"
-    assert with_newline("a\r\nb\n", "\n") == "a\nb\n"
 
 
 @pytest.mark.parametrize(("text", "lines"), [("", 0), ("a", 1), ("a\n", 1), ("a\nb", 2), ("\n", 1), ("a\u2028b", 1)])
@@ -157,18 +140,6 @@ def test_the_problem_and_its_line(path: str, text: str, problem: str) -> None:
     assert syntax_problem(path, text) == problem
 
 
-@pytest.mark.parametrize(
-    ("path", "text", "edge"),
-    [
-        ("a.py", "#" * (LARGEST_JUDGED - 2) + "\n(", "line 2: '(' was never closed"),
-        ("a.toml", "a." * (DEEPEST - 1) + "a", "line 1: Expected"),
-        ("a.yaml", "[" * (DEEPEST_YAML - 1) + "a", "line 1: did not find expected"),
-    ],
-)
-def test_up_to_the_bounds_a_text_is_judged(path: str, text: str, edge: str) -> None:
-    assert (syntax_problem(path, text) or "").startswith(edge)
-
-
 def test_a_hostile_yaml_is_given_up_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither aliases that stand for billions of nodes nor brackets without end cost more than their letters."""
     bomb = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 60))
@@ -204,25 +175,6 @@ def test_only_what_parsed_can_be_broken(before: str | None, after: str, said: st
     assert broken_by("a.py", before, after) == said
 
 
-@pytest.mark.parametrize(
-    ("path", "before", "after", "said"),
-    [
-        ("tsconfig.json", "{} // x", "{", None),
-        ("a.json", "{}", "{", "no longer parses as JSON: line 1: Expecting property name enclosed in double quotes"),
-        (
-            "a.toml",
-            "",
-            "a",
-            "no longer parses as TOML: line 1: Expected '=' after a key in a key/value pair at the end of the file",
-        ),
-        ("a.yml", "", "a: b: c", "no longer parses as YAML: line 1: mapping values are not allowed in this context"),
-        ("a.txt", "", "(", None),
-    ],
-)
-def test_each_language_has_its_name(path: str, before: str, after: str, said: str | None) -> None:
-    assert broken_by(path, before, after) == said
-
-
 def test_no_warning_of_a_parser_is_heard() -> None:
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
@@ -236,22 +188,6 @@ def test_yaml_is_judged_without_libyaml_too(monkeypatch: pytest.MonkeyPatch) -> 
     assert syntax_problem("a.yaml", "é: 1\n---\nb\x01: 2\n") == "line 3: special characters are not allowed"
     assert syntax_problem("a.yaml", "[" * 1_000) is None
     assert syntax_problem("a.yaml", "a: [b, {c: d}]\n") is None
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", max_size=3), inner, max_size=3),
-    max_leaves=10,
-)
-
-
-@settings(max_examples=50)
-@given(VALUES)
-def test_what_a_writer_writes_parses(value: object) -> None:
-    text = json.dumps(value)
-    assert syntax_problem("a.json", text) is None
-    assert broken_by("a.json", text, f"{text}]") is not None
-    assert syntax_problem("a.yaml", yaml.safe_dump(value)) is None
 
 
 @settings(max_examples=200)

@@ -78,17 +78,6 @@ def test_a_walk_ends_at_its_greatest_depth(tmp_path: Path) -> None:
     assert len(walked(tmp_path, ".", {f"{deep}/f": ""})) == DEEPEST
 
 
-def test_a_walk_may_be_left_early(root: Path) -> None:
-    assert next(Workspace(str(root), allow).walk()) == Entry(".env", "file", 6)
-
-
-def test_a_walk_does_not_enter_what_turns_out_to_be_denied(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_walk, "open_directory", lambda top, parts: open_directory(top, (".git",) if parts else ()))
-    names = [entry.path for entry in Workspace(str(root), no_env).walk()]
-    assert "src" in names
-    assert [name for name in names if "config" in name] == []
-
-
 def listed(folder: Path, prefix: str = "") -> set[Entry]:
     with closing(os.open(folder, os.O_RDONLY | os.O_DIRECTORY)) as descriptor:
         return set(read_entries(descriptor, prefix))
@@ -114,12 +103,6 @@ def test_each_kind_is_told_apart_and_no_link_is_followed(tmp_path: Path, monkeyp
     }
 
 
-@pytest.mark.skipif(os.uname().sysname != "Linux", reason="macOS refuses such names")
-def test_a_name_that_is_no_text_is_shown_escaped(tmp_path: Path) -> None:
-    (Path(os.fsdecode(bytes(tmp_path) + b"/a\xff.py"))).touch()
-    assert listed(tmp_path) == {Entry("a\\udcff.py", "file", 0)}
-
-
 def test_what_vanishes_meanwhile_is_of_no_kind() -> None:
     class Gone:
         name = "gone"
@@ -129,13 +112,6 @@ def test_what_vanishes_meanwhile_is_of_no_kind() -> None:
 
     gone: Any = Gone()
     assert tree_walk._entry(gone, "") == Entry("gone", "other", 0)
-
-
-def test_a_directory_of_the_workspace_is_listed_under_its_path(root: Path) -> None:
-    paths = JudgedPaths(str(root), no_env)
-    assert judged_entries(paths, Place("src", "src")) == [Entry("src/b.py", "file", 6)]
-    with pytest.raises(NotADirectoryError):
-        judged_entries(paths, Place("a.py", "a.py"))
 
 
 def test_a_directory_that_took_the_place_of_another_is_judged_again_and_listed_under_its_name(
@@ -215,17 +191,6 @@ def test_which_names_are_ignored(found: IgnoreRules, path: str, kind: Any, ignor
     assert found.ignores(Entry(path, kind, 0)) is ignored
 
 
-def test_rules_that_hide_the_directory_itself_are_dropped() -> None:
-    assert rules(ignore="sub/") == IgnoreRules()
-
-
-def test_a_directory_without_an_ignore_file_adds_no_rules() -> None:
-    def read(_: str) -> bytes:
-        raise AssertionError("there is nothing to read")
-
-    assert IgnoreRules().within("sub", [Entry("sub/.gitignore", "link", 0)], read) == IgnoreRules()
-
-
 @cache
 def repository() -> Path:
     """A repository with directories in it, two deep."""
@@ -297,7 +262,3 @@ def test_files_inside_files_share_one_bound_of_which_each_gets_a_part() -> None:
     assert len(found.specs) == 4
     assert MOST_WORK < found.work <= MOST_WORK + 2 * (MOST_WORK // 10)
     assert found.ignores(Entry("a/b/c/x", "file", 0))
-
-
-def test_an_outer_file_does_not_silence_one_inside_it() -> None:
-    assert rules(ignore="*y\n" * MOST_WORK, sub__ignore="*.log").ignores(Entry("sub/a.log", "file", 0))

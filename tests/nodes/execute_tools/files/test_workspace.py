@@ -36,16 +36,6 @@ def swapping(swap: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
-def leaf_swapper(root: Path, target: Path) -> Callable[[], None]:
-    def swap() -> None:
-        (root / "tmp_link").symlink_to(target)
-        os.rename(root / "tmp_link", root / "leaf")
-        (root / "tmp_file").write_bytes(b"fine")
-        os.rename(root / "tmp_file", root / "leaf")
-
-    return swap
-
-
 def checked_then_opened(root: Path, name: str) -> bytes:
     """The losing control: a real name is checked, then the name is opened."""
     path = root / name
@@ -53,22 +43,6 @@ def checked_then_opened(root: Path, name: str) -> bytes:
         if os.path.realpath(path).startswith(f"{os.path.realpath(root)}/"):
             return path.read_bytes()
     return b""
-
-
-def test_a_file_that_is_swapped_for_a_link_never_leads_out(root: Path, workspace: Workspace) -> None:
-    (root / "leaf").write_bytes(b"fine")
-    # INVALID_ARGUMENT: a name that is a link and a file in turn can look like a circle of links.
-    codes = ToolErrorCode
-    fair = {codes.PERMISSION_DENIED, codes.CONFLICT, codes.NOT_FOUND, codes.INVALID_ARGUMENT}
-    lost = 0
-    with swapping(leaf_swapper(root, root.parent / "outside" / "secret.txt")):
-        for _ in range(200_000):
-            lost += checked_then_opened(root, "leaf") == SECRET
-            found = workspace.read_file("leaf")
-            assert found == content("leaf", b"fine") if isinstance(found, FileContent) else found.code in fair, found
-            if lost >= 3:
-                break
-    assert lost >= 3, "the control never lost, so the race was not run"
 
 
 def exchanger(one: Path, other: Path) -> Callable[[], None]:
@@ -80,26 +54,6 @@ def exchanger(one: Path, other: Path) -> Callable[[], None]:
         assert renameat2(here, names[0], here, names[1], exchange_flag) == 0
 
     return swap
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="renameat2 is Linux's own")
-def test_a_directory_that_is_swapped_for_a_link_never_leads_out(root: Path, workspace: Workspace) -> None:
-    (root / "door").mkdir()
-    (root / "door" / "f").write_bytes(b"fine")
-    (root / "link").symlink_to(root.parent / "outside")
-    lost = written = 0
-    with swapping(exchanger(root / "door", root / "link")):
-        for turn in range(200_000):
-            lost += sum(checked_then_opened(root, "door/secret.txt") == SECRET for _ in range(5))
-            assert not isinstance(workspace.read_file("door/secret.txt"), FileContent)
-            assert workspace.list_directory("door") != (Entry("door/secret.txt", "file", 6),)
-            if turn % 10 == 0:
-                done = workspace.write_file("door/f", b"fine", expected_sha256=sha(b"fine"))
-                written += isinstance(done, FileContent)
-                workspace.write_file(f"door/new/{turn}", b"x", expected_sha256="")
-            if lost >= 3 and written >= 3:
-                break
-    assert (lost >= 3, written >= 3) == (True, True), "the race was not run"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="renameat2 is Linux's own")
@@ -217,12 +171,6 @@ def test_what_cannot_be_listed(workspace: Workspace, path: str, code: ToolErrorC
     assert list(workspace.walk(path)) == []
 
 
-def test_a_file_is_read_not_listed(workspace: Workspace) -> None:
-    assert workspace.list_directory("a.py") == ToolError(
-        code=ToolErrorCode.INVALID_ARGUMENT, message="'a.py' is a file, not a directory: read it instead."
-    )
-
-
 def test_an_unreadable_directory_is_a_typed_error(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: int) -> None:
         raise PermissionError(errno.EACCES, "")
@@ -241,18 +189,6 @@ def test_an_unreadable_directory_is_a_typed_error(workspace: Workspace, monkeypa
 )
 def test_what_is_there(workspace: Workspace, path: str, there: bool) -> None:
     assert workspace.exists(path) is there
-
-
-def test_denied_names_are_not_suggested(workspace: Workspace, root: Path) -> None:
-    assert Workspace(str(root), allow).suggest(".en") == (".env",)
-    assert workspace.suggest(".en") == ()
-    assert workspace.suggest("src/b.js") == ("src/b.py",)
-
-
-def test_looking_whether_something_is_there_is_no_refusal(root: Path) -> None:
-    seen: list[dict[str, Any]] = []
-    assert Workspace(str(root), allow, observe=seen.append).exists("nope") is False
-    assert seen == []
 
 
 def test_refusals_can_be_observed(root: Path) -> None:

@@ -6,14 +6,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.files.change_plan import ChangedFile
+from mendgraph.nodes.execute_tools.files.file_changes import ChangedFile
 from mendgraph.nodes.execute_tools.files.file_reads import FileContent
-from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, MoveFile, Workspace, WriteFile
-from mendgraph.nodes.execute_tools.files.workspace_views import (
+from mendgraph.nodes.execute_tools.files.workspace import (
     ApprovedWorkspace,
+    DeleteFile,
     DryChange,
     DryWorkspace,
+    MoveFile,
     Pin,
+    Workspace,
+    WriteFile,
     change_mark,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -38,11 +41,6 @@ def refused(result: object) -> str:
     assert isinstance(result, ToolError)
     assert result.code is ToolErrorCode.CONFLICT
     return result.message
-
-
-def test_the_change_that_was_shown_is_made(workspace: Workspace) -> None:
-    approved = ApprovedWorkspace.of(workspace, [PIN], {})
-    assert approved.write_file("a.txt", NEW, expected_sha256=hash_of(OLD)) == FileContent.of("a.txt", NEW)
 
 
 def test_another_text_another_file_and_a_deletion_are_refused(workspace: Workspace, tmp_path: Path) -> None:
@@ -140,15 +138,6 @@ def test_a_write_is_seen_by_the_next_read_and_by_nobody_else(dry: DryWorkspace, 
     assert (tmp_path / "a.txt").read_bytes() == b"one\n"
 
 
-def test_the_disk_is_told_apart_from_what_was_taken(dry: DryWorkspace) -> None:
-    dry.write_file("a.txt", b"two\n", expected_sha256=hash_of(b"one\n"))
-    dry.write_file("a.txt", b"three\n", expected_sha256=hash_of(b"two\n"))
-    assert [(each.before, each.sha256) for each in dry.made] == [
-        (b"one\n", hash_of(b"one\n")),
-        (b"two\n", hash_of(b"one\n")),
-    ]
-
-
 def test_files_come_go_and_move(dry: DryWorkspace, tmp_path: Path) -> None:
     done = dry.change_files([WriteFile("new/b.txt", b"b"), MoveFile("a.txt", "c.txt", hash_of(b"one\n"))])
     assert done == (
@@ -176,8 +165,3 @@ def test_a_move_of_what_an_earlier_call_made_is_judged_too(dry: DryWorkspace) ->
     dry.write_file("b.txt", b"b", expected_sha256="")
     assert code_of(dry.change_files([MoveFile("b.txt", "no.txt", hash_of(b"b"))])) is ToolErrorCode.PERMISSION_DENIED
     assert code_of(dry.write_file("b.txt", b"c", expected_sha256="0")) is ToolErrorCode.CONFLICT
-
-
-def test_names_and_hashes_are_those_that_may_be_known(dry: DryWorkspace) -> None:
-    assert [dry.real_name(path) for path in ("link.txt", "x/../n.txt", "../x")] == ["a.txt", "n.txt", ""]
-    assert [dry.on_disk(name) for name in ("a.txt", "n.txt")] == [hash_of(b"one\n"), ""]

@@ -235,15 +235,6 @@ def test_backups_come_back_byte_by_byte(journal: Journal) -> None:
     assert journal.backup(sha(b"never kept")) is None
 
 
-def test_the_same_bytes_are_kept_once(journal: Journal, tmp_path: Path) -> None:
-    call = journal.begin(KEY)
-    for token in "ab":
-        journal.intend(call, token, [], {sha(b"old"): b"old"}, ())
-    with closing(open_database(str(tmp_path))) as database:
-        assert database.execute("SELECT count(*) FROM backups").fetchone() == (1,)
-    assert journal.backup(sha(b"old")) == b"old"
-
-
 @pytest.mark.parametrize("damaged", [b"\0", zlib.compress(b"somebody else's")])
 def test_a_backup_that_is_damaged_is_not_given(journal: Journal, tmp_path: Path, damaged: bytes) -> None:
     journal.intend(journal.begin(KEY), "token", [], {sha(b"old"): b"old"}, ())
@@ -265,13 +256,6 @@ def test_a_recorder_writes_on_behalf_of_its_call(journal: Journal) -> None:
     assert journal.backup(sha(b"old")) == b"old"
     recorder.settle("token", ChangeState.DONE)
     assert [change.state for change in journal.changes_of("run")] == [ChangeState.DONE]
-
-
-def test_what_a_program_has_changed_already_is_written_down_as_done(journal: Journal) -> None:
-    call = journal.begin(KEY)
-    journal.recorder(call).add("token", [EFFECT], {sha(b"old"): b"old"}, ["x"])
-    assert journal.changes_of("run") == [RecordedChange("token", call, 3, (EFFECT,), ("x",), ChangeState.DONE)]
-    assert (journal.open_changes(), journal.backup(sha(b"old"))) == ([], b"old")
 
 
 def test_what_could_not_be_settled_is_settled_before_the_next_change(
@@ -331,11 +315,6 @@ def test_another_process_does_not_use_what_is_held(tmp_path: Path, monkeypatch: 
         monkeypatch.undo()
         assert len(times) == 1
         assert [change.token for change in journal.open_changes()] == ["token"]
-
-
-def test_many_threads_may_use_what_is_held(journal: Journal) -> None:
-    with journal.held():
-        use_by_many_threads(journal)
 
 
 def test_it_can_be_sent_to_another_process_and_used_by_many_threads(journal: Journal) -> None:

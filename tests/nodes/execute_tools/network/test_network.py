@@ -1,9 +1,7 @@
 import gzip
-import itertools
 import time
 import tracemalloc
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import httpx2
@@ -15,7 +13,6 @@ from mendgraph.nodes.execute_tools.network.network import (
     HttpResponse,
     Network,
     decode_text,
-    is_text,
     media_type,
     read_body,
 )
@@ -81,21 +78,6 @@ def test_an_error_status_is_a_result(status: str) -> None:
     with Listener(http_answer(b"why", status=status)) as listener:
         answer = asking(listener).get("http://good.test/", 5)
     assert answer == HttpResponse(int(status[:3]), "http://good.test/", "text/plain", "why", 3, cut=False)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        http_answer(b"", status="204 No Content", content_type="", content_length=""),
-        http_answer(b"", content_type=""),
-        http_answer(b"", status="304 Not Modified", content_type="image/png"),
-    ],
-)
-def test_an_empty_answer_needs_no_type(answer: bytes) -> None:
-    with Listener(answer) as listener:
-        response = asking(listener).get("http://good.test/", 5)
-    assert isinstance(response, HttpResponse)
-    assert (response.text, response.size, response.cut) == ("", 0, False)
 
 
 # --- Redirects
@@ -175,26 +157,12 @@ def test_a_long_answer_is_cut() -> None:
     assert answer == HttpResponse(200, "http://good.test/", "text/plain", "x" * 1000, 1000, cut=True)
 
 
-def test_an_endless_answer_is_cut() -> None:
-    head = http_answer(b"", content_length="")
-    with Listener(lambda _: itertools.chain([head], itertools.repeat(b"x" * 1000))) as listener:
-        answer = asking(listener).get("http://good.test/", 5)
-    assert isinstance(answer, HttpResponse)
-    assert (answer.size, answer.cut) == (1000, True)
-
-
 def test_a_zip_bomb_is_cut_where_plain_httpx_unpacks_it() -> None:
     bomb = gzip.compress(bytes([65]) * 5_000_000)
     with Listener(http_answer(bomb, content_encoding="gzip")) as listener:
         answer = asking(listener).get("http://good.test/", 5)
         assert len(httpx2.get(f"http://127.0.0.1:{listener.port}/", trust_env=False).content) == 5_000_000
     assert answer == HttpResponse(200, "http://good.test/", "text/plain", "A" * 1000, 1000, cut=True)
-
-
-def test_a_gzip_answer_is_read() -> None:
-    with Listener(http_answer(gzip.compress(b"hello"), content_encoding="GZip")) as listener:
-        answer = asking(listener).get("http://good.test/", 5)
-    assert answer == HttpResponse(200, "http://good.test/", "text/plain", "hello", 5, cut=False)
 
 
 # --- Types
@@ -254,15 +222,6 @@ def test_a_server_that_drips_bytes_loses(head: bytes, drop: bytes) -> None:
         assert (code, message) == (ToolErrorCode.TIMEOUT, "'http://good.test/' did not answer completely within 0.3 s.")
 
 
-def test_a_server_that_says_nothing_loses() -> None:
-    def silence(_: bytes) -> Iterable[bytes]:
-        listener.stopped.wait(10)
-        yield b""
-
-    with Listener(silence) as listener:
-        assert error_of(asking(listener).get("http://good.test/", 0.2))[0] is ToolErrorCode.TIMEOUT
-
-
 # --- Servers that misbehave
 
 
@@ -305,7 +264,7 @@ TOKENS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.lists(TOKENS | st.binary(max_size=20), max_size=12).map(b"".join))
 def test_any_bytes_of_a_server_give_a_result_or_an_error(answer: bytes) -> None:
     with Listener(answer) as listener:
@@ -346,12 +305,8 @@ def test_a_url_that_only_looks_like_the_allowed_host_where_plain_httpx_is_fooled
     assert listener.connections == 1
 
 
-def pieces(data: bytes, size: int = 1000) -> Iterator[bytes]:
-    return (data[at : at + size] for at in range(0, len(data), size))
-
-
 def test_a_zip_bomb_is_never_held() -> None:
-    bomb = gzip.compress(bytes(50_000_000))
+    bomb = gzip.compress(bytes(20_000_000))
     assert len(bomb) < 60_000
     tracemalloc.start()
     body = read_body([bomb], "gzip", 1_000_000, int)
@@ -359,20 +314,6 @@ def test_a_zip_bomb_is_never_held() -> None:
     tracemalloc.stop()
     assert (len(body.data), body.cut) == (1_000_000, True)
     assert peak < 5_000_000
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (gzip.compress(b"hello", mtime=0)[:-9], "its gzip data breaks off"),
-        (gzip.compress(b"hello", mtime=0)[:4], "its gzip data breaks off"),
-        (b"hello", "its gzip data is damaged"),
-        (zlib.compress(b"hello"), "its gzip data is damaged"),
-    ],
-)
-def test_damaged_data_is_an_error(data: bytes, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        read_body([data], "gzip", 100, int)
 
 
 @pytest.mark.parametrize(
@@ -390,27 +331,6 @@ def test_damaged_data_is_an_error(data: bytes, message: str) -> None:
 )
 def test_the_media_type(content_type: str, kind: str) -> None:
     assert media_type(content_type) == kind
-
-
-@pytest.mark.parametrize(
-    ("kind", "readable"),
-    [
-        ("text/plain", True),
-        ("text/html", True),
-        ("application/json", True),
-        ("application/problem+json", True),
-        ("application/xhtml+xml", True),
-        ("image/svg+xml", True),
-        ("application/xml", True),
-        ("image/png", False),
-        ("application/octet-stream", False),
-        ("application/pdf", False),
-        ("application/zip", False),
-        ("video/text", False),
-    ],
-)
-def test_which_types_are_read(kind: str, readable: bool) -> None:
-    assert is_text(kind) is readable
 
 
 @pytest.mark.parametrize(

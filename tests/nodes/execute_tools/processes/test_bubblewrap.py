@@ -4,7 +4,6 @@ import resource
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing as closing_socket
 from pathlib import Path
@@ -14,16 +13,12 @@ import pytest
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes import bubblewrap
 from mendgraph.nodes.execute_tools.processes.bubblewrap import (
-    NOT_INSTALLED,
     View,
     bubblewrap_path,
-    sandbox_options,
     sandbox_problem,
     started,
-    system_options,
 )
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult
-from mendgraph.nodes.execute_tools.processes.processes import EndsOfOutput, read_until
 from mendgraph.nodes.records import ToolError
 from tests.nodes.execute_tools.processes.command_place import Place, alive, command_place, opened, unique
 
@@ -35,66 +30,6 @@ def fake(folder: Path, script: str) -> str:
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o700)
     return str(program)
-
-
-def test_the_options_of_a_whole_view() -> None:
-    view = View(
-        root="/w",
-        root_fd=5,
-        cwd="/w/src",
-        readable=("/opt/python",),
-        read_only=((6, "/w/.git"),),
-        hidden_files=("/w/.env",),
-        hidden_folders=("/w/secrets",),
-        given=((7, "/etc/passwd"),),
-    )
-    assert sandbox_options(view, ["--ro-bind", "/usr", "/usr"], 9, 10) == [
-        *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"),
-        *("--unshare-cgroup-try", "--disable-userns", "--cap-drop", "ALL", "--new-session", "--die-with-parent"),
-        *("--hostname", "sandbox"),
-        *("--ro-bind", "/usr", "/usr"),
-        *("--perms", "0444", "--ro-bind-data", "7", "/etc/passwd"),
-        *("--proc", "/proc", "--dev", "/dev"),
-        *("--size", "1073741824", "--tmpfs", "/tmp"),
-        *("--size", "1073741824", "--tmpfs", "/run/home"),
-        *("--size", "1073741824", "--tmpfs", "/dev/shm"),
-        *("--ro-bind", "/opt/python", "/opt/python"),
-        *("--bind-fd", "5", "/w"),
-        *("--ro-bind-fd", "6", "/w/.git"),
-        *("--ro-bind", "/dev/null", "/w/.env"),
-        *("--tmpfs", "/w/secrets", "--remount-ro", "/w/secrets"),
-        *("--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"),
-        *("--chdir", "/w/src", "--json-status-fd", "9", "--block-fd", "10"),
-    ]
-    assert view.handles == (5, 6, 7)
-
-
-def test_a_workspace_may_be_read_only() -> None:
-    view = View(root="/w", root_fd=5, cwd="/w", root_read_only=True)
-    options = sandbox_options(view, [], 9, 10)
-    place = options.index("--ro-bind-fd")
-    assert (options[place : place + 3], "--bind-fd" in options) == (["--ro-bind-fd", "5", "/w"], False)
-
-
-def test_of_the_system_only_programs_and_a_few_settings_are_shown_and_nothing_writable() -> None:
-    options = system_options()
-    mounts = [options[at : at + 3] for at in range(0, len(options), 3)]
-    assert {mount[0] for mount in mounts} <= {"--ro-bind", "--ro-bind-try", "--symlink"}
-    assert mounts[0] == ["--ro-bind", "/usr", "/usr"]
-    shown = {mount[2] for mount in mounts}
-    assert shown.isdisjoint({"/", "/etc", "/home", "/root", "/run", "/var", "/opt", "/etc/ssl", "/etc/passwd"})
-    assert all(mount[1] == mount[2] for mount in mounts if mount[0] != "--symlink")
-
-
-def test_a_machine_without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: None)
-    assert sandbox_problem() == NOT_INSTALLED
-    assert "apt install bubblewrap" in NOT_INSTALLED
-
-
-def test_a_system_that_is_no_linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert sandbox_problem() == "programs are started inside bubblewrap, which exists for Linux only"
 
 
 def test_bubblewrap_is_the_systems_own_and_not_the_first_on_the_path(
@@ -153,34 +88,6 @@ def view(tmp_path: Path) -> Iterator[View]:
 
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
-
-
-def test_the_exit_code_is_the_programs_own_and_nothing_stays_open(view: View) -> None:
-    before = len(os.listdir("/dev/fd"))
-    with started(view, ["sh", "-c", "echo out; echo err >&2; exit 3"], ENVIRONMENT) as run:
-        assert not isinstance(run, ToolError)
-        stdout, stderr = EndsOfOutput(100), EndsOfOutput(100)
-        assert read_until(run.process, run.takers(stdout.take, stderr.take), time.monotonic() + 60)
-        run.kill()
-        assert (run.process.returncode, run.has_run()) == (3, True)
-        assert (stdout.ends().head, stderr.ends().head) == (b"out\n", b"err\n")
-    assert len(os.listdir("/dev/fd")) == before
-
-
-def test_a_program_that_is_not_there_has_not_run(view: View) -> None:
-    with started(view, ["/no/such/program"], ENVIRONMENT) as run:
-        assert not isinstance(run, ToolError)
-        stderr = EndsOfOutput(1_000)
-        assert read_until(run.process, run.takers(stderr.take, stderr.take), time.monotonic() + 60)
-        assert not run.has_run()
-        assert b"execvp /no/such/program" in stderr.ends().head
-
-
-def test_a_block_that_is_left_early_leaves_no_process(view: View) -> None:
-    mark = f"6{os.getpid()}.25"
-    with pytest.raises(KeyboardInterrupt), started(view, ["sleep", mark], ENVIRONMENT):
-        raise KeyboardInterrupt
-    assert not alive(mark)
 
 
 def test_a_sandbox_that_does_not_report_is_not_waited_for_and_ended(
@@ -267,14 +174,6 @@ def test_there_is_no_network(place: Place) -> None:
         ):  # the control: from here it can be reached
             server.accept()[0].close()
     assert place.says("ls /sys/class/net; cat /proc/net/dev | tail -n +3 | cut -d: -f1 | tr -d ' '").endswith("\nlo\n")
-
-
-def test_loopback_works_inside(place: Place) -> None:
-    program = (
-        "import socket; s = socket.create_server(('localhost', 0));"
-        "socket.create_connection(s.getsockname()); print(s.accept()[1][0])"
-    )
-    assert place.result("python3", "-c", program).stdout.head == b"127.0.0.1\n"
 
 
 def test_other_processes_cannot_be_seen(place: Place) -> None:

@@ -14,17 +14,18 @@ from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader
 from mendgraph.nodes.execute_tools.files.handles import open_directory
 from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths, PathJudge
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.processes import file_index
+from mendgraph.nodes.execute_tools.processes import command_changes
 from mendgraph.nodes.execute_tools.processes.command_changes import (
     CommandChange,
     CommandChanges,
+    FileIndex,
     WatchedRun,
+    WatchLimits,
     changed,
-    record_changes,
+    file_index,
     snapshot,
     watched,
 )
-from mendgraph.nodes.execute_tools.processes.file_index import FileIndex, WatchLimits
 from mendgraph.nodes.execute_tools.processes.tree_status import Unwatched
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import ChangeKind, ToolError
@@ -85,15 +86,6 @@ def test_files_that_are_created_edited_and_deleted_are_told_with_what_they_held(
     assert watch(place, run) == CommandChanges(files, ("docs", "docs/en", "empty"))
 
 
-def test_a_file_that_is_written_as_it_was_is_no_change(place: Path) -> None:
-    def run() -> None:
-        (place / "a.py").write_bytes(b"a = 1\n")
-        (place / "src" / "b.py").unlink()
-        (place / "src" / "b.py").write_bytes(b"b = 1\n")
-
-    assert watch(place, run) == CommandChanges()
-
-
 def test_a_file_that_takes_the_place_of_another_is_a_change_although_it_looks_the_same(place: Path) -> None:
     before = os.stat(place / "a.py")
 
@@ -102,44 +94,6 @@ def test_a_file_that_takes_the_place_of_another_is_a_change_although_it_looks_th
         os.utime(place / "a.py", ns=(before.st_atime_ns, before.st_mtime_ns))
 
     assert [change.path for change in watch(place, run).files] == ["a.py"]
-
-
-def test_a_moved_file_leaves_one_name_and_comes_to_another(place: Path) -> None:
-    data = b"a = 1\n"
-    found = watch(place, lambda: (place / "a.py").rename(place / "src" / "c.py"))
-    assert found.files == (
-        CommandChange("a.py", DELETED, is_(data), NO_FILE, data),
-        CommandChange("src/c.py", CREATED, NO_FILE, is_(data), None, data),
-    )
-
-
-def test_a_directory_in_the_place_of_a_file(place: Path) -> None:
-    def run() -> None:
-        (place / "a.py").unlink()
-        (place / "a.py").mkdir()
-        (place / "a.py" / "x").write_bytes(b"x")
-
-    found = watch(place, run)
-    assert [(change.path, change.kind) for change in found.files] == [("a.py", DELETED), ("a.py/x", CREATED)]
-    assert found.made == ("a.py",)
-
-
-def test_links_and_pipes_are_told_without_what_they_are(place: Path) -> None:
-    (place / "old").symlink_to("a.py")
-
-    def run() -> None:
-        (place / "new").symlink_to("a.py")
-        (place / "old").unlink()
-        (place / "src" / "b.py").unlink()
-        (place / "src" / "b.py").symlink_to("../a.py")
-        os.mkfifo(place / "pipe")
-
-    assert watch(place, run).files == (
-        CommandChange("new", CREATED, NO_FILE, unknown(None)),
-        CommandChange("old", DELETED, unknown(None), NO_FILE),
-        CommandChange("pipe", CREATED, NO_FILE, unknown(None)),
-        CommandChange("src/b.py", EDITED, is_(b"b = 1\n"), unknown(None), b"b = 1\n"),
-    )
 
 
 def test_denied_files_are_told_by_name_and_never_read(place: Path) -> None:
@@ -156,7 +110,7 @@ def test_denied_files_are_told_by_name_and_never_read(place: Path) -> None:
 
 
 def test_what_is_denied_by_now_is_not_given_from_memory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_index, "COARSEST_CLOCK_NS", -(10**18))
+    monkeypatch.setattr(command_changes, "COARSEST_CLOCK_NS", -(10**18))
     index = FileIndex()
     watch(place, lambda: None, index=index)
 
@@ -165,26 +119,6 @@ def test_what_is_denied_by_now_is_not_given_from_memory(place: Path, monkeypatch
 
     found = watch(place, lambda: (place / "a.py").write_bytes(b"a = 22\n"), judge=judge, index=index)
     assert found.files == (CommandChange("a.py", EDITED, unknown(), unknown()),)
-
-
-def test_what_git_ignores_is_not_told(place: Path) -> None:
-    (place / ".gitignore").write_bytes(b"build/\n*.log\n")
-
-    def run() -> None:
-        (place / "build").mkdir()
-        (place / "build" / "x").write_bytes(b"")
-        (place / "a.log").write_bytes(b"")
-
-    assert watch(place, run) == CommandChanges()
-
-
-def test_a_gitignore_that_changes_makes_no_file_new_or_gone(place: Path) -> None:
-    (place / ".gitignore").write_bytes(b"*.log\n")
-    (place / "a.log").write_bytes(b"")
-    found = watch(place, lambda: (place / ".gitignore").write_bytes(b"*.py\n"))
-    assert [change.path for change in found.files] == [".gitignore"]
-    found = watch(place, lambda: os.unlink(place / "a.log"))
-    assert [change.path for change in found.files] == ["a.log"]
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -211,39 +145,6 @@ def test_a_directory_that_is_closed_at_one_end_makes_no_file_new_or_gone(
 # --- What is too much
 
 
-def test_a_large_file_is_told_by_name(place: Path) -> None:
-    for name in ("big", "gone", "moved"):
-        (place / name).write_bytes(b"1" * 20)
-
-    def run() -> None:
-        (place / "big").write_bytes(b"2" * 20)
-        (place / "gone").unlink()
-        (place / "grown").write_bytes(b"3" * 20)
-        (place / "a.py").write_bytes(b"4" * 20)
-
-    assert watch(place, run, LIMITS._replace(file_bytes=10, hashed_bytes=19)).files == (
-        CommandChange("a.py", EDITED, is_(b"a = 1\n"), unknown(), b"a = 1\n"),
-        CommandChange("big", EDITED, unknown(), unknown()),
-        CommandChange("gone", DELETED, unknown(), NO_FILE),
-        CommandChange("grown", CREATED, NO_FILE, unknown()),
-    )
-
-
-def test_a_large_file_that_is_new_is_known_by_its_hash(place: Path) -> None:
-    data = b"1" * 20
-
-    def run() -> None:
-        (place / "new").write_bytes(data)
-        (place / "a.py").write_bytes(data)
-        (place / ".env").write_bytes(data)
-
-    assert watch(place, run, LIMITS._replace(file_bytes=10, hashed_bytes=20)).files == (
-        CommandChange(".env", CREATED, NO_FILE, unknown()),
-        CommandChange("a.py", EDITED, is_(b"a = 1\n"), is_(data), b"a = 1\n"),
-        CommandChange("new", CREATED, NO_FILE, is_(data)),
-    )
-
-
 def test_the_only_name_that_is_left_of_an_unknown_file_cannot_be_taken_back(place: Path) -> None:
     for name in ("one", "two", "three"):
         (place / name).write_bytes(name.encode())
@@ -262,6 +163,19 @@ def test_the_only_name_that_is_left_of_an_unknown_file_cannot_be_taken_back(plac
         CommandChange("three", DELETED, unknown(), NO_FILE),
         CommandChange("two", EDITED, unknown(), is_(b"two")),
     )
+
+
+def test_what_was_changed_last_is_known_first_as_far_as_it_fits(place: Path) -> None:
+    files = {"new": b"0123456789", "newer": b"0123456789", "large": b"012345", "fits": b"01234", "old": b""}
+    for age, (name, data) in enumerate(files.items()):
+        (place / name).write_bytes(data)
+        os.utime(place / name, (2**33 - age, 2**33 - age))
+    limits = LIMITS._replace(files=3, all_bytes=25)
+    found = snapshot(JudgedPaths(str(place), no_env), FileIndex(), limits, monotonic() + 600)
+    assert not isinstance(found, Unwatched)
+    assert {name: each.data for name, each in found.contents.items()} == {
+        name: files[name] for name in ("new", "newer", "fits")
+    }
 
 
 # --- What is known from before
@@ -283,13 +197,6 @@ def look_twice(place: Path, *, sure: bool) -> list[str]:
 
 def test_a_change_that_a_coarse_clock_does_not_show_is_found(place: Path) -> None:
     assert look_twice(place, sure=False) == ["a.py"]
-
-
-def test_no_handle_stays_open(root: Path) -> None:
-    def run() -> None:
-        (root / "a.py").unlink()
-
-    assert [change.path for change in watch(root, run).files] == ["a.py"]
 
 
 # --- All of it, over random trees
@@ -387,16 +294,6 @@ def watched_changes(
     return found.changes if isinstance(found.changes, CommandChanges) else CommandChanges()
 
 
-def test_what_was_run_gives_its_result_and_what_it_changed(place: Path) -> None:
-    def run() -> str:
-        (place / "a.py").unlink()
-        return "done"
-
-    change = CommandChange("a.py", ChangeKind.DELETED, is_(b"a = 1\n"), NO_FILE, b"a = 1\n")
-    found = watched(Workspace(str(place), no_env), run, 600.0, LIMITS)
-    assert found == WatchedRun("done", CommandChanges((change,)))
-
-
 def test_extensions_bind_tools_and_not_programs(place: Path) -> None:
     os.link(place / "a.py", place / "linked.py")
     workspace = Workspace(str(place), no_env, allowed_extensions=frozenset({".md"}))
@@ -439,13 +336,13 @@ def test_a_workspace_that_is_gone_is_not_watched(place: Path, at: str) -> None:
 
 
 def test_who_has_waited_in_vain_runs_unwatched(place: Path) -> None:
-    with file_index.file_index(str(place)).turn:
+    with file_index(str(place)).turn:
         found = watched(Workspace(str(place), no_env), lambda: 7, 0.0, LIMITS)
     assert found == WatchedRun(7, Unwatched("another command was at work in the workspace"))
 
 
 def test_one_command_at_a_time_has_its_turn(place: Path) -> None:
-    turn = file_index.file_index(str(place)).turn
+    turn = file_index(str(place)).turn
     seen: list[bool] = []
     watched_changes(place, lambda: seen.append(turn.locked()))
     with pytest.raises(ZeroDivisionError):
@@ -454,7 +351,7 @@ def test_one_command_at_a_time_has_its_turn(place: Path) -> None:
 
 
 def test_a_second_command_reads_only_what_is_new(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_index, "COARSEST_CLOCK_NS", -(10**18))
+    monkeypatch.setattr(command_changes, "COARSEST_CLOCK_NS", -(10**18))
     read: list[str] = []
 
     original = BeneathReader.read
@@ -494,14 +391,6 @@ def test_changes_are_recorded_with_the_bytes_before(place: Path) -> None:
     ]
     backups = {sha(data): data for data in (b"a = 1\n", b"b = 1\n", b"2", b"3")}
     assert recorder.told == [(effects, backups, ["new"])]
-
-
-def test_where_nothing_changed_nothing_is_recorded(place: Path) -> None:
-    recorder = Recorder()
-    watched_changes(place, lambda: None, recorder=recorder)
-    record_changes(recorder, Unwatched("it is large"))
-    record_changes(None, CommandChanges((), ("a",)))
-    assert recorder.told == []
 
 
 @pytest.mark.parametrize("problem", ["", "the disk is full"])

@@ -20,7 +20,6 @@ from mendgraph.nodes.execute_tools.processes.commands import (
     command_environment,
     find_program,
     malformed_command,
-    open_commands,
     own_installation,
     readable_folders,
 )
@@ -33,7 +32,6 @@ from tests.nodes.execute_tools.processes.command_place import (
     alive,
     command_place,
     opened,
-    secret,
     unique,
 )
 
@@ -62,10 +60,6 @@ def test_a_signal_is_told(place: Place) -> None:
     assert place.result("sh", "-c", "exit 255").signal == 0
 
 
-def test_there_is_no_input(place: Place) -> None:
-    assert place.result("head", "-c", "1").stdout == Ends()
-
-
 def test_arguments_are_no_shell_line(place: Place) -> None:
     words = ["a b", "$HOME", ";true", "*", "é\n", "--", ""]
     result = place.result("python3", "-c", "import json,sys; print(json.dumps(sys.argv[1:]))", *words)
@@ -85,13 +79,6 @@ def test_an_output_of_100_megabytes_keeps_its_ends_and_little_memory(place: Plac
     assert result.stdout == Ends(b"first\n" + bytes(7_994), bytes(7_995) + b"last\n", 100_000_011)
     assert result.stdout.left_out == 99_984_011
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 30_000  # kilobytes
-
-
-def test_a_program_of_the_workspace_runs_where_exactly_its_path_is_allowed(place: Place) -> None:
-    (place.root / "tools").mkdir()
-    (place.root / "tools/own").write_text("#!/bin/sh\necho mine $1\n")
-    (place.root / "tools/own").chmod(0o700)
-    assert place.result("tools/own", "x", cwd="src").stdout.head == b"mine x\n"
 
 
 def test_a_program_of_the_workspace_does_not_stand_in_for_one_of_the_system(
@@ -135,20 +122,6 @@ def test_a_timeout_comes_back_at_once_and_leaves_nothing(place: Place) -> None:
     assert 0.2 <= min(seconds) < 0.5
 
 
-def test_a_program_may_use_its_grace_to_say_why_it_ends(place: Place) -> None:
-    result = place.result("sh", "-c", "trap 'echo bye; exit 5' TERM; while :; do sleep 0.01; done", timeout_s=0.3)
-    assert (result.timed_out, result.exit_code, result.stdout.head) == (True, 5, b"bye\n")
-
-
-def test_a_program_that_will_not_end_is_killed(place: Place) -> None:
-    mark = unique()
-    started = time.monotonic()
-    result = place.result("sh", "-c", f"trap '' TERM; echo up; while :; do sleep {mark}; done", timeout_s=0.3)
-    assert (result.timed_out, result.exit_code, result.signal, result.stdout.head) == (True, 137, 9, b"up\n")
-    assert not alive(mark)
-    assert time.monotonic() - started < 10
-
-
 ORPHANS = {
     "setsid": "setsid sleep {mark} & sleep 0.1",
     "double fork": "(setsid sh -c 'sleep {mark} & exit 0' &); sleep 0.1",
@@ -181,24 +154,6 @@ def test_a_call_that_was_given_up_starts_nothing_and_its_program_is_killed(place
     assert place.result("true").exit_code == 0  # another call may
 
 
-def test_one_command_runs_at_a_time(place: Place) -> None:
-    first = threading.Thread(target=place.commands.run, args=(["sh", "-c", "echo > up; sleep 60"], ".", 1.0))
-    first.start()
-    while not (place.root / "up").exists():
-        time.sleep(0.01)
-    found = place.commands.run(["true"], ".", 0.1)
-    message = "Another command of this workspace did not end within 0.1 s: run one at a time."
-    assert found == ToolError(code=ToolErrorCode.TIMEOUT, message=message)
-    assert place.result("true", timeout_s=20).exit_code == 0
-    first.join()
-
-
-def test_the_rules_bound_the_time_that_a_call_asks_for(tmp_path: Path) -> None:
-    result = opened(tmp_path, soft_timeout_s=0.2).run(["sleep", "60"], ".", 50)
-    assert isinstance(result, CommandResult)
-    assert (result.timed_out, result.limit_s) == (True, 0.2)
-
-
 @pytest.mark.parametrize(
     ("argv", "error"),
     [
@@ -223,22 +178,9 @@ def test_a_denied_name_that_means_something_else_is_told(place: Place) -> None:
     assert result.made_denied == (".x/.git", "sub/.git")
 
 
-def test_what_a_program_made_is_told_after_a_timeout_as_well(place: Place) -> None:
-    result = place.result("sh", "-c", "mkdir -p b/.git/hooks; sleep 60", timeout_s=0.5)
-    assert (result.timed_out, result.made_denied) == (True, ("b/.git",))
-
-
 def test_it_is_told_when_there_was_no_time_to_look(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LOOK_AGAIN_S", -60)
     assert place.result("true").made_denied is None
-
-
-def test_a_machine_without_bubblewrap_refuses_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bubblewrap, "bubblewrap_path", lambda: None)
-    found = open_commands(str(tmp_path), CommandRules(("true",)), secret)
-    reason = bubblewrap.NOT_INSTALLED if sys.platform == "linux" else bubblewrap.sandbox_problem()
-    message = f"Commands cannot be run on this machine, as their sandbox does not start: {reason}."
-    assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
 def test_a_sandbox_that_is_lost_on_the_way_is_never_gone_without(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,13 +188,6 @@ def test_a_sandbox_that_is_lost_on_the_way_is_never_gone_without(place: Place, m
     message = "Commands cannot be run on this machine, as their sandbox does not start"
     assert place.error("sh", "-c", "echo x > made") == f"unavailable: {message}: {bubblewrap.NOT_INSTALLED}."
     assert not (place.root / "made").exists()
-
-
-def test_a_workspace_whose_git_is_a_link_is_refused(place: Place) -> None:
-    (place.root / ".git").rename(place.root / "git")
-    (place.root / ".git").symlink_to("git")
-    message = "'.git' is a symbolic link, which cannot be made read-only, so no command is run in this workspace."
-    assert place.error("true") == f"unavailable: {message}"
 
 
 def test_a_program_dies_with_an_agent_that_is_killed(place: Place) -> None:

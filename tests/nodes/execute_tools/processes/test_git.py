@@ -1,9 +1,7 @@
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -17,20 +15,16 @@ from mendgraph.nodes.execute_tools.processes.git import (
     bare_repository,
     find_commit,
     find_repository,
-    find_tree,
     find_uncommitted,
     git_environment,
     git_failure,
-    pipe_git,
-    records_path,
-    remove_worktree_records,
     run_git,
     users_safe_directories,
     worktree_name,
 )
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.processes.git_places import FILES, committed, found, git, head, repository, tree, write
+from tests.nodes.execute_tools.processes.git_places import committed, found, git, head, repository, write
 
 
 def test_nothing_of_the_user_reaches_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,47 +41,19 @@ def test_nothing_of_the_user_reaches_git(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_machine_without_git(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with tempfile.TemporaryFile() as said:
-        found = [run_git(["version"], cwd="/"), pipe_git(["version"], b"", cwd="/", stdout=said)]
+    found = run_git(["version"], cwd="/")
     message = "The program 'git' is needed for copies of workspaces and for patches: install your system's package git."
-    assert found == [ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)] * 2
+    assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
     assert users_safe_directories() == ()
-
-
-def test_bytes_and_files_are_piped_through(tmp_path: Path) -> None:
-    (tmp_path / "in").write_bytes(b"a\n")
-    said = []
-    with (tmp_path / "in").open("rb") as file:
-        for given in (b"a\n", file):
-            with tempfile.TemporaryFile() as out:
-                done = pipe_git(["hash-object", "--stdin"], given, cwd="/", stdout=out)
-                assert done == ProcessResult(0, b"", b"")
-                out.seek(0)
-                said.append(out.read())
-    assert said == [b"78981922613b2afb6025042ff6bd878ac1994e85\n"] * 2
 
 
 def test_a_git_that_never_ends_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mendgraph.nodes.execute_tools.processes.git.GIT_TIMEOUT_S", 0.1)
     reader, writer = os.pipe()
-    with os.fdopen(reader, "rb") as silent, tempfile.TemporaryFile() as out:
-        found = pipe_git(["hash-object", "--stdin"], silent, cwd="/", stdout=out)
+    with os.fdopen(reader, "rb") as silent:
+        found = run_git(["hash-object", "--stdin"], given=silent, cwd="/")
     os.close(writer)
     assert found == ToolError(code=ToolErrorCode.TIMEOUT, message="git was stopped after 0.1 s.")
-
-
-@pytest.mark.parametrize(
-    ("stderr", "said"),
-    [
-        (b"hint: x\nfatal: bad \x1b[31mthing.\nusage", "Git could not copy '/r': bad \\x1b[31mthing."),
-        (b"error: one\n", "Git could not copy '/r': one."),
-        (b"something\nlast", "Git could not copy '/r': last."),
-        (b"", "Git could not copy '/r': exit code 3."),
-    ],
-)
-def test_a_failure_is_one_line(stderr: bytes, said: str) -> None:
-    error = git_failure(ProcessResult(3, b"", stderr), "copy", "/r")
-    assert error == ToolError(code=ToolErrorCode.IO_ERROR, message=said)
 
 
 @pytest.mark.parametrize(
@@ -104,21 +70,13 @@ def test_a_full_disk_is_told_as_everywhere_else(stderr: bytes, said: str) -> Non
     assert is_disk_full(error)
 
 
-def test_a_repository_of_somebody_else_names_the_remedy() -> None:
-    result = ProcessResult(128, b"", b"fatal: detected dubious ownership in repository at '/r'\n")
-    error = git_failure(result, "copy", "/r")
-    assert error.code is ToolErrorCode.PERMISSION_DENIED
-    assert "git config --global --add safe.directory '/r'" in error.message
-
-
-def test_what_the_user_trusts_is_read_from_the_users_own_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / ".gitconfig").write_text("[safe]\n\tdirectory = /one\n\tdirectory = *\n")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert users_safe_directories() == ("/one", "*")
-    (tmp_path / ".gitconfig").unlink()
-    assert users_safe_directories() == ()
+def test_a_git_that_is_too_old_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "git"
+    program.write_text("#!/bin/sh\nprintf -- '--path-format=absolute\\n.git\\nfalse\\n--show-object-format\\n'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    message = "The program 'git' is too old for copies of workspaces: install 2.31 or newer."
+    assert find_repository(str(tmp_path)) == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
 def error(found: object) -> str:
@@ -184,19 +142,6 @@ def test_a_repository_without_commits(tmp_path: Path) -> None:
     assert "There is no commit 'HEAD'" in error(find_commit(found(tmp_path)))
 
 
-def test_the_tree_of_a_folder(tmp_path: Path) -> None:
-    main = repository(tmp_path / "main", {"src/a": "a", "b": "b"})
-    tree = git(main, "rev-parse", "HEAD:src").strip()
-    assert find_tree(found(main / "src"), head(main)) == tree
-    (main / "new").mkdir()
-    assert find_tree(found(main / "new"), head(main)) is None
-    git(main, "rm", "--quiet", "-r", "src")
-    committed(write(main, {"src": "a file now"}))
-    (main / "src").unlink()
-    (main / "src").mkdir()
-    assert find_tree(found(main / "src"), head(main)) is None
-
-
 def test_what_is_not_committed(tmp_path: Path) -> None:
     main = repository(tmp_path / "main", {"a": "a\n" * 20, "b": "b", "c": "c", "src/d": "d", "src/e f": "e"})
     before = (main / ".git/index").read_bytes()
@@ -210,17 +155,6 @@ def test_what_is_not_committed(tmp_path: Path) -> None:
     assert find_uncommitted(found(main / "src")) == Uncommitted(("src/e f",), untracked=False)
     git(main, "clone", "--quiet", "--bare", ".", str(tmp_path / "bare.git"))
     assert find_uncommitted(found(tmp_path / "bare.git")) == Uncommitted((), untracked=False)
-
-
-def test_a_merge_that_is_not_settled_is_not_committed(tmp_path: Path) -> None:
-    main = repository(tmp_path / "main")
-    git(main, "checkout", "--quiet", "-b", "side")
-    committed(write(main, {"a.txt": "side"}))
-    git(main, "checkout", "--quiet", "main")
-    committed(write(main, {"a.txt": "main"}))
-    with pytest.raises(Exception, match="merge"):
-        git(main, "merge", "side")
-    assert find_uncommitted(found(main)) == Uncommitted(("a.txt",), untracked=False)
 
 
 def test_a_repository_of_another_user_is_trusted_if_the_user_says_so(
@@ -245,25 +179,6 @@ def added(main: Path, folder: Path, commit: str = "") -> str | ToolError:
         return add_worktree(found(main), commit or head(main), handle, str(folder), "workspace")
 
 
-def test_a_worktree_has_a_name_of_its_own_and_is_not_locked(tmp_path: Path) -> None:
-    main, folder = repository(tmp_path / "main"), tmp_path / "one"
-    records = added(main, folder)
-    assert (
-        records
-        == records_path(str(main / ".git"), str(folder))
-        == str(main / ".git/worktrees" / worktree_name(str(folder)))
-    )
-    assert tree(folder / "workspace") == {name: (False, text.encode()) for name, text in FILES.items()}
-    assert git(main, "worktree", "list", "--porcelain").split("\n\n")[1].splitlines() == [
-        f"worktree {folder}/workspace",
-        f"HEAD {head(main)}",
-        "detached",
-    ]
-    assert git(folder / "workspace", "status", "--short") == ""
-    git(main, "worktree", "prune")
-    assert os.path.isdir(str(records))
-
-
 def test_what_a_killed_process_left_is_made_anew(tmp_path: Path) -> None:
     main, folder = repository(tmp_path / "main"), tmp_path / "one"
     git(main, "worktree", "add", "--lock", "--detach", str(folder / worktree_name(str(folder))))
@@ -271,26 +186,6 @@ def test_what_a_killed_process_left_is_made_anew(tmp_path: Path) -> None:
     subprocess.run(["rm", "-r", str(folder)], check=True)
     assert isinstance(added(main, folder), str)
     assert sorted(os.listdir(main / ".git/worktrees")) == ["another", worktree_name(str(folder))]
-
-
-def test_only_the_records_of_this_folder_are_taken_away(tmp_path: Path) -> None:
-    main = repository(tmp_path / "main")
-    one, two = added(main, tmp_path / "one"), added(main, tmp_path / "two")
-    assert isinstance(one, str)
-    assert isinstance(two, str)
-    remove_worktree_records(two, str(tmp_path / "one"))
-    remove_worktree_records(str(main / ".git/hooks"), str(tmp_path / "one"))
-    remove_worktree_records(str(tmp_path / "gone/.git/worktrees/x"), str(tmp_path / "one"))
-    assert os.path.isdir(two)
-    remove_worktree_records(one, str(tmp_path / "one"))
-    remove_worktree_records(one, str(tmp_path / "one"))
-    assert os.listdir(main / ".git/worktrees") == [os.path.basename(two)]
-    (main / ".git/worktrees" / os.path.basename(two) / "gitdir").unlink()
-    remove_worktree_records(two, str(tmp_path / "two"))
-    assert not (main / ".git/worktrees").exists()
-    write(main, {".git/worktrees/file": "x"})
-    remove_worktree_records(str(main / ".git/worktrees/file"), str(tmp_path / "two"))
-    assert (main / ".git/worktrees/file").exists()
 
 
 @pytest.mark.parametrize("failures", [2, ATTEMPTS])
@@ -323,34 +218,6 @@ def test_files_that_are_only_on_a_server_are_not_fetched(tmp_path: Path) -> None
     assert "Nothing is fetched for a copy" in failed.message
 
 
-def test_a_commit_that_cannot_be_checked_out_is_told(tmp_path: Path) -> None:
-    main = repository(tmp_path / "main")
-    blob = git(main, "rev-parse", "HEAD:a.txt").strip()
-    (main / ".git/objects" / blob[:2] / blob[2:]).unlink()
-    failed = added(main, tmp_path / "one")
-    assert isinstance(failed, ToolError)
-    assert failed.message.startswith(f"Git could not check out '{main}': ")
-
-
-def packed(main: Path, file: IO[bytes]) -> IO[bytes]:
-    """One commit without its past."""
-    wanted = f"--shallow {head(main)}\n{head(main)}\n"
-    argv = ["git", "-C", str(main), "pack-objects", "--revs", "--stdout", "--quiet"]
-    subprocess.run(argv, input=wanted.encode(), stdout=file, check=True)
-    file.seek(0)
-    return file
-
-
-def test_a_repository_of_one_commit(tmp_path: Path) -> None:
-    main = repository(tmp_path / "main")
-    git(main, "commit", "--quiet", "--allow-empty", "--message", "second")
-    bare = tmp_path / "bare.git"
-    with (tmp_path / "pack").open("w+b") as file:
-        assert bare_repository(str(bare), "sha1", head(main), packed(main, file)) is None
-    assert git(bare, "log", "--format=%s", head(main)) == "second\n"
-    git(bare, "fsck", "--strict")
-
-
 def test_a_repository_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bad").write_bytes(b"no pack")
     (tmp_path / "file").touch()
@@ -360,7 +227,5 @@ def test_a_repository_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Mo
             assert isinstance(failed, ToolError)
             assert failed.message.startswith(f"Git could not {doing} '{tmp_path}/{path}': ")
         gone = ToolError(code=ToolErrorCode.UNAVAILABLE, message="no git")
-        monkeypatch.setattr("mendgraph.nodes.execute_tools.processes.git.pipe_git", lambda *_, **__: gone)
-        assert bare_repository(str(tmp_path / "again.git"), "sha1", "0" * 40, file) == gone
         monkeypatch.setattr("mendgraph.nodes.execute_tools.processes.git.run_git", lambda *_, **__: gone)
         assert bare_repository(str(tmp_path / "third.git"), "sha1", "0" * 40, file) == gone

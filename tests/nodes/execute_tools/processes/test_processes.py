@@ -2,7 +2,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,7 +15,6 @@ from mendgraph.nodes.execute_tools.processes.processes import (
     Ends,
     EndsOfOutput,
     ProcessResult,
-    clean_environment,
     handle_path,
     kill_group,
     outputs,
@@ -62,32 +60,8 @@ def test_it_runs_in_the_directory_named_with_no_input_and_in_its_own_session(tmp
 def test_the_environment_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PYTHONPATH", "VIRTUAL_ENV", "OPENAI_API_KEY", "RIPGREP_CONFIG_PATH", "LANG"):
         monkeypatch.setenv(name, "x")
-    assert set(clean_environment()) <= {"PATH", "LANG", "HOME"}
-    assert clean_environment()["LANG"] == "x"
     found = python("import os; print(sorted(set(os.environ) - {'LC_CTYPE'}))", tmp_path)
-    assert found == ProcessResult(0, f"{sorted(clean_environment())}\n".encode(), b"")
-
-
-def test_an_environment_that_is_given_is_the_whole_of_it(tmp_path: Path) -> None:
-    found = run_process(
-        [sys.executable, "-c", "import os; print(sorted(set(os.environ) - {'LC_CTYPE'}))"],
-        cwd=str(tmp_path),
-        timeout_s=10,
-        max_output_bytes=1_000,
-        env={"A": "1"},
-    )
-    assert found == ProcessResult(0, b"['A']\n", b"")
-
-
-def test_a_timeout_kills_the_children_as_well(tmp_path: Path) -> None:
-    program = (
-        "import subprocess,sys,time; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
-        "open('pid','w').write(str(child.pid)); time.sleep(60)"
-    )
-    found = python(program, tmp_path, timeout_s=0.7)
-    name = os.path.basename(sys.executable)
-    assert found == ToolError(code=ToolErrorCode.TIMEOUT, message=f"{name} was stopped after 0.7 s.")
-    assert gone(int((tmp_path / "pid").read_text()))
+    assert found == ProcessResult(0, b"['HOME', 'LANG', 'PATH']\n", b"")
 
 
 def test_a_child_that_stays_behind_is_killed_and_not_waited_for(tmp_path: Path) -> None:
@@ -118,18 +92,13 @@ def test_output_without_end_is_cut_and_the_program_stopped(tmp_path: Path) -> No
         (["no-such-program"], ".", ToolErrorCode.NOT_FOUND),
         (["/etc/passwd"], ".", ToolErrorCode.PERMISSION_DENIED),
         (["true"], "nope", ToolErrorCode.NOT_FOUND),
+        (["echo", "a\0b"], ".", ToolErrorCode.INVALID_ARGUMENT),
     ],
 )
 def test_what_cannot_start_is_a_typed_error(tmp_path: Path, argv: list[str], cwd: str, code: ToolErrorCode) -> None:
     found = run_process(argv, cwd=str(tmp_path / cwd), timeout_s=1, max_output_bytes=10, env={"PATH": "/usr/bin:/bin"})
     assert isinstance(found, ToolError)
     assert found.code is code
-
-
-def test_an_argument_with_a_nul_is_a_typed_error(tmp_path: Path) -> None:
-    found = run_process(["echo", "a\0b"], cwd=str(tmp_path), timeout_s=1, max_output_bytes=10)
-    assert isinstance(found, ToolError)
-    assert found.code is ToolErrorCode.INVALID_ARGUMENT
 
 
 def test_an_interrupt_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,12 +123,6 @@ def test_an_interrupt_leaves_no_process(tmp_path: Path, monkeypatch: pytest.Monk
     assert gone(started[0])
 
 
-def test_ripgrep_comes_from_its_wheel() -> None:
-    found = ripgrep_path()
-    assert found is not None
-    assert os.path.dirname(found) in {sysconfig.get_path("scripts"), os.path.dirname(sys.executable)}
-
-
 def test_ripgrep_is_looked_for_on_the_path_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr(shutil, "which", lambda _: None)
@@ -177,16 +140,8 @@ def test_the_ends_of_an_output_are_those_of_the_whole_however_it_came(chunks: li
     assert kept.ends().left_out == max(0, len(whole) - most)
 
 
-def test_an_output_of_a_gigabyte_is_not_kept_in_memory() -> None:
-    kept, chunk = EndsOfOutput(1_000), bytes(65_536)
-    for _ in range(16_384):
-        kept.take(chunk)
-        assert len(kept._tail) <= 1_000 + 2 * len(chunk)
-    assert kept.ends() == Ends(bytes(500), bytes(500), 1 << 30)
-
-
 def test_reading_stops_when_its_check_says_so_or_its_deadline_has_come(tmp_path: Path) -> None:
-    process = start_process(["sleep", "60"], cwd=str(tmp_path), env=clean_environment())
+    process = start_process(["sleep", "60"], cwd=str(tmp_path), env=dict(os.environ))
     assert not isinstance(process, ToolError)
     stdout, stderr = outputs(process)
     with process:

@@ -47,21 +47,6 @@ def test_a_container_has_less_memory_than_its_machine(tmp_path: Path, monkeypatc
     assert usable_memory() == 300_000_000
 
 
-@pytest.mark.parametrize("limit", Limit)
-def test_every_limit_is_told_with_its_figure(limit: Limit) -> None:
-    said = str(LimitReached(limit, 3_000_000_000, 2_000_000_000))
-    assert said.split(maxsplit=1)[0] in {"came", "was", "filled"}
-    assert ("2,000 MB" in said) or ("2,000,000,000" in said)
-    assert said.endswith(".")
-
-
-def test_evidence_may_take_less_than_a_command() -> None:
-    command, evidence = command_limits(), evidence_limits()
-    for name in ("processes", "scratch_bytes", "file_bytes", "open_files"):
-        assert getattr(evidence, name) < getattr(command, name)
-    assert isinstance(evidence, ResourceLimits)
-
-
 @pytest.fixture
 def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "cgroup.subtree_control").write_text("cpu memory pids\n")
@@ -92,15 +77,6 @@ def test_what_happened_in_a_group(parent: Path) -> None:
     (folder / "memory.events").write_text("low 0\noom 3\noom_kill 2\n")
     (folder / "memory.peak").write_text("63\n")
     assert (made.events("memory", "oom_kill"), made.most_memory(64)) == (2, 63)
-
-
-@pytest.mark.parametrize(("counted", "writable"), [("cpu memory", True), ("memory pids", False)])
-def test_where_no_group_can_be_made_there_is_none(
-    parent: Path, counted: str, writable: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (parent / "cgroup.subtree_control").write_text(counted)
-    monkeypatch.setattr(os, "access", lambda *_: writable)
-    assert ControlGroup.made_for(77, processes=21, memory_bytes=64) is None
 
 
 def test_a_group_that_takes_no_process_is_not_used(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,14 +178,6 @@ def test_a_program_that_takes_too_much_is_ended_and_the_limit_is_told(place: Pla
     assert result.limit is not None, result
     assert (result.limit.limit, result.timed_out, result.exit_code != 0) == (limit, False, True)
     assert not alive(mark)
-
-
-def test_a_large_file_of_a_program_that_dies_of_it(place: Place) -> None:
-    result = place.result("head", "-c", "400000000", "/dev/zero")
-    assert (result.limit and result.limit.limit) == Limit.OUTPUT
-    result = place.result("sh", "-c", "head -c 400000000 /dev/zero > a")
-    assert (result.limit and result.limit.limit) == Limit.FILE_SIZE
-    assert (place.root / "a").stat().st_size == LIMITS.file_bytes
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,13 @@
-import os
-import stat
 from pathlib import Path
 from time import monotonic
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
+from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
 from mendgraph.nodes.execute_tools.files.tree_walk import Entry, IgnoreRules
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.processes.tree_status import Status, Tree, Unwatched, look_through
+from mendgraph.nodes.execute_tools.processes.tree_status import Tree, Unwatched, look_through
 from tests.nodes.execute_tools.files.layout import allow, no_env
-
-MODULE = "mendgraph.nodes.execute_tools.processes.tree_status"
 
 
 def put(root: Path, *names: str) -> None:
@@ -38,30 +33,6 @@ def tree(root: Path, known: Tree | None = None, *, again: bool = False) -> Tree:
 def names(root: Path, known: Tree | None = None, *, again: bool = False) -> tuple[list[str], list[str]]:
     found = tree(root, known, again=again)
     return sorted(found.files), sorted(found.folders)
-
-
-def test_a_look_tells_the_status_of_what_a_walk_shows(root: Path) -> None:
-    put(root, "src/deep/x.py", "build/out", "a.log")
-    (root / ".gitignore").write_text("/build/\n*.log\n")
-    walked = [entry for entry in Workspace(str(root), no_env).walk() if not entry.path.startswith(".env")]
-    files, folders = names(root)
-    assert files == [".env", *sorted(entry.path for entry in walked if entry.kind != "directory")]
-    assert folders == ["", *sorted(f"{entry.path}/" for entry in walked if entry.kind == "directory")]
-    found = os.stat(root / "a.py")
-    assert tree(root).files["a.py"] == Status(
-        found.st_dev, found.st_ino, found.st_mode, 7, found.st_mtime_ns, found.st_ctime_ns
-    )
-
-
-def test_a_link_is_told_as_one_and_not_followed(root: Path) -> None:
-    files = tree(root).files
-    assert {name: stat.S_ISLNK(files[name].mode) for name in ("a.py", "link.py", "out")} == {
-        "a.py": False,
-        "link.py": True,
-        "out": True,
-    }
-    assert [files[name].is_regular for name in ("a.py", "link.py")] == [True, False]
-    assert [name for name in files if name.startswith("out/")] == []
 
 
 def test_denied_directories_and_git_are_not_entered(tmp_path: Path) -> None:
@@ -115,37 +86,6 @@ def test_a_new_directory_may_hide_itself(tmp_path: Path) -> None:
     put(tmp_path, "cache/x")
     (tmp_path / "cache" / ".gitignore").write_text("*\n")
     assert names(tmp_path, first, again=True) == (["a.py"], ["", "cache/"])
-
-
-def test_what_could_not_be_looked_into_stays_closed_when_one_looks_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(tmp_path, "closed/a", "open/b")
-
-    def open_some(root_fd: int, parts: list[str]) -> int:
-        if parts == ["closed"]:
-            raise PermissionError
-        return open_directory(root_fd, parts)
-
-    monkeypatch.setattr(f"{MODULE}.open_directory", open_some)
-    first = tree(tmp_path)
-    assert (sorted(first.files), sorted(first.folders), first.closed) == (["open/b"], ["", "open/"], {"closed/"})
-    assert [first.hides(name) for name in ("closed/a", "closed", "open/b")] == [True, False, False]
-    monkeypatch.undo()
-    assert names(tmp_path, first, again=True) == (["open/b"], ["", "open/"])
-    assert names(tmp_path, first) == (["closed/a", "open/b"], ["", "closed/", "open/"])
-
-
-@pytest.mark.parametrize(("most", "watched"), [(4, True), (3, False)])
-def test_a_workspace_may_be_too_large(tmp_path: Path, most: int, watched: bool) -> None:
-    put(tmp_path, "a", "b/c", "b/d")
-    too_large = Unwatched("the workspace has more than 3 files and directories")
-    found = look(tmp_path, most=most)
-    assert (isinstance(found, Tree), found == too_large) == (watched, not watched)
-
-
-def test_a_look_may_take_too_long(tmp_path: Path) -> None:
-    assert look(tmp_path, seconds=-1.0) == Unwatched("the workspace could not be looked through in time")
 
 
 def test_no_ignore_file_is_read_through_a_link(root: Path) -> None:

@@ -21,7 +21,6 @@ from mendgraph.nodes.execute_tools.processes.workspace_cover import (
     Cover,
     find_cover,
     find_ways_out,
-    kept_settings,
     linked_repository,
     protected_git,
     remove_placeholder,
@@ -70,30 +69,6 @@ def test_links_are_neither_covered_nor_followed(tmp_path: Path) -> None:
     assert cover_of(root) == Cover(files=["real/a.env"])
 
 
-def test_a_name_that_cannot_be_judged_is_covered(tmp_path: Path) -> None:
-    def broken(name: str) -> bool:
-        raise ValueError(name)
-
-    put(tmp_path, "a")
-    assert cover_of(tmp_path, broken) == Cover(files=["a"])
-
-
-def test_names_that_are_no_text_are_judged_as_well(tmp_path: Path) -> None:
-    (tmp_path / os.fsdecode(b"\xff.env")).touch()
-    (tmp_path / "new\nline.env").touch()
-    assert cover_of(tmp_path) == Cover(files=["new\nline.env", "\udcff.env"])
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_that_we_may_not_read_is_covered(tmp_path: Path) -> None:
-    put(tmp_path, "closed/.env")
-    (tmp_path / "closed").chmod(0)
-    try:
-        assert cover_of(tmp_path) == Cover(folders=["closed"])
-    finally:
-        (tmp_path / "closed").chmod(0o700)
-
-
 def closed_to_us(monkeypatch: pytest.MonkeyPatch, failure: type[OSError]) -> None:
     """Let no folder with "closed" in its name be opened."""
 
@@ -123,18 +98,6 @@ def test_a_folder_that_does_not_open_is_covered_beside_the_workspace_too(
     closed_to_us(monkeypatch, PermissionError)
     asked = ([str(tmp_path)], str(tmp_path / "root"), time.monotonic() + 60)
     assert find_ways_out(*asked) == Cover(folders=[f"{tmp_path}/a/closed"])
-
-
-def test_a_folder_beside_the_workspace_that_goes_away_is_not_covered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def goes(*_: object) -> int:
-        (tmp_path / "a").rmdir()
-        raise PermissionError
-
-    (tmp_path / "a").mkdir()
-    monkeypatch.setattr(workspace_cover, "open_beneath", goes)
-    assert find_ways_out([str(tmp_path)], str(tmp_path / "root"), time.monotonic() + 60) == Cover()
 
 
 TOO_MUCH = (
@@ -234,31 +197,6 @@ def test_a_way_out_that_a_program_made_is_not_told_unless_its_name_is_denied(tmp
     assert after.made_since(before) == ("1.env", "2.env", "3.env", "4.env", "a/.git")
 
 
-def test_folders_in_which_all_is_hidden_are_hidden_as_a_whole_where_there_is_too_much(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(tmp_path, "own/1.env", "own/sub/2.env", "own/sub/3.env", "own/secrets/x", "two/4.env", "two/5.env")
-    put(tmp_path, "mixed/6.env", "mixed/ok", "one/7.env")
-    open_ones = [f"{folder}/{number}.env" for folder in ("half", "linked") for number in range(5)]
-    put(tmp_path, *open_ones)
-    (tmp_path / "linked/link").symlink_to("nowhere")
-    (tmp_path / "half/empty").mkdir()
-    rest = [*open_ones, "mixed/6.env", "one/7.env"]
-    own = ["own/1.env", "own/sub/2.env", "own/sub/3.env"]
-    for most, files, folders in (
-        (17, [*rest, *own, "two/4.env", "two/5.env"], ["own/secrets"]),
-        (16, [*rest, "two/4.env", "two/5.env"], ["own"]),
-        (13, rest, ["own", "two"]),
-        (12, rest, ["own", "two"]),
-    ):
-        monkeypatch.setattr(workspace_cover, "MOST_COVERED", most)
-        assert cover_of(tmp_path) == Cover(files=files, folders=folders)
-        assert isinstance(found := cover_of(tmp_path), Cover)
-        assert len(found.inodes) == 18
-    monkeypatch.setattr(workspace_cover, "MOST_COVERED", 10)
-    assert isinstance(cover_of(tmp_path), ToolError)
-
-
 # --- What the cover is worth
 
 
@@ -331,14 +269,6 @@ def test_sockets_in_the_workspace_and_beside_it_do_not_answer(place: Place, tmp_
     assert (result.stdout.head, result.made_denied) == (f"{errno.ECONNREFUSED}\n".encode() * 3, ())
 
 
-def test_a_repository_that_is_a_file_cannot_be_changed(place: Place) -> None:
-    (place.root / ".git/config").unlink()
-    (place.root / ".git").rmdir()
-    (place.root / ".git").write_text("gitdir: /elsewhere\n")
-    place.says("echo x > .git; rm -f .git; mv .git away; mkdir .git")
-    assert (place.root / ".git").read_text() == "gitdir: /elsewhere\n"
-
-
 @contextmanager
 def protected(root: Path, seconds: float = 60) -> Iterator[ToolError | None]:
     with closing(open_root(str(root))) as handle, protected_git(handle, time.monotonic() + seconds) as problem:
@@ -369,22 +299,6 @@ def test_the_last_of_several_commands_takes_the_placeholder_away(tmp_path: Path,
         assert not (tmp_path / ".git").exists()
 
 
-def test_a_placeholder_that_a_killed_run_left_is_taken_away(tmp_path: Path) -> None:
-    (tmp_path / ".git").mkdir()
-    with protected(tmp_path):
-        pass
-    assert not (tmp_path / ".git").exists()
-
-
-def test_a_copy_of_the_handle_does_not_keep_the_lock(tmp_path: Path) -> None:
-    with closing(open_root(str(tmp_path))) as handle, closing(os.dup(handle)) as copy:
-        with protected_git(handle, time.monotonic() + 60):
-            pass
-        with protected(tmp_path, seconds=0) as problem:
-            assert problem is None
-        assert copy != handle
-
-
 def test_a_workspace_that_somebody_else_has_locked_is_refused(tmp_path: Path) -> None:
     with closing(open_root(str(tmp_path))) as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -411,24 +325,6 @@ def test_a_git_that_is_a_link_is_refused(tmp_path: Path) -> None:
         assert problem == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
-def git(folder: Path, *arguments: str) -> None:
-    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
-    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
-
-
-def test_only_a_worktree_that_its_repository_knows_is_linked(tmp_path: Path) -> None:
-    main, tree, false = tmp_path / "main", tmp_path / "tree", tmp_path / "false"
-    for folder in (main, false):
-        folder.mkdir()
-    git(main, "init")
-    git(main, "commit", "--allow-empty", "-m", "first")
-    git(main, "worktree", "add", str(tree))
-    assert linked_repository(str(tree)) == str(main / ".git")
-    (false / ".git").write_text((tree / ".git").read_text())
-    assert linked_repository(str(false)) is None
-    assert linked_repository(str(main)) is None
-
-
 @pytest.mark.parametrize(
     "pointer", ["", "gitdir: /root/.ssh", "gitdir: /", "gitdir: ../outside/worktrees/x", "x", "\0"]
 )
@@ -442,15 +338,6 @@ def test_a_pointer_to_any_other_folder_is_not_followed(tmp_path: Path, pointer: 
     assert linked_repository(str(root)) is None
     (root / ".git").unlink()
     assert linked_repository(str(root)) is None
-
-
-def test_a_repository_cannot_be_made_where_there_is_none(place: Place) -> None:
-    (place.root / ".git/config").unlink()
-    (place.root / ".git").rmdir()
-    said = place.says("git init 2>&1; mkdir -p .git/hooks; echo x > .git; rmdir .git; mv .git away; ln -s /tmp .git")
-    assert said.count(".git") >= 5
-    assert not (place.root / ".git").exists()
-    assert not (place.root / "away").exists()
 
 
 def test_a_repository_cannot_be_made_while_another_run_ends(place: Place) -> None:
@@ -564,32 +451,3 @@ def test_settings_that_a_command_makes_are_set_aside_and_told(place: Place, atta
     assert result.exit_code == 0
     assert names(place.root) == [SET_ASIDE]
     assert read_settings_file(str(place.root)) is None
-
-
-def test_a_link_cannot_be_made_into_settings(place: Place) -> None:
-    (place.root / SETTINGS_FILE).symlink_to("src/a.py")
-    place.result("sh", "-c", f"rm {SETTINGS_FILE}; echo evil > {SETTINGS_FILE}")
-    assert names(place.root) == [SET_ASIDE]
-
-
-def test_what_stands_in_the_place_of_settings_cannot_be_replaced(place: Place) -> None:
-    (place.root / SETTINGS_FILE).mkdir()
-    place.result("sh", "-c", f"rmdir {SETTINGS_FILE}; echo evil > {SETTINGS_FILE}")
-    assert isinstance(read_settings_file(str(place.root)), ToolError)
-    (place.root / "sub").mkdir()
-    os.mkfifo(place.root / "sub" / SETTINGS_FILE)
-    place.result("sh", "-c", f"cd sub; rm -f {SETTINGS_FILE}; echo evil > {SETTINGS_FILE}")
-    assert isinstance(read_settings_file(str(place.root / "sub")), ToolError)
-
-
-def test_a_command_sees_no_placeholder_and_leaves_none(place: Place) -> None:
-    assert SETTINGS_FILE not in place.says("ls -a")
-    assert names(place.root) == []
-
-
-def test_what_is_there_before_is_not_set_aside(tmp_path: Path) -> None:
-    (tmp_path / SETTINGS_FILE).write_text(TEXT)
-    with closing(open_root(str(tmp_path))) as root, kept_settings(root):
-        (tmp_path / "new").write_text("an editor's")
-        (tmp_path / "new").rename(tmp_path / SETTINGS_FILE)
-    assert (names(tmp_path), (tmp_path / SETTINGS_FILE).read_text()) == ([SETTINGS_FILE], "an editor's")

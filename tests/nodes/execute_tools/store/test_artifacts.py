@@ -3,15 +3,18 @@
 import errno
 import os
 import stat
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.store.artifacts import Artifacts, copy_artifacts
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, run_folder, run_folder_path
+from mendgraph.nodes.execute_tools.store.run_folder import (
+    DATA_DIR_VARIABLE,
+    Artifacts,
+    copy_artifacts,
+    run_folder,
+    run_folder_path,
+)
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 
@@ -24,55 +27,12 @@ def read(kept: Artifacts, reference: str) -> bytes:
     return data
 
 
-def mode_of(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
-
-
 def test_a_result_is_kept_and_read_again(tmp_path: Path) -> None:
     kept = Artifacts(str(tmp_path / "run" / "results"))
     assert not (tmp_path / "run").exists()
     assert kept.keep("one\n") == "@result/1"
     assert kept.keep("zwei é\n") == "@result/2"
     assert (read(kept, "@result/1"), read(kept, "@result/2")) == (b"one\n", "zwei é\n".encode())
-
-
-def test_another_process_goes_on_with_what_is_there(tmp_path: Path) -> None:
-    folder = str(tmp_path / "results")
-    Artifacts(folder).keep("before")
-    after = Artifacts(folder)
-    assert (after.keep("after"), read(after, "@result/1")) == ("@result/2", b"before")
-
-
-def test_what_is_told_is_never_given_to_another_result(tmp_path: Path) -> None:
-    kept = Artifacts(str(tmp_path))
-    assert [kept.keep(text) for text in "abc"] == ["@result/1", "@result/2", "@result/3"]
-    (tmp_path / "1.txt").unlink()
-    assert kept.keep("d") == "@result/4"
-
-
-def test_results_kept_at_the_same_time_get_names_of_their_own(tmp_path: Path) -> None:
-    kept = Artifacts(str(tmp_path))
-    references: list[tuple[str | None, str]] = []
-
-    def work(text: str) -> None:
-        references.extend((kept.keep(text), text) for _ in range(5))
-
-    threads = [threading.Thread(target=work, args=(text,)) for text in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert {reference: read(kept, reference).decode() for reference, _ in references if reference} == dict(references)
-    assert len({reference for reference, _ in references}) == 20
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
-@given(st.text(max_size=50))
-def test_a_text_comes_back_as_it_was(tmp_path: Path, text: str) -> None:
-    kept = Artifacts(str(tmp_path))
-    reference = kept.keep(text)
-    assert reference is not None
-    assert read(kept, reference).decode() == text.replace("\0", "\u2400")
 
 
 def test_what_no_text_file_holds_is_replaced(tmp_path: Path) -> None:
@@ -160,16 +120,6 @@ def test_what_is_no_file_is_neither_opened_nor_replaced(tmp_path: Path, lay: Cal
     assert kept.keep("x") == "@result/2"
 
 
-def test_no_handle_stays_open(tmp_path: Path) -> None:
-    before = os.listdir("/dev/fd")
-    kept = Artifacts(str(tmp_path), max_bytes=3)
-    kept.keep("x")
-    kept.keep("long")
-    read(kept, "@result/1")
-    kept.open("@result/2")
-    assert os.listdir("/dev/fd") == before
-
-
 @pytest.fixture(autouse=True)
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(DATA_DIR_VARIABLE, str(tmp_path / "data"))
@@ -205,21 +155,3 @@ def test_the_new_run_reads_what_the_old_one_kept_and_keeps_its_own(data: Path) -
     folder = Path(run_folder_path("new"), "results-w")
     assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "1.txt")] == [0o700, 0o600]
     assert data in folder.parents
-
-
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    kept("old")
-    (tmp_path / "elsewhere").mkdir()
-    Path(run_folder_path("old"), "results-w").symlink_to(tmp_path / "elsewhere")
-    copy_artifacts("old", "new")
-    assert not Path(run_folder_path("new")).exists()
-
-
-def test_a_disk_that_refuses_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    kept("old").keep("one")
-    monkeypatch.setattr("shutil.copytree", full)
-    copy_artifacts("old", "new")
-    assert isinstance(kept("new").open("@result/1"), ToolError)

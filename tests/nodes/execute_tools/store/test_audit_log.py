@@ -4,10 +4,8 @@ import os
 import stat
 import subprocess
 import sys
-import threading
 import unicodedata
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from enum import Enum
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.execute_tools.store import audit_log
 from mendgraph.nodes.execute_tools.store.audit_log import LOCK_NAME, LONGEST_LINE, AuditLog, audit_line
@@ -52,11 +50,6 @@ def files(folder: Path) -> dict[str, list[Any]]:
     return {name: records(folder / name) for name in names}
 
 
-def test_nothing_is_touched_before_the_first_event(tmp_path: Path) -> None:
-    assert AuditLog(str(tmp_path / "missing")).lost == 0
-    assert os.listdir(tmp_path) == []
-
-
 def test_each_event_is_a_line_in_a_private_file(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
@@ -76,16 +69,6 @@ def test_each_event_is_a_line_in_a_private_file(tmp_path: Path) -> None:
         (1, {"audit.jsonl": [8]}),
         (2, {"audit.jsonl": [8], "audit.jsonl.1": [6, 7]}),
         (3, {"audit.jsonl": [8], "audit.jsonl.1": [6, 7], "audit.jsonl.2": [4, 5]}),
-        (
-            9,
-            {
-                "audit.jsonl": [8],
-                "audit.jsonl.1": [6, 7],
-                "audit.jsonl.2": [4, 5],
-                "audit.jsonl.3": [2, 3],
-                "audit.jsonl.4": [0, 1],
-            },
-        ),
     ],
 )
 def test_files_are_turned_over_before_they_pass_their_size_and_the_oldest_goes(
@@ -98,30 +81,10 @@ def test_files_are_turned_over_before_they_pass_their_size_and_the_oldest_goes(
     assert log.lost == 0
 
 
-def test_threads_lose_nothing(tmp_path: Path) -> None:
-    shared, start = AuditLog(str(tmp_path), max_bytes=500, keep=100), threading.Barrier(6)
-
-    def write(who: int) -> None:
-        log = shared if who % 2 else AuditLog(str(tmp_path), max_bytes=500, keep=100)
-        start.wait()
-        for number in range(50):
-            log.write({"who": who, "n": number})
-        assert log.lost == 0
-
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(write, range(6)))
-    found = files(tmp_path)
-    assert len(found) > 5
-    assert sorted((each["who"], each["n"]) for lines in found.values() for each in lines) == [
-        (who, number) for who in range(6) for number in range(50)
-    ]
-    assert max((tmp_path / name).stat().st_size for name in found) <= 500
-
-
 @contextmanager
-def writer(folder: Path, who: str, keep: int) -> Iterator[subprocess.Popen[str]]:
+def writer(folder: Path, who: str) -> Iterator[subprocess.Popen[str]]:
     """A process that says "ready", waits for a line, writes 300 events and says how many were lost."""
-    command = [sys.executable, "-c", WRITER, str(folder), who, "4000", str(keep), "300"]
+    command = [sys.executable, "-c", WRITER, str(folder), who, "4000", "100", "300"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
@@ -131,10 +94,9 @@ def writer(folder: Path, who: str, keep: int) -> Iterator[subprocess.Popen[str]]
             process.kill()
 
 
-@pytest.mark.parametrize("keep", [100, 2])
-def test_two_processes_write_whole_lines_while_files_are_turned_over(tmp_path: Path, keep: int) -> None:
+def test_two_processes_write_whole_lines_while_files_are_turned_over(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        writers = [stack.enter_context(writer(tmp_path, who, keep)) for who in ("a", "b")]
+        writers = [stack.enter_context(writer(tmp_path, who)) for who in ("a", "b")]
         for each in writers:
             assert each.stdout is not None
             assert each.stdout.readline() == "ready\n"
@@ -148,8 +110,8 @@ def test_two_processes_write_whole_lines_while_files_are_turned_over(tmp_path: P
     oldest_first = sorted(found, key=lambda name: -int(name.partition("jsonl.")[2] or 0))
     for who in ("a", "b"):
         numbers = [each["n"] for name in oldest_first for each in found[name] if each["who"] == who]
-        assert numbers == (list(range(300)) if keep == 100 else list(range(300))[300 - len(numbers) :])
-    assert len(found) == 2 if keep == 2 else len(found) > 10
+        assert numbers == list(range(300))
+    assert len(found) > 10
 
 
 @pytest.mark.parametrize("torn", [b'{"n":', b"\x00\x00\x00"])
@@ -163,26 +125,12 @@ def test_what_a_kill_has_torn_spoils_no_other_line(tmp_path: Path, torn: bytes) 
     assert (tmp_path / "audit.jsonl").read_bytes() == b'{"n":0}\n' + torn + b'\n{"n":1}\n{"n":2}\n'
 
 
-def test_a_line_that_the_disk_took_only_in_part_is_lost_and_spoils_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log, write = AuditLog(str(tmp_path)), os.write
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:3]))
-        log.write({"n": 0})
-    assert log.lost == 1
-    log.write({"n": 1})
-    assert (tmp_path / "audit.jsonl").read_bytes() == b'{"n\n{"n":1}\n'
-    assert log.lost == 1
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES, errno.EMFILE])
 @pytest.mark.parametrize("function", ["open", "write", "rename", "fstat"])
 def test_a_failure_anywhere_is_counted_and_nothing_else_happens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     log = AuditLog(str(tmp_path), max_bytes=1)
     log.write({"n": 0})
@@ -203,22 +151,6 @@ def test_a_folder_that_is_missing_or_a_link_takes_nothing(tmp_path: Path) -> Non
         log.write({"n": 0})
         assert log.lost == 1
     assert (os.listdir(tmp_path / "real"), sorted(os.listdir(tmp_path))) == ([], ["link", "real"])
-
-
-@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-def test_what_is_no_file_takes_nothing_and_nobody_waits_for_it(tmp_path: Path, kind: str) -> None:
-    place, outside = tmp_path / "log" / "audit.jsonl", tmp_path / "outside"
-    place.parent.mkdir()
-    outside.write_text("kept")
-    if kind == "link":
-        place.symlink_to(outside)
-    elif kind == "pipe":
-        os.mkfifo(place)
-    else:
-        place.mkdir()
-    log = AuditLog(str(place.parent))
-    log.write({"n": 0})
-    assert (log.lost, outside.read_text()) == (1, "kept")
 
 
 def test_a_turn_that_never_comes_costs_no_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,25 +175,6 @@ def test_where_the_file_system_has_no_locks_lines_are_appended_and_no_file_is_tu
     log.write({"n": 0})
     log.write({"n": 1})
     assert (files(tmp_path), log.lost) == ({"audit.jsonl": [{"n": 0}, {"n": 1}]}, 0)
-
-
-def test_the_lock_is_given_back_although_a_copy_of_the_process_has_the_handle(tmp_path: Path) -> None:
-    copies: list[int] = []
-
-    def copying(path: str, *arguments: Any, **options: Any) -> int:
-        descriptor = opened(path, *arguments, **options)
-        if path == LOCK_NAME:
-            copies.append(os.dup(descriptor))  # what a fork would do
-        return descriptor
-
-    opened = os.open
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "open", copying)
-        AuditLog(str(tmp_path), max_bytes=1).write({"n": 0})
-    AuditLog(str(tmp_path), max_bytes=1).write({"n": 1})
-    assert files(tmp_path) == {"audit.jsonl": [{"n": 1}], "audit.jsonl.1": [{"n": 0}]}
-    for copy in copies:
-        os.close(copy)
 
 
 RANGES = ((0x00, 0x1F), (0x7F, 0x9F), (0x200E, 0x200F), (0x2028, 0x202E), (0x2066, 0x2069), (0xFEFF, 0xFEFF))
@@ -296,13 +209,6 @@ class Fighting(dict[str, Any]):
         raise RuntimeError("no")
 
 
-def test_a_record_is_one_compact_line_and_reads_as_it_is_written() -> None:
-    record = {"event": "tool", "path": "größe/計算.py", "ok": True, "ms": 12, "ratio": 0.5, "error": None, "n": [1, {}]}
-    assert audit_line(record) == (
-        '{"event":"tool","path":"größe/計算.py","ok":true,"ms":12,"ratio":0.5,"error":null,"n":[1,{}]}\n'.encode()
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "written"),
     [
@@ -323,13 +229,7 @@ def test_no_name_forges_a_line_or_steers_a_terminal(name: str, written: bytes) -
     assert parsed({"path": name}) == {"path": name}
 
 
-@pytest.mark.parametrize("character", [*HOSTILE, *SURROGATES])
-def test_each_hostile_character_is_escaped(character: str) -> None:
-    line = audit_line({"k": character})
-    assert character not in line.decode()[:-1]
-    assert json.loads(line) == {"k": character}
-
-
+@settings(max_examples=40)
 @given(anything)
 def test_any_value_is_one_line_of_json_without_hostile_characters(value: Any) -> None:
     for record in (value, {"value": value}):
@@ -343,11 +243,6 @@ def test_any_value_is_one_line_of_json_without_hostile_characters(value: Any) ->
 
 def _refuse(constant: str) -> None:
     raise AssertionError(constant)
-
-
-@given(st.recursive(st.none() | st.booleans() | st.integers() | texts, lambda each: st.lists(each, max_size=4)))
-def test_a_small_value_comes_back_whole(value: Any) -> None:
-    assert parsed({"value": value}) == {"value": json.loads(json.dumps(value))}
 
 
 @pytest.mark.parametrize(
@@ -371,17 +266,6 @@ def test_what_json_has_no_form_for_is_shown_by_its_type(value: Any, shown: Any) 
     assert parsed({"v": value}) == {"v": shown}
 
 
-def test_an_integer_that_python_refuses_to_write_is_no_matter() -> None:
-    assert parsed({"v": 10**5_000}) == {"v": "<int of 16610 bits>"}
-
-
-def test_long_strings_are_cut_and_say_how_long_they_were() -> None:
-    assert parsed({"event": "read", "data": "x" * 5_000}) == {
-        "event": "read",
-        "data": "x" * 4_000 + "… (5000 characters)",
-    }
-
-
 @pytest.mark.parametrize(
     "record",
     [
@@ -400,31 +284,6 @@ def test_no_line_is_longer_than_its_bound(record: dict[str, Any]) -> None:
     line = audit_line(record)
     assert len(line) <= LONGEST_LINE
     assert next(iter(json.loads(line)))[:8] == next(iter(record))[:8]
-
-
-def test_no_more_is_written_than_could_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    escape, escaped = audit_log._escape, list[str]()
-
-    def counting(character: str) -> str:
-        escaped.append(character)
-        return escape(character)
-
-    monkeypatch.setattr(audit_log, "_escape", counting)
-    audit_line({"rows": ["\x80" * 4_000] * 1_000})
-    assert 0 < len(escaped) <= 4 * LONGEST_LINE
-
-
-def test_collections_that_are_cut_say_so() -> None:
-    found = parsed({"event": "list", "names": ["a" * 30] * 5_000})
-    assert found["event"] == "list"
-    assert (found["names"][0], found["names"][-1]) == ("a" * 30, f"… {5_000 - len(found['names']) + 1} more")
-    wide = parsed({str(number): "x" * 100 for number in range(5_000)})
-    assert wide["…"] == f"{5_000 - len(wide) + 1} more"
-
-
-def test_a_deep_value_is_cut_at_a_depth() -> None:
-    assert audit_line({"v": json.loads("[" * 30 + "]" * 30)}).count(b"[") == 11
-    assert b"<list too deep>" in audit_line({"v": json.loads("[" * 30 + "]" * 30)})
 
 
 def test_a_record_that_fights_back_breaks_nothing() -> None:

@@ -2,9 +2,7 @@
 
 import asyncio
 import os
-import shutil
 import sqlite3
-import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -69,19 +67,6 @@ def test_a_new_database_is_durable_and_marked_as_ours(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == [FILE_NAME]
 
 
-def test_what_was_committed_is_found_again_also_from_another_thread(tmp_path: Path) -> None:
-    with closing(open_file(str(tmp_path))) as connection, transaction(connection):
-        connection.execute("INSERT INTO backups VALUES ('a', 'b')")
-    with closing(open_file(str(tmp_path))) as connection:
-        found: list[object] = []
-        thread = threading.Thread(
-            target=lambda: found.extend(connection.execute("SELECT sha256, data FROM backups").fetchall())
-        )
-        thread.start()
-        thread.join()
-        assert found == [("a", "b")]
-
-
 def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
     with closing(open_file(str(tmp_path))) as connection:
         with suppress(KeyError), transaction(connection):
@@ -89,13 +74,6 @@ def test_a_transaction_is_all_or_nothing(tmp_path: Path) -> None:
             raise KeyError
         assert not connection.in_transaction
         assert connection.execute("SELECT * FROM backups").fetchall() == []
-
-
-def test_a_transaction_that_sqlite_itself_took_back_keeps_its_error(tmp_path: Path) -> None:
-    with closing(open_file(str(tmp_path))) as connection:
-        with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"), transaction(connection):
-            connection.executemany("INSERT OR ROLLBACK INTO backups VALUES ('a', ?)", ["b", "c"])
-        assert not connection.in_transaction
 
 
 def foreign(path: Path) -> None:
@@ -157,14 +135,6 @@ def test_a_file_that_is_no_database_is_refused_and_stays_as_it_is(tmp_path: Path
     assert path.read_bytes() == before
 
 
-def test_a_database_whose_pages_are_overwritten_is_called_damaged(tmp_path: Path) -> None:
-    with closing(open_file(str(tmp_path))):
-        pass
-    path = tmp_path / FILE_NAME
-    path.write_bytes(path.read_bytes()[:100] + b"\xff" * 8_000)
-    assert "is damaged, or no database at all" in refusal(tmp_path)
-
-
 def test_a_lock_that_is_held_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "LONGEST_WAIT_S", 0.0)
     path = str(tmp_path / FILE_NAME)
@@ -177,44 +147,12 @@ def test_a_lock_that_is_held_too_long_is_told(tmp_path: Path, monkeypatch: pytes
         )
 
 
-def test_a_full_disk_is_told_and_what_was_there_stays(tmp_path: Path) -> None:
-    path = str(tmp_path / FILE_NAME)
-    with closing(open_file(str(tmp_path))) as connection:
-        connection.execute(f"PRAGMA max_page_count = {pragma(connection, 'page_count')}")
-        with pytest.raises(StoreError) as caught, store_errors(path), transaction(connection):
-            connection.execute("INSERT INTO backups VALUES ('a', ?)", (b"x" * 100_000,))
-        assert str(caught.value) == (
-            f"The database {path!r} cannot be used: the disk is full. Make room and try again."
-        )
-        assert connection.execute("SELECT * FROM backups").fetchall() == []
-
-
 def test_a_making_that_is_cut_off_leaves_nothing_half_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "SQLITE_TABLES", (*SQLITE_TABLES, "CREATE TABLE no such ("))
     refusal(tmp_path)
     monkeypatch.undo()
     with closing(open_file(str(tmp_path))) as connection:
         assert "runs" in tables(connection)
-
-
-def test_ten_who_make_it_at_once_make_one(tmp_path: Path) -> None:
-    barrier, errors = threading.Barrier(10), []
-
-    def make() -> None:
-        barrier.wait()
-        try:
-            open_file(str(tmp_path)).close()
-        except StoreError as error:
-            errors.append(str(error))
-
-    threads = [threading.Thread(target=make) for _ in range(10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    with closing(open_file(str(tmp_path))) as connection:
-        assert (pragma(connection, "integrity_check"), pragma(connection, "auto_vacuum")) == ("ok", 2)
 
 
 class Refusing(sqlite3.Connection):
@@ -247,18 +185,6 @@ def test_who_switches_to_the_log_waits_for_others_who_do(tmp_path: Path, monkeyp
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             write_ahead(connection)
         assert 10.0 < now < 10.1
-
-
-def test_what_was_committed_before_a_kill_is_there_and_the_rest_is_not(tmp_path: Path) -> None:
-    (tmp_path / "lived").mkdir()
-    with closing(open_file(str(tmp_path / "lived"))) as connection:
-        with transaction(connection):
-            connection.execute("INSERT INTO backups VALUES ('a', 'b')")
-        with transaction(connection):
-            connection.execute("INSERT INTO backups VALUES ('c', 'd')")
-            shutil.copytree(tmp_path / "lived", tmp_path / "killed")
-    with closing(open_file(str(tmp_path / "killed"))) as connection:
-        assert connection.execute("SELECT * FROM backups").fetchall() == [("a", "b")]
 
 
 def files(folder: Path) -> dict[str, int]:

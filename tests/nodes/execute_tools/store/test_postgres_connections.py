@@ -4,7 +4,7 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from urllib.parse import quote
 
 import psycopg
@@ -99,13 +99,6 @@ def guest(shared_store: str) -> Iterator[Connections]:
         admin.execute(f"DROP ROLE {name}".encode())
 
 
-def test_a_server_that_has_no_connection_left_is_told_at_once(guest: Connections) -> None:
-    taken = [guest.connect() for _ in range(2)]
-    assert refusal(guest).endswith("it has no connection left: raise its max_connections, or run fewer processes.")
-    for connection in taken:
-        connection.close()
-
-
 def test_threads_wait_for_the_connections_that_the_server_allows_them(guest: Connections) -> None:
     """One of them is kept, as by the locks: what lies idle will do for that."""
     with guest.lent("BEGIN"):
@@ -116,13 +109,6 @@ def test_threads_wait_for_the_connections_that_the_server_allows_them(guest: Con
     kept.close()
 
 
-def test_what_is_given_back_after_the_end_is_closed(connections: Connections) -> None:
-    with connections.lent("BEGIN") as connection:
-        connections.close()
-        assert connection.execute("SELECT 1").fetchone() == (1,)
-    assert connection.closed
-
-
 def test_nobodys_function_takes_the_place_of_the_servers(connections: Connections, shared_store: str) -> None:
     """On servers before 15 whoever may connect may make functions in `public`."""
     with psycopg.connect(shared_store, autocommit=True) as admin:
@@ -131,17 +117,6 @@ def test_nobodys_function_takes_the_place_of_the_servers(connections: Connection
         )
         assert admin.execute("SELECT hashtextextended('w', 0)").fetchone() == (7,)
     assert ask(connections, "SELECT hashtextextended('w', 0)") != (7,)
-
-
-def test_a_transaction_is_all_or_nothing(connections: Connections) -> None:
-    with connections.lent("BEGIN") as connection:
-        connection.execute("CREATE TABLE public.t (a int)")
-    with suppress(KeyError), connections.lent("BEGIN") as connection:
-        connection.execute("INSERT INTO public.t VALUES (1)")
-        raise KeyError
-    assert ask(connections, "SELECT count(*) FROM public.t") == (0,)
-    ask(connections, "INSERT INTO public.t VALUES (1) RETURNING a")
-    assert ask(connections, "SELECT count(*) FROM public.t") == (1,)
 
 
 def test_an_error_that_somebody_caught_inside_is_no_success(connections: Connections) -> None:
@@ -193,13 +168,6 @@ def test_one_that_is_cut_off_in_the_middle_is_told(connections: Connections, sha
 def test_each_kind_of_refusal_has_its_remedy(connections: Connections, state: str, said: str) -> None:
     raised = refusal(connections, f"DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{state}'; END $$")
     assert raised == f"The shared store {connections.url.name} cannot be used: {said}"
-
-
-def test_a_server_that_is_not_there_is_told_at_once() -> None:
-    said = refusal(Connections(read_url(f"postgresql://u:{WORD}@127.0.0.1:1/runs")))
-    assert said.startswith("The shared store 'runs' on 127.0.0.1:1 cannot be used: it cannot be reached (connection")
-    assert said.endswith("Start it, or correct MENDGRAPH_STORE_URL.")
-    assert (WORD in said, "\n" in said) == (False, False)
 
 
 def test_a_wrong_password_is_told_and_never_shown() -> None:

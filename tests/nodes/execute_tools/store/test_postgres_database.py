@@ -1,35 +1,30 @@
 """The store in PostgreSQL, its tables, and a look at it that makes nothing."""
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
-from mendgraph.nodes.execute_tools.journal import journal as journal_module
-from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
-from mendgraph.nodes.execute_tools.store import postgres_database as module
 from mendgraph.nodes.execute_tools.store.database import (
     StoreError,
-    open_database,
     open_postgres,
     transaction,
 )
-from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, STORE_TABLES, PostgresTables
+from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
 from mendgraph.nodes.execute_tools.store.postgres_database import (
     PostgresDatabase,
     close_postgres,
     look_at,
     names_of_runs,
 )
-from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name, read_url
+from mendgraph.nodes.execute_tools.store.postgres_url import read_url
 from tests.architecture.house import ROOT
-from tests.nodes.execute_tools.files.layout import sha
 from tests.postgres import fresh_database
 
 INSERT = "INSERT INTO backups VALUES (?, ?)"
@@ -52,17 +47,6 @@ def run(url: str, *statements: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         for statement in statements:
             connection.execute(statement.encode())
-
-
-def test_a_workspace_is_the_one_that_its_folder_names(shared_store: str, tmp_path: Path) -> None:
-    assert give_workspace_name(str(tmp_path), "ann/notes") is None
-    found = open_database(str(tmp_path))
-    assert isinstance(found, PostgresDatabase)
-    assert (found.workspace, found.name.split(" on ")[0]) == (
-        "ann/notes",
-        f"'{shared_store.split('/')[3].split('?', maxsplit=1)[0]}'",
-    )
-    assert os.listdir(tmp_path) == ["shared_name"]
 
 
 @pytest.mark.usefixtures("shared_store")
@@ -107,36 +91,12 @@ def test_a_transaction_is_all_or_nothing_and_each_threads_own() -> None:
     assert database.execute("SELECT * FROM backups").fetchall() == []
 
 
-@pytest.mark.usefixtures("shared_store")
-def test_a_quick_transaction_does_not_wait_for_the_disk() -> None:
-    database = opened()
-    with database.transaction(quick=True):
-        assert database.execute("SHOW synchronous_commit").fetchall() == [("off",)]
-    with database.transaction():
-        assert database.execute("SHOW synchronous_commit").fetchall() == [("on",)]
-
-
-@pytest.mark.usefixtures("shared_store")
-def test_once_it_is_closed_it_is_not_used() -> None:
-    database = opened()
-    database.close()
-    for use in (
-        database.check_open,
-        lambda: database.execute("SELECT 1"),
-        lambda: database.executemany(INSERT, [("a", b"")]),
-    ):
-        with pytest.raises(StoreError, match="closed database"):
-            use()
-
-
 MAKE = """
 import sys
 from mendgraph.nodes.execute_tools.store.database import open_postgres
 from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
-from mendgraph.graph.persistence.postgres_saver import CHECKPOINTS
 sys.stdin.readline()
-for part in (STORE_TABLES, CHECKPOINTS):
-    open_postgres(part, "w").execute("SELECT 1")
+open_postgres(STORE_TABLES, "w").execute("SELECT 1")
 print("made")
 """
 
@@ -165,7 +125,7 @@ def test_processes_and_threads_that_start_at_once_make_one_set_of_tables(empty_s
     assert (errors, told) == ([], ["made\n", "made\n"])
     with psycopg.connect(empty_store) as connection:
         parts = connection.execute("SELECT part, format FROM mendgraph.formats ORDER BY part").fetchall()
-    assert parts[1] == ("store", FORMAT)
+    assert parts == [("store", FORMAT)]
 
 
 def test_a_making_that_fails_leaves_nothing_half_made(empty_store: str) -> None:
@@ -207,23 +167,6 @@ def test_a_part_that_grows_gets_what_is_missing_once() -> None:
         close_postgres()
         opened("w", PostgresTables("grown", count, steps[:count], grow=True))
     assert opened().execute("SELECT a FROM grown ORDER BY a").fetchall() == [(1,), (2,)]
-
-
-def test_a_user_without_rights_is_told(empty_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = f"guest_{os.getpid()}"
-    run(empty_store, f"CREATE ROLE {name} LOGIN")
-    monkeypatch.setenv("MENDGRAPH_STORE_URL", empty_store.replace("tester@", f"{name}@"))
-    try:
-        assert "its user may not do this: GRANT CREATE ON DATABASE" in refusal()
-    finally:
-        close_postgres()
-        run(empty_store, f"DROP ROLE {name}")
-
-
-@pytest.mark.usefixtures("shared_store")
-def test_a_server_that_is_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "OLDEST_SERVER", 990_000)
-    assert "and 99 is the oldest that will do: update it." in refusal()
 
 
 def test_a_database_that_cannot_hold_every_text_is_told(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,31 +215,6 @@ def test_what_speaks_to_postgresql_is_not_imported_where_nothing_is_shared(tmp_p
     assert done.stdout == "[]\n"
 
 
-# --- A journal in it
-
-
-KEY = CallKey("run", "task", 3, 0, "write_file", "write", "hash of arguments")
-EFFECT = FileEffect("src/a.py", FileState(sha(b"old"), 0o644), FileState(sha(b"new"), 0o600))
-
-
-def test_a_shared_journal_keeps_the_bytes_after_a_change_as_well(
-    any_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So that the files can be made again where only the journal is."""
-    backups = {sha(b"old"): b"old", sha(b"new"): b"new"}
-    journal = Journal(str(tmp_path))
-    recorder = journal.recorder(journal.begin(KEY))
-    recorder.intend("one", [EFFECT], backups, ())
-    kept = b"new" if any_store == "postgresql" else None
-    assert (journal.backup(sha(b"old")), journal.backup(sha(b"new"))) == (b"old", kept)
-    back = FileEffect("src/a.py", EFFECT.after, EFFECT.before)
-    recorder.add("two", [EFFECT, back], backups, ())  # what one file holds after is what the other held before
-    assert journal.backup(sha(b"new")) == b"new"
-    monkeypatch.setattr(journal_module, "LARGEST_BACKUP", 3)
-    recorder.add("three", [EFFECT], {sha(b"1234"): b"1234", sha(b"123"): b"123"}, ())
-    assert (journal.backup(sha(b"1234")), journal.backup(sha(b"123"))) == (None, b"123")
-
-
 RUN = """
 INSERT INTO runs (run_id, task, created, updated, turns, request, state, context, durability)
 VALUES (?, ?, '', ?, 1, '', 'ended', '{}', 'sync')
@@ -321,3 +239,27 @@ def test_the_runs_of_one_workspace_are_counted_and_named_newest_first(shared_sto
             database.execute(RUN, (run, f"task {run}\0", str(number)))
     assert [look_at(url, workspace).runs for workspace in ("w", "other", "none", None)] == [3, 1, 0, 0]
     assert names_of_runs(url, "w", 2) == [("a", "task a\0"), ("c", "task c\0")]
+
+
+TABLES = ("calls", "changes", "effects", "backups", "runs")
+
+
+@pytest.fixture
+def connection(empty_store: str) -> object:
+    assert open_postgres(STORE_TABLES) is not None
+    with psycopg.connect(empty_store, autocommit=True) as opened:
+        yield opened
+
+
+def test_each_view_has_the_columns_of_the_table_of_a_file(connection: psycopg.Connection[tuple[str, ...]]) -> None:
+    assert STORE_TABLES.format == FORMAT
+    with closing(sqlite3.connect(":memory:")) as own:
+        own.executescript(";".join(SQLITE_TABLES))
+        for table in (*TABLES, "dictionary"):
+            names = [row[1] for row in own.execute(f"PRAGMA table_info({table})")]
+            found = connection.execute(
+                "SELECT column_name FROM information_schema.columns"
+                " WHERE table_schema = 'mendgraph' AND table_name = %s ORDER BY ordinal_position",
+                (table,),
+            )
+            assert [name for (name,) in found] == names, table

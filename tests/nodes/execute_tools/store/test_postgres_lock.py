@@ -10,7 +10,6 @@ import psycopg
 import pytest
 
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
-from mendgraph.nodes.execute_tools.store import postgres_lock as module
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres
 from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
 from mendgraph.nodes.execute_tools.store.postgres_connections import FENCED_MESSAGE, Connections, connections_to
@@ -18,19 +17,15 @@ from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDataba
 from mendgraph.nodes.execute_tools.store.postgres_lock import (
     Locks,
     close_locks,
-    held_epoch,
     locks_in,
     postgres_holder,
-    release_in_postgres,
-    take_in_postgres,
 )
-from mendgraph.nodes.execute_tools.store.postgres_url import read_url
+from mendgraph.nodes.execute_tools.store.postgres_url import postgres_url, read_url
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from tests.architecture.house import ROOT
 
 PATIENCE_S = 60.0
 OWNER = Owner("r1", 12, "2026-11-20T13:00:00Z")
-TAKES = "wanted text, run text, process bigint, machine text, moment text"
 INSERT = "INSERT INTO backups VALUES (?, ?)"
 
 
@@ -50,8 +45,10 @@ def elsewhere(database: PostgresDatabase, shared_store: str) -> Iterator[Locks]:
     assert database.workspace == "w"
 
 
-def mine(url: str) -> Locks:
-    return locks_in(connections_to(read_url(url)))
+def ours() -> Locks:
+    url = postgres_url()
+    assert url is not None
+    return locks_in(connections_to(url))
 
 
 def until(found: Callable[[], object]) -> None:
@@ -71,46 +68,31 @@ def cut_off(url: str, locks: Locks) -> None:
 
 def test_one_has_it_at_a_time_and_is_named(elsewhere: Locks) -> None:
     assert postgres_holder("w") is None
-    assert take_in_postgres("w", OWNER)
-    assert [take_in_postgres("w", OWNER), elsewhere.take("w", OWNER)] == [False, False]
+    assert ours().take("w", OWNER)
+    assert [ours().take("w", OWNER), elsewhere.take("w", OWNER)] == [False, False]
     assert elsewhere.take("another", Owner("r2"))
     assert postgres_holder("w") == OWNER
-    release_in_postgres("w")
+    ours().release("w")
     assert postgres_holder("w") is None
     assert elsewhere.take("w", Owner("r2", 7, "now", "far away"))
     assert postgres_holder("w") == Owner("r2", 7, "now", "far away")
-    assert not take_in_postgres("w", OWNER)
-
-
-def test_each_holder_has_a_higher_epoch(elsewhere: Locks, shared_store: str) -> None:
-    connections = connections_to(read_url(shared_store))
-    assert held_epoch(connections, "w") is None
-    epochs = []
-    for _ in range(2):
-        take_in_postgres("w", OWNER)
-        epochs.append(held_epoch(connections, "w"))
-        release_in_postgres("w")
-        elsewhere.take("w", OWNER)
-        epochs.append(elsewhere.epoch("w"))
-        elsewhere.release("w")
-    assert epochs == [1, 2, 3, 4]
-    assert (held_epoch(connections, "w"), held_epoch(connections, "")) == (None, None)
+    assert not ours().take("w", OWNER)
 
 
 def test_who_is_cut_off_for_a_moment_goes_on(database: PostgresDatabase, elsewhere: Locks, shared_store: str) -> None:
-    take_in_postgres("w", OWNER)
-    cut_off(shared_store, mine(shared_store))
+    ours().take("w", OWNER)
+    cut_off(shared_store, ours())
     database.execute(INSERT, ("a", b"1"))
     assert postgres_holder("w") == OWNER
     assert not elsewhere.take("w", OWNER)
-    release_in_postgres("w")
+    ours().release("w")
     assert elsewhere.take("w", OWNER)
 
 
 def test_who_lost_its_lock_writes_nothing_more(database: PostgresDatabase, elsewhere: Locks, shared_store: str) -> None:
-    take_in_postgres("w", OWNER)
+    ours().take("w", OWNER)
     database.execute(INSERT, ("a", b"1"))
-    cut_off(shared_store, mine(shared_store))
+    cut_off(shared_store, ours())
     assert elsewhere.take("w", Owner("r2"))
     for _ in range(2):
         with pytest.raises(StoreError) as caught:
@@ -119,7 +101,7 @@ def test_who_lost_its_lock_writes_nothing_more(database: PostgresDatabase, elsew
     elsewhere.release("w")
     with pytest.raises(StoreError, match="lost its lock"):
         database.execute(INSERT, ("b", b"2"))
-    release_in_postgres("w")
+    ours().release("w")
     assert database.execute("SELECT sha256 FROM backups").fetchall() == [("a",)]
 
 
@@ -128,11 +110,11 @@ def test_a_new_holder_waits_for_what_the_old_one_is_writing(
 ) -> None:
     waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
     taken: list[bool] = []
-    take_in_postgres("w", OWNER)
+    ours().take("w", OWNER)
     with psycopg.connect(shared_store, autocommit=True) as admin:
         with database.transaction():
             database.execute(INSERT, ("a", b"1"))
-            cut_off(shared_store, mine(shared_store))
+            cut_off(shared_store, ours())
             other = threading.Thread(target=lambda: taken.append(elsewhere.take("w", Owner("r2"))))
             other.start()
             until(lambda: admin.execute(waiting).fetchall())
@@ -142,25 +124,16 @@ def test_a_new_holder_waits_for_what_the_old_one_is_writing(
     assert taken == [True]
     with pytest.raises(StoreError, match="lost its lock"):
         database.execute(INSERT, ("c", b"1"))
-    release_in_postgres("w")
+    ours().release("w")
     assert database.execute("SELECT sha256 FROM backups ORDER BY 1").fetchall() == [("a",), ("b",)]
-
-
-def test_one_who_writes_for_too_long_is_still_at_work(elsewhere: Locks, shared_store: str) -> None:
-    with psycopg.connect(shared_store, autocommit=True) as admin:
-        body = "BEGIN RAISE EXCEPTION 'too long' USING ERRCODE = '55P03'; END"
-        admin.execute(
-            f"CREATE OR REPLACE FUNCTION mendgraph.take({TAKES}) RETURNS bigint AS $${body}$$ LANGUAGE plpgsql"
-        )
-    assert not elsewhere.take("w", OWNER)
 
 
 HOLD = """
 import sys
-import threading
+from mendgraph.nodes.execute_tools.store.database import open_postgres
+from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
-from mendgraph.nodes.execute_tools.store.postgres_lock import take_in_postgres
-print(take_in_postgres("w", Owner("other")), flush=True)
+print(open_postgres(STORE_TABLES, "w").locks.take("w", Owner("other")), flush=True)
 sys.stdin.read()
 """
 
@@ -172,17 +145,17 @@ def test_another_process_has_it_until_it_is_killed(database: PostgresDatabase) -
         assert other.stdout.readline() == "True\n"
         holder = postgres_holder(database.workspace)
         assert (holder.run_id if holder else "", holder.pid if holder else 0) == ("other", other.pid)
-        assert not take_in_postgres("w", OWNER)
+        assert not ours().take("w", OWNER)
         other.kill()
-    until(lambda: take_in_postgres("w", OWNER))
+    until(lambda: ours().take("w", OWNER))
     assert postgres_holder("w") == OWNER
 
 
 def test_a_server_that_is_gone_is_told_and_holds_nobody_up(
     database: PostgresDatabase, shared_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_in_postgres("w", OWNER)
-    locks = mine(shared_store)
+    ours().take("w", OWNER)
+    locks = ours()
     cut_off(shared_store, locks)
     monkeypatch.setattr(locks.connections, "url", read_url("postgresql://u@127.0.0.1:1/none"))
     assert locks.epoch("w") == 1
@@ -192,12 +165,10 @@ def test_a_server_that_is_gone_is_told_and_holds_nobody_up(
     assert locks.epoch(database.workspace) is None
 
 
-def test_who_writes_does_not_wait_for_a_thread_that_connects_anew(
-    database: PostgresDatabase, shared_store: str
-) -> None:
+def test_who_writes_does_not_wait_for_a_thread_that_connects_anew(database: PostgresDatabase) -> None:
     """The epoch tells whether anybody else was faster; a server that is far away would hold up all runs, one by one."""
-    take_in_postgres(database.workspace, OWNER)
-    locks = mine(shared_store)
+    ours().take(database.workspace, OWNER)
+    locks = ours()
     found: list[int | None] = []
     with locks._lock:
         other = threading.Thread(target=lambda: found.append(locks.epoch("w")))
@@ -205,19 +176,6 @@ def test_who_writes_does_not_wait_for_a_thread_that_connects_anew(
         until(lambda: found)
     other.join()
     assert found == [1]
-
-
-def test_a_statement_that_took_too_long_leaves_nothing_locked(
-    database: PostgresDatabase, elsewhere: Locks, shared_store: str
-) -> None:
-    assert elsewhere.take("another", OWNER)
-    assert elsewhere._connection is not None
-    elsewhere._connection.execute("SET statement_timeout = '50ms'")
-    with psycopg.connect(shared_store) as writer:
-        writer.execute("SELECT pg_advisory_xact_lock_shared(hashtextextended('w', 1))")
-        with pytest.raises(StoreError, match="statement_timeout"):
-            elsewhere.take("w", OWNER)
-    assert take_in_postgres(database.workspace, OWNER)
 
 
 def test_nobody_loses_a_lock_because_nothing_is_asked(elsewhere: Locks, shared_store: str) -> None:
@@ -233,19 +191,11 @@ def test_nobody_loses_a_lock_because_nothing_is_asked(elsewhere: Locks, shared_s
 def test_a_process_that_was_forked_leaves_its_parents_locks_alone(
     database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_in_postgres(database.workspace, OWNER)
+    ours().take(database.workspace, OWNER)
+    locks = ours()
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: -1)
-        release_in_postgres(database.workspace)
+        locks.release(database.workspace)
         close_locks()
     assert postgres_holder(database.workspace) == OWNER
     database.execute(INSERT, ("a", b"1"))
-
-
-def test_all_are_released_at_once(elsewhere: Locks) -> None:
-    for name in ("w", "x"):
-        take_in_postgres(name, Owner("r", os.getpid()))
-    close_locks()
-    assert module._known == {}
-    until(lambda: elsewhere.take("w", OWNER))
-    until(lambda: elsewhere.take("x", OWNER))

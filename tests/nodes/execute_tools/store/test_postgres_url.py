@@ -2,7 +2,6 @@
 
 import os
 import stat
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,20 +13,12 @@ from mendgraph.nodes.execute_tools.store.postgres_url import (
     known_workspace_name,
     postgres_url,
     read_url,
-    uses_postgres,
     workspace_name,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 VARIABLE = "MENDGRAPH_STORE_URL"
 WORD = "-".join(("plum", "51@", "orchard"))
-
-
-@pytest.mark.parametrize("empty", [None, "", "  "])
-def test_without_the_variable_nothing_is_shared(empty: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    if empty is not None:
-        monkeypatch.setenv(VARIABLE, empty)
-    assert (uses_postgres(), postgres_url()) == (False, None)
 
 
 @pytest.mark.parametrize(
@@ -123,21 +114,6 @@ def test_a_name_may_be_given_once_and_said_again(tmp_path: Path) -> None:
 def test_a_name_is_made_of_harmless_signs(tmp_path: Path, name: str) -> None:
     assert refusal(give_workspace_name(str(tmp_path), name)).code is ToolErrorCode.INVALID_ARGUMENT
     assert os.listdir(tmp_path) == []
-
-
-def test_all_who_ask_at_once_get_one_name(tmp_path: Path) -> None:
-    barrier, names = threading.Barrier(8), list[str]()
-
-    def ask() -> None:
-        barrier.wait()
-        names.append(workspace_name(str(tmp_path)))
-
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (len(names), len(set(names)), os.listdir(tmp_path)) == (8, 1, ["shared_name"])
 
 
 def test_a_file_that_holds_no_name_is_told_and_stays(tmp_path: Path) -> None:

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.store.request_history import (
-    FILE_NAME,
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from mendgraph.nodes.execute_tools.store.user_files import (
     LONGEST_REQUEST,
     MOST_REQUESTS,
+    REQUESTS_FILE,
     RequestHistory,
 )
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 
 
 def kept(root: Path, base: Path) -> Path:
-    return Path(workspace_folder_path(str(root), str(base))) / FILE_NAME
+    return Path(workspace_folder_path(str(root), str(base))) / REQUESTS_FILE
 
 
 @pytest.fixture
@@ -33,14 +33,6 @@ def test_the_next_chat_knows_the_requests_of_the_one_before(tmp_path: Path, hist
     assert history.problem == ""
 
 
-def test_only_its_owner_may_read_it(tmp_path: Path, history: RequestHistory) -> None:
-    history.add("one")
-    path = kept(tmp_path, tmp_path / "data")
-    path.chmod(0o644)
-    history.add("two")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
 def test_it_does_not_grow_for_ever(tmp_path: Path, history: RequestHistory) -> None:
     history.add("first")
     path = kept(tmp_path, tmp_path / "data")
@@ -49,7 +41,7 @@ def test_it_does_not_grow_for_ever(tmp_path: Path, history: RequestHistory) -> N
     assert history.load() == requests[-MOST_REQUESTS:]
     assert len(path.read_bytes().splitlines()) == MOST_REQUESTS
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [each.name for each in path.parent.iterdir()] == [FILE_NAME]
+    assert [each.name for each in path.parent.iterdir()] == [REQUESTS_FILE]
     path.write_bytes(b'"' + b"x" * 3_000_000 + b'"\n"last"\n')
     assert history.load() == ["last"]
     assert path.read_bytes() == b'"last"\n'

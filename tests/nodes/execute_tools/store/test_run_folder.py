@@ -9,9 +9,7 @@ from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.store.run_folder import (
     DATA_DIR_VARIABLE,
-    folder_identity,
     folder_name,
-    records_folders,
     remove_run_folder,
     run_folder,
     run_folder_path,
@@ -65,33 +63,6 @@ def test_the_variable_names_the_place(tmp_path: Path, monkeypatch: pytest.Monkey
     assert run_folder("t", str(tmp_path / "given")) == str(tmp_path / "given" / "runs" / folder_name("t"))
 
 
-def test_without_it_the_users_data_folder_is_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(DATA_DIR_VARIABLE, raising=False)
-    monkeypatch.setattr("platformdirs.user_data_dir", lambda name, appauthor: str(tmp_path / f"{name} {appauthor}"))
-    assert run_folder("t") == str(tmp_path / "mendgraph False" / "runs" / folder_name("t"))
-
-
-@pytest.mark.parametrize(
-    ("thread", "prefix"),
-    [
-        ("thread 1", "thread-1"),
-        ("../../etc/passwd", "etc-passwd"),
-        ("/", "run"),
-        ("", "run"),
-        (".", "run"),
-        ("..", "run"),
-        ("a\x00b\n\u202ec", "a-b-c"),
-        ("\ud800", "run"),
-        ("größe", "gr-e"),
-        ("x" * 5_000, "x" * 40),
-        ("-rf", "rf"),
-    ],
-)
-def test_a_name_has_a_readable_beginning_without_anything_that_climbs(thread: str, prefix: str) -> None:
-    name = folder_name(thread)
-    assert re.fullmatch(re.escape(prefix) + "-[0-9a-f]{16}", name)
-
-
 @given(st.text(), st.text())
 def test_every_thread_has_a_harmless_name_of_its_own(one: str, two: str) -> None:
     assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,56}", folder_name(one))
@@ -131,14 +102,6 @@ def test_what_is_no_folder_is_refused_and_stays_as_it_is(tmp_path: Path, kind: s
     assert (os.listdir(outside), mode(outside), (tmp_path / "nothing").exists()) == ([], 0o755, False)
 
 
-def test_the_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = Path(str(run_folder("t", str(tmp_path))))
-    path.chmod(0o755)
-    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
-    assert run_folder("t", str(tmp_path)) == refused(path)
-    assert mode(path) == 0o755
-
-
 def test_a_place_that_cannot_be_used_is_a_typed_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     where = os.path.join("runs", folder_name("t"))
@@ -167,13 +130,6 @@ def test_a_workspace_has_one_folder_whatever_it_is_called(tmp_path: Path) -> Non
     assert mode(Path(path)) == 0o700
 
 
-@pytest.mark.parametrize(("root", "prefix"), [("/", "workspace"), ("/a/\udcff", "workspace"), ("/a/b.c", "b-c")])
-def test_every_workspace_has_a_harmless_name_of_its_own(tmp_path: Path, root: str, prefix: str) -> None:
-    path = workspace_folder(root, str(tmp_path))
-    assert re.fullmatch(re.escape(prefix) + "-[0-9a-f]{16}", os.path.basename(str(path)))
-    assert path != workspace_folder(f"{root}x", str(tmp_path))
-
-
 def test_a_runs_folder_is_removed_with_all_that_is_in_it(tmp_path: Path) -> None:
     path, outside = Path(str(run_folder("t", str(tmp_path)))), tmp_path / "outside"
     outside.mkdir()
@@ -187,13 +143,6 @@ def test_a_runs_folder_is_removed_with_all_that_is_in_it(tmp_path: Path) -> None
     assert (path.exists(), os.listdir(outside), os.path.isdir(str(neighbour))) == (False, ["kept"], True)
 
 
-@pytest.mark.parametrize("runs", [True, False])
-def test_where_there_is_no_folder_there_is_nothing_to_remove(tmp_path: Path, runs: bool) -> None:
-    if runs:
-        (tmp_path / "runs").mkdir()
-    assert remove_run_folder("t", str(tmp_path)) == 0
-
-
 @pytest.mark.parametrize("kind", ["link", "file"])
 def test_what_is_no_folder_is_not_removed(tmp_path: Path, kind: str) -> None:
     path, outside = Path(run_folder_path("t", str(tmp_path))), tmp_path / "outside"
@@ -204,26 +153,3 @@ def test_what_is_no_folder_is_not_removed(tmp_path: Path, kind: str) -> None:
     with pytest.raises(NotADirectoryError):
         remove_run_folder("t", str(tmp_path))
     assert (os.path.lexists(path), os.listdir(outside)) == (True, ["kept"])
-
-
-def test_all_records_lie_below_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = tmp_path / "data"
-    monkeypatch.setenv(DATA_DIR_VARIABLE, str(base))
-    assert (
-        records_folders()
-        == records_folders(str(base))
-        == tuple(str(base / name) for name in ("runs", "workspaces", "spending"))
-    )
-    assert Path(run_folder_path("t")).parent == base / "runs"
-    assert Path(workspace_folder_path(str(tmp_path))).parent == base / "workspaces"
-    assert not base.exists()
-
-
-def test_a_folder_is_the_same_under_each_name_that_leads_to_it(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path)
-    (tmp_path / "other").mkdir()
-    status = tmp_path.stat()
-    names = (tmp_path, tmp_path / "link", tmp_path / "other", tmp_path / "missing")
-    own, linked, other, missing = (folder_identity(str(each)) for each in names)
-    assert own == linked == (status.st_dev, status.st_ino)
-    assert (other == own, missing) == (False, None)

@@ -3,8 +3,6 @@
 import errno
 import json
 import os
-import signal
-import stat
 import subprocess
 import sys
 import threading
@@ -105,32 +103,6 @@ def test_a_lock_is_not_held_twice_not_even_by_its_holder(tmp_path: Path) -> None
     lock.release()
 
 
-def test_locks_of_other_names_and_folders_are_other_locks(tmp_path: Path) -> None:
-    (tmp_path / "b").mkdir()
-    with ExitStack() as stack:
-        for lock in (RunLock(str(tmp_path)), RunLock(str(tmp_path), "thread"), RunLock(str(tmp_path / "b"))):
-            assert stack.enter_context(lock).acquire(US) is None
-
-
-def test_what_it_leaves_is_private(tmp_path: Path) -> None:
-    lock = RunLock(str(tmp_path))
-    assert lock.acquire(US) is None
-    held = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
-    assert held == {"run.lock": 0o600, "run.lock.json": 0o600}
-    assert json.loads((tmp_path / "run.lock.json").read_bytes()) == {"run_id": "a1", "pid": US.pid, "since": US.since}
-    number = (tmp_path / "run.lock").stat().st_ino
-    lock.release()
-    assert [(path.name, path.stat().st_ino) for path in tmp_path.iterdir()] == [("run.lock", number)]
-
-
-def test_one_thread_may_take_it_and_another_release_it(tmp_path: Path) -> None:
-    lock = RunLock(str(tmp_path))
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(lock.acquire, US).result() is None
-    lock.release()
-    assert RunLock(str(tmp_path)).acquire(US) is None
-
-
 def test_whoever_waits_gets_it_when_it_is_left(tmp_path: Path) -> None:
     lock, begun = RunLock(str(tmp_path)), threading.Event()
     assert lock.acquire(US) is None
@@ -172,24 +144,6 @@ def test_a_holder_that_cannot_be_read_is_somebody(tmp_path: Path, data: bytes | 
         assert RunLock(str(tmp_path)).acquire(Owner("b2")) == SOMEBODY
 
 
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("pid", [2**22 + 1, 2**70])
-def test_a_name_that_nobody_corrects_is_better_than_none(tmp_path: Path, pid: int) -> None:
-    named = Owner("gone\x1b", pid, "2026-01-01T00:00:00Z")
-    with RunLock(str(tmp_path)) as lock:
-        assert lock.acquire(named) is None
-        assert RunLock(str(tmp_path)).acquire(Owner("b2")) == taken_by(named)
-
-
-def test_a_process_of_somebody_else_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_pid: int, _signal: int) -> None:
-        raise PermissionError
-
-    assert run_lock.is_alive(os.getpid())
-    monkeypatch.setattr(os, "kill", refuse)
-    assert run_lock.is_alive(1)
-
-
 @pytest.mark.parametrize("function", ["open", "write", "rename"])
 def test_a_lock_whose_holder_cannot_be_written_down_holds_nevertheless(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
@@ -227,20 +181,6 @@ def test_what_the_file_system_refuses_is_said(tmp_path: Path, monkeypatch: pytes
     assert RunLock(str(tmp_path)).acquire(US) == none
 
 
-def test_a_holder_that_is_killed_blocks_nobody(tmp_path: Path) -> None:
-    with process(tmp_path, "killed") as holder:
-        say(holder)
-        assert heard(holder) == "mine"
-        busy = RunLock(str(tmp_path)).acquire(US)
-        assert busy is not None
-        assert f"run 'killed', process {holder.pid}, since 20" in busy.message
-        holder.send_signal(signal.SIGKILL)
-        holder.wait(30)
-    with RunLock(str(tmp_path)) as lock:
-        assert lock.acquire(US) is None
-        assert RunLock(str(tmp_path)).acquire(Owner("b2")) == taken_by(US)
-
-
 def test_a_copy_of_the_process_does_not_keep_the_lock(tmp_path: Path) -> None:
     with RunLock(str(tmp_path)) as lock:
         assert lock.acquire(US) is None
@@ -250,24 +190,23 @@ def test_a_copy_of_the_process_does_not_keep_the_lock(tmp_path: Path) -> None:
         assert call_isolated(30, lambda: RunLock(str(tmp_path)).acquire(Owner("b2"))) is None
 
 
-def test_of_five_processes_at_once_one_holds_it_and_four_are_told_who(tmp_path: Path) -> None:
+def test_of_three_processes_at_once_one_holds_it_and_two_are_told_who(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        all_five = [stack.enter_context(process(tmp_path, f"run {number}")) for number in range(5)]
-        for each in all_five:
+        all_three = [stack.enter_context(process(tmp_path, f"run {number}")) for number in range(3)]
+        for each in all_three:
             say(each)
-        answers = [heard(each) for each in all_five]
+        answers = [heard(each) for each in all_three]
         (winner,) = [number for number, answer in enumerate(answers) if answer == "mine"]
         holder = Owner(**json.loads((tmp_path / "run.lock.json").read_bytes()))
-        assert (holder.run_id, holder.pid) == (f"run {winner}", all_five[winner].pid)
+        assert (holder.run_id, holder.pid) == (f"run {winner}", all_three[winner].pid)
         losers = [answer for number, answer in enumerate(answers) if number != winner]
-        assert losers == [taken_by(holder).message] * 4
-        for each in all_five:
+        assert losers == [taken_by(holder).message] * 2
+        for each in all_three:
             say(each)
-        assert [each.wait(30) for each in all_five] == [0] * 5
+        assert [each.wait(30) for each in all_three] == [0] * 3
     assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
 
 
-OWNER = Owner("r", 12, "2026-11-20T13:00:00Z")
 HOLD = """
 import sys
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
@@ -288,12 +227,6 @@ def test_another_process_is_named_until_it_is_killed(tmp_path: Path) -> None:
     assert (held.run_id if held else "", held.pid if held else 0) == ("other", other.pid)
     assert (tmp_path / "run.lock.json").exists()
     assert lock_holder(str(tmp_path)) is None
-
-
-def test_to_ask_takes_nothing(tmp_path: Path) -> None:
-    (tmp_path / "run.lock.json").write_text(json.dumps({"run_id": "r", "pid": os.getpid(), "since": ""}))
-    assert lock_holder(str(tmp_path)) is None
-    assert RunLock(str(tmp_path)).acquire(OWNER) is None
 
 
 RUN = Owner("r1")
@@ -340,17 +273,6 @@ def test_another_machine_that_has_it_is_named_and_nothing_stays_locked_here(shar
     assert postgres_holder(workspace_name(str(tmp_path))) == RUN
     lock.release()
     assert lock_holder(str(tmp_path)) is None
-
-
-def test_who_waits_has_it_as_soon_as_it_is_free(
-    shared_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    open_database(str(tmp_path)).close()
-    theirs = Locks(Connections(read_url(shared_store)))
-    assert theirs.take(workspace_name(str(tmp_path)), FAR)
-    monkeypatch.setattr(module, "pause", lambda _: theirs.close())
-    with WorkspaceLock(str(tmp_path)) as lock:
-        assert lock.acquire(RUN, 60.0) is None
 
 
 def test_a_process_of_this_machine_that_is_no_more_is_waited_for(

@@ -12,7 +12,6 @@ from mendgraph.nodes.execute_tools.store.user_files import (
     MOST_BYTES,
     MOST_SETTINGS_BYTES,
     SETTINGS_FILE,
-    absolute_name,
     configuration_file,
     hash_of,
     is_one_of,
@@ -43,13 +42,6 @@ def test_a_spending_file_is_made_in_the_data_folder_and_is_its_owners(
     assert (folder / "spending" / "a.sqlite").read_bytes() == b""
 
 
-def test_a_spending_file_that_is_there_keeps_what_is_in_it(tmp_path: Path) -> None:
-    (tmp_path / "spending").mkdir()
-    (tmp_path / "spending" / "a.sqlite").write_bytes(b"kept")
-    assert spending_file("a.sqlite", str(tmp_path)) == str(tmp_path / "spending" / "a.sqlite")
-    assert (tmp_path / "spending" / "a.sqlite").read_bytes() == b"kept"
-
-
 def test_a_spending_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "spending" / "a.sqlite").mkdir(parents=True)
     path = str(tmp_path / "spending" / "a.sqlite")
@@ -78,13 +70,6 @@ def test_a_configuration_file_is_where_the_platform_says(monkeypatch: pytest.Mon
 # --- Reading
 
 
-def test_a_users_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbfa = 1 # \xc3\xa4")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert read_user_file(str(tmp_path / "a.toml")) == "a = 1 # ä"
-    assert read_user_file("~/a.toml") == "a = 1 # ä"
-
-
 @pytest.mark.parametrize(
     ("name", "code", "reason"),
     [
@@ -102,15 +87,6 @@ def test_what_cannot_be_read_is_an_error(tmp_path: Path, name: str, code: ToolEr
     (tmp_path / "latin").write_bytes(b"a\xe4b")
     path = str(tmp_path / name)
     assert read_user_file(path) == ToolError(code=code, message=f"Cannot read {path!r}: {reason}.")
-
-
-def test_what_the_user_names_has_an_absolute_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    assert [absolute_name(each) for each in ("~/a", "b", "/c/../d")] == [
-        *(str(tmp_path / name) for name in ("a", "b")),
-        "/d",
-    ]
 
 
 HASH, OTHER = hash_of(b"a"), hash_of(b"b")
@@ -132,10 +108,6 @@ def test_the_file_is_read_whole_up_to_its_bound(root: str) -> None:
     found = read_settings_file(root)
     assert isinstance(found, ToolError)
     assert found.code is ToolErrorCode.INVALID_ARGUMENT
-
-
-def test_a_workspace_that_is_not_there_has_no_settings(root: str) -> None:
-    assert read_settings_file(f"{root}/none") is None
 
 
 def test_only_the_last_trusted_hash_is_known_until_it_is_forgotten(root: str) -> None:

@@ -3,8 +3,7 @@ import stat
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.tools.edit_file import edit_file
-from mendgraph.nodes.execute_tools.tools.multi_edit import MAX_EDITS, multi_edit
+from mendgraph.nodes.execute_tools.tools.edit_file import MAX_EDITS, edit_file, multi_edit
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.write_file import write_file
 from mendgraph.nodes.records import JsonMap, ToolErrorCode

@@ -7,8 +7,7 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.execute_tools.files.path_globs import MAX_PATTERN_CHARACTERS, parse_glob, relative_glob
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
-from mendgraph.nodes.execute_tools.tools.glob_files import MAX_PATHS, glob_files
-from mendgraph.nodes.execute_tools.tools.list_files import MAX_ENTRIES, list_files
+from mendgraph.nodes.execute_tools.tools.list_files import MAX_ENTRIES, MAX_PATHS, glob_files, list_files
 from mendgraph.nodes.execute_tools.tools.search_files import search_files
 from mendgraph.nodes.records import ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.tools.delete_file import delete_file
 from mendgraph.nodes.execute_tools.tools.edit_file import edit_file
-from mendgraph.nodes.execute_tools.tools.move_file import move_file
+from mendgraph.nodes.execute_tools.tools.move_file import delete_file, move_file
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.write_file import write_file
 from mendgraph.nodes.records import ChangeKind, FileChange, ToolErrorCode

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.secrets.shown_parts import masked_blocks
-from mendgraph.nodes.execute_tools.store.artifacts import Artifacts
+from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
 from mendgraph.nodes.execute_tools.tools.read_file import MAX_PAGE_BYTES, TextPage, read_file, read_page
 from mendgraph.nodes.records import ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench

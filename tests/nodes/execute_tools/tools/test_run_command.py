@@ -11,8 +11,15 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
 from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
 from mendgraph.nodes.execute_tools.processes import bubblewrap
-from mendgraph.nodes.execute_tools.processes.command_output import LONGEST_LAST_WORDS, last_words, output_text
-from mendgraph.nodes.execute_tools.processes.commands import CommandResult, CommandRules, Commands, open_commands
+from mendgraph.nodes.execute_tools.processes.commands import (
+    LONGEST_LAST_WORDS,
+    CommandResult,
+    CommandRules,
+    Commands,
+    last_words,
+    open_commands,
+    output_text,
+)
 from mendgraph.nodes.execute_tools.processes.processes import Ends, EndsOfOutput
 from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, LimitReached
 from mendgraph.nodes.execute_tools.processes.tree_status import Unwatched
@@ -405,9 +412,9 @@ def ends_of(data: bytes, most: int) -> Ends:
         (Ends("a€".encode()[:3], "€b".encode()[1:], 99), "a\n[... 93 of 99 bytes left out ...]\nb"),
         (Ends("a€".encode(), "€b".encode(), 99), "a€\n[... 91 of 99 bytes left out ...]\n€b"),
         (Ends("😀".encode()[:3], "😀".encode()[1:], 99), "\n[... 93 of 99 bytes left out ...]\n"),
-        (Ends(b"\xff", b"\xff", 99), "\n[... 97 of 99 bytes left out ...]\n\ufffd"),
+        (Ends(b"\xff", b"\xff", 99), "\ufffd\n[... 97 of 99 bytes left out ...]\n\ufffd"),
         (Ends(b"\x80" * 2, b"\x80" * 3, 99), "\ufffd\ufffd\n[... 94 of 99 bytes left out ...]\n"),
-        (Ends(b"a", b"\x80" * 4, 99), "a\n[... 94 of 99 bytes left out ...]\n\ufffd\ufffd\ufffd\ufffd"),
+        (Ends(b"a", b"\x80" * 4, 99), "a\n[... 94 of 99 bytes left out ...]\n\ufffd"),
     ],
 )
 def test_text_of_an_output(ends: Ends, text: str) -> None:

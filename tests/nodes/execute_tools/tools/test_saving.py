@@ -37,6 +37,11 @@ from tests.nodes.execute_tools.conftest import Bench
 from tests.nodes.execute_tools.files.layout import sha
 
 
+def saved(context: ToolContext, path: str, text: str, before: LoadedText | None, **data: Any) -> ToolOutput:
+    done = save_text(context, path, text, before, **data)
+    return ToolOutput.failed(done) if isinstance(done, ToolError) else done
+
+
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
@@ -76,7 +81,7 @@ def test_what_cannot_be_loaded(bench: Bench, path: str, code: ToolErrorCode, wor
 
 
 def test_saving_a_new_file(bench: Bench) -> None:
-    output = save_text(ToolContext(bench.workspace), "src/new.py", "x\n", None, action="created")
+    output = saved(ToolContext(bench.workspace), "src/new.py", "x\n", None, action="created")
     assert bench.bytes_of("src/new.py") == b"x\n"
     assert output.result == ToolResult(ok=True, data={"path": "src/new.py", "action": "created"})
     assert output.files_read == {"src/new.py": sha256(b"x\n")}
@@ -89,7 +94,7 @@ def test_saving_a_new_file(bench: Bench) -> None:
 def test_saving_keeps_the_form_and_follows_a_link_to_its_file(bench: Bench) -> None:
     bench.put({"a.py": b"\xef\xbb\xbfa\n"})
     (bench.root / "link.py").symlink_to("a.py")
-    output = save_text(ToolContext(bench.workspace), "link.py", "b\n", loaded(bench, "link.py"))
+    output = saved(ToolContext(bench.workspace), "link.py", "b\n", loaded(bench, "link.py"))
     assert bench.bytes_of("a.py") == b"\xef\xbb\xbfb\n"
     [change] = output.changes
     assert (change.path, change.kind) == ("a.py", ChangeKind.EDITED)
@@ -101,7 +106,7 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten(bench: Bench) -> None:
     bench.put({"a.py": "mine\n"})
     before = loaded(bench, "a.py")
     bench.put({"a.py": "theirs\n"})
-    output = save_text(ToolContext(bench.workspace), "a.py", "new\n", before)
+    output = saved(ToolContext(bench.workspace), "a.py", "new\n", before)
     assert output.result.error is not None
     assert output.result.error.code is ToolErrorCode.CONFLICT
     assert (bench.bytes_of("a.py"), output.changes, output.files_read) == (b"theirs\n", (), {})
@@ -148,15 +153,15 @@ def test_the_three_ways_of_the_syntax_gate(bench: Bench) -> None:
 
 def test_saving_says_what_an_edit_breaks_or_does_not_make_it(bench: Bench) -> None:
     bench.put({"a.py": "x\n"})
-    refused = save_text(gated(bench, "refuse"), "a.py", "(", loaded(bench, "a.py"), edits=1)
+    refused = saved(gated(bench, "refuse"), "a.py", "(", loaded(bench, "a.py"), edits=1)
     assert refused.result.error is not None
     assert (refused.result.error.code, refused.changes) == (ToolErrorCode.INVALID_ARGUMENT, ())
     assert bench.bytes_of("a.py") == b"x\n"
-    told = save_text(gated(bench, "report"), "a.py", "(", loaded(bench, "a.py"), edits=1)
+    told = saved(gated(bench, "report"), "a.py", "(", loaded(bench, "a.py"), edits=1)
     assert told.result.data == {"path": "a.py", "edits": 1, "syntax": BROKEN}
     assert bench.bytes_of("a.py") == b"("
     bench.put({"a.py": "x\n"})
-    silent = save_text(gated(bench, "off"), "a.py", "(", loaded(bench, "a.py"), edits=1)
+    silent = saved(gated(bench, "off"), "a.py", "(", loaded(bench, "a.py"), edits=1)
     assert silent.result.data == {"path": "a.py", "edits": 1}
 
 
@@ -194,9 +199,9 @@ def test_a_text_that_the_evidence_contradicts_is_not_written(bench: Bench, monke
 
     monkeypatch.setattr("mendgraph.nodes.execute_tools.tools.saving.judged_evidence", judged)
     context = ToolContext(bench.workspace)
-    assert save_text(context, "a.py", "x = 2\n", before) == ToolOutput.failed(refusal)
+    assert saved(context, "a.py", "x = 2\n", before) == ToolOutput.failed(refusal)
     assert bench.bytes_of("a.py") == b"x = 1\n"
-    assert save_text(context, "b.py", "x = 3\n", None).result.ok
+    assert saved(context, "b.py", "x = 3\n", None).result.ok
     assert seen == [("a.py", "x = 1\n", "x = 2\n"), ("b.py", None, "x = 3\n")]
 
 
@@ -205,6 +210,7 @@ def test_the_file_is_shown_as_read_file_shows_it(bench: Bench, lines: int, rest:
     bench.put({"a.py": "x = 1\r\n" * lines})
     before = loaded(bench, "a.py")
     output = shown_unread(ToolContext(bench.workspace), before)
+    assert isinstance(output, ToolOutput)
     shown = f"'a.py' was not read yet. This is what it holds.{rest}"
     note = f"Nothing was changed: {shown} Make the edit again, from this text."
     read = bench.run(read_file, path="a.py")
@@ -221,14 +227,14 @@ def test_an_error_stays_where_the_file_was_read(bench: Bench) -> None:
         shown_unread(context, before),
     )
     known = ToolContext(bench.workspace, {"a.py": before.sha256})
-    assert (was_read(known, before), instead_of(invalid("No."), known, before).result.error) == (True, invalid("No."))
+    assert (was_read(known, before), instead_of(invalid("No."), known, before)) == (True, invalid("No."))
 
 
 def test_a_file_that_is_gone_meanwhile_is_an_error(bench: Bench) -> None:
     bench.put({"a.py": "x = 1\n"})
     before = loaded(bench, "a.py")
     (bench.root / "a.py").unlink()
-    assert shown_unread(ToolContext(bench.workspace), before).result.error is not None
+    assert isinstance(shown_unread(ToolContext(bench.workspace), before), ToolError)
 
 
 OLD, NEW = b"a = 1\n", b"a = 2\n"

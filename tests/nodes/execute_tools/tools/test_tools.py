@@ -7,11 +7,10 @@ from pydantic import Field
 
 from mendgraph.nodes.call_model.prompts.offered_tools import offered_tools
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
+from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
-from mendgraph.nodes.execute_tools.tools.final_answer import final_answer
-from mendgraph.nodes.execute_tools.tools.update_plan import update_plan
+from mendgraph.nodes.execute_tools.tools.plan_and_answer import final_answer, update_plan
 from mendgraph.nodes.language.text_protocol import BODY_ARGUMENTS
 from mendgraph.nodes.records import EditForm, Effect, Plan, PlanStatus, PlanStep, Profile, Protocol
 from tests.nodes.execute_tools.conftest import Bench

@@ -2,9 +2,8 @@ import stat
 
 import pytest
 
-from mendgraph.nodes.execute_tools.tools.append_file import append_file
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
-from mendgraph.nodes.execute_tools.tools.write_file import write_file
+from mendgraph.nodes.execute_tools.tools.write_file import append_file, write_file
 from mendgraph.nodes.records import ChangeKind, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
 

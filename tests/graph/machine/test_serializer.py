@@ -27,7 +27,7 @@ from pydantic import BaseModel
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.scrubbing_serializer import ScrubbingSerializer
+from mendgraph.graph.machine.redaction import ScrubbingSerializer
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, serializer
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.database import StoreError

@@ -1,13 +1,13 @@
-"""The tool that writes the plan."""
+"""The tools that write the plan, and end the run."""
 
 from collections import Counter
 from dataclasses import replace
-from typing import Annotated, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, WithJsonSchema, model_validator
 
+from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools.arguments import ToolArguments
 from mendgraph.nodes.records import Effect, Plan, PlanStatus, PlanStep
 
 _STEPS: Final = {
@@ -40,3 +40,16 @@ def update_plan(context: ToolContext, arguments: UpdatePlanArguments) -> ToolOut
     counts = Counter(step.status for step in arguments.steps)
     output = ToolOutput.ok(**{status.value: counts[status] for status in PlanStatus})
     return replace(output, plan=Plan(steps=arguments.steps))
+
+
+class FinalAnswerArguments(ToolArguments):
+    """The answer; its value is checked against the user's schema where one was given, before this tool runs."""
+
+    answer: str = Field(description="What was done or found, for the user.")
+    value: Any = Field(default=None, description="Structured result, if asked for.")
+
+
+@tool(effect=Effect.NONE, terminal=True)
+def final_answer(context: ToolContext, arguments: FinalAnswerArguments) -> ToolOutput:  # noqa: ARG001 - a tool's shape
+    """End the task with its answer."""
+    return ToolOutput.ok(answer=arguments.answer)

@@ -16,7 +16,7 @@ import pytest
 
 from mendgraph.graph import cli
 from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange, render
-from mendgraph.graph.terminal.cassette_commands import _until_stopped
+from mendgraph.graph.terminal.run_commands import until_stopped
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.graph.runs.run_plays import EDIT, project
@@ -125,7 +125,7 @@ def test_a_note_is_nothing_to_mend(run: Run, folder: Path) -> None:
 def test_who_serves_says_how_it_is_used(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, path: str, use: str
 ) -> None:
-    monkeypatch.setattr("mendgraph.graph.terminal.cassette_commands._until_stopped", lambda announce: announce())
+    monkeypatch.setattr("mendgraph.graph.terminal.run_commands.until_stopped", lambda announce: announce())
     out = run("cassette", "serve", str(cassette(folder, EXCHANGE.model_copy(update={"path": path}))))[1]
     announced = out.splitlines()[0]
     address = announced.partition(" on ")[2].partition(" until ")[0]
@@ -152,14 +152,14 @@ def test_who_serves_waits_for_a_signal_and_leaves_the_handlers_as_they_were(monk
             return self.is_set()
 
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    monkeypatch.setattr("mendgraph.graph.terminal.cassette_commands.threading.Event", Heard)
-    _until_stopped(lambda: None)
+    monkeypatch.setattr("mendgraph.graph.terminal.run_commands.threading.Event", Heard)
+    until_stopped(lambda: None)
     assert waits == [0.2, 0.2]
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_what_was_served_is_an_object_too(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.graph.terminal.cassette_commands._until_stopped", lambda announce: announce())
+    monkeypatch.setattr("mendgraph.graph.terminal.run_commands.until_stopped", lambda announce: announce())
     code, out, err = run("cassette", "serve", str(cassette(folder, EXCHANGE)), "--json")
     announced, ended = out.splitlines()
     assert announced.startswith(f"serving {folder / 'one.yaml'} on http://127.0.0.1:")
@@ -168,7 +168,7 @@ def test_what_was_served_is_an_object_too(run: Run, folder: Path, monkeypatch: p
 
 def test_each_refusal_is_told_at_the_end(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(cassette(folder, EXCHANGE))
-    monkeypatch.setattr("mendgraph.graph.terminal.cassette_commands._until_stopped", lambda announce: announce())
+    monkeypatch.setattr("mendgraph.graph.terminal.run_commands.until_stopped", lambda announce: announce())
     assert run("cassette", "serve", path)[1].splitlines()[1:] == ["1 exchange not played, 0 requests refused"]
     monkeypatch.setattr("mendgraph.graph.cassettes.servers.ReplayServer.misses", ["one\ntwo"])
     code, out, err = run("cassette", "serve", path)

@@ -1,0 +1,129 @@
+"""What a command answers: lines for a person, or an object for a program."""
+
+import json
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import typer
+from rich.color import ColorSystem
+from rich.style import Style
+
+from mendgraph.nodes.language.display import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LONGEST_LINE = 1_000
+"""Characters of a line that names a problem, a setting or a path."""
+
+
+class Line(NamedTuple):
+    """One line of output, and the style that a colour terminal gives it (rich's words for styles)."""
+
+    text: str
+    style: str = ""
+
+
+def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """Each row as a line, with columns as wide as they need; the texts of the columns `right` end at their right."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+
+    def cell(number: int, text: str) -> str:
+        gap = " " * (widths[number] - cell_len(text))
+        return gap + text if number in right else text + gap
+
+    return ["  ".join(cell(number, text) for number, text in enumerate(row)) for row in rows]
+
+
+def clock(seconds: float) -> str:
+    """A duration as 0:05, 12:34 or 1:02:03."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class Screen:
+    """One stream of the terminal. Whatever is written, no control character of it reaches the screen.
+
+    The line ends of Windows are line ends. A carriage return alone is shown as its escape: none overwrites a line.
+    `write` is what writes a text, and the same with its colours, where the terminal has a status line.
+    """
+
+    def __init__(self, console: "Console", write: Callable[[IO[str], str, str], None] | None = None) -> None:
+        self._file, self._write = console.file, write
+        self._colours = ColorSystem.STANDARD if console.color_system and not console.no_color else None
+        self._in_line = False
+        self._return = ""  # a carriage return, of which the next piece says whether it ends a line
+
+    def write(self, text: str) -> None:
+        """Write at once, without ending the line."""
+        text = self._return + text
+        self._return = "\r" if text.endswith("\r") else ""
+        text = text.removesuffix("\r").replace("\r\n", "\n")
+        self._put(plain(text))
+        self._in_line = not text.endswith("\n") if text else self._in_line
+
+    def line(self, text: str, style: str = "") -> None:
+        """Write a line of its own."""
+        self.end_line()
+        shown = plain(text.replace("\r\n", "\n").removesuffix("\r"))
+        coloured = Style.parse(style).render(shown, color_system=self._colours) if style else shown
+        self._put(f"{shown}\n", f"{coloured}\n")
+
+    def end_line(self) -> None:
+        """End the line that was begun, if there is one."""
+        if self._in_line or self._return:
+            self.write("\n")
+
+    def _put(self, text: str, coloured: str = "") -> None:
+        if self._write is not None:
+            self._write(self._file, text, coloured)
+        else:
+            self._file.write(coloured or text)
+            self._file.flush()
+
+
+def tell(lines: Iterable[Line]) -> int:
+    """Show these lines on standard output, and return the exit code 0."""
+    from rich.console import Console
+
+    screen = Screen(Console())
+    for line in lines:
+        screen.line(*line)
+    return 0
+
+
+def tell_object(value: Any) -> int:
+    """Show this value as JSON on one line of standard output, and return the exit code 0."""
+    typer.echo(as_json(value))
+    return 0
+
+
+def terminal_width() -> int | None:
+    """How many cells a line of the terminal has; None where the output is no terminal."""
+    from rich.console import Console
+
+    console = Console()
+    return console.width if console.is_terminal else None
+
+
+def as_json(value: Any) -> str:
+    """ASCII on one line: nothing in it can steer a terminal, and every encoding can write it.
+
+    It is JSON as RFC 8259 has it: no number is infinite or none at all (null stands for them), and half a surrogate
+    pair, which no text in UTF-8 has, is U+FFFD.
+    """
+    return json.dumps(_strict(value), ensure_ascii=True, default=str)
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {_strict(str(key)): _strict(each) for key, each in value.items()}
+    return [_strict(each) for each in value] if isinstance(value, list | tuple) else value
