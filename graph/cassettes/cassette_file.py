@@ -1,8 +1,8 @@
 """A cassette on disk: a recorded conversation with a model, as YAML that a person can read, without secrets.
 
 The layout is vcrpy's, with two lines of our own on top: `recorded_from` says who answered, and `settings` what the
-requests depend on (`model`, `protocol`, `edit_form`, and the version of `mendgraph` that sent them). Pure; what cannot
-be read is a value that names the file, the place and the remedy.
+requests depend on (`model`, `protocol`, `edit_form`, and the version of `mendgraph` that sent them). What cannot be
+read is a value that names the file, the place and the remedy.
 """
 
 import functools
@@ -12,13 +12,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
+from importlib import metadata
 from secrets import token_hex
 from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from mendgraph.graph.cassettes.naming import SUFFIX
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.execute_tools.secrets.known_secrets import forms_of, known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, without_spans
 from mendgraph.nodes.execute_tools.store.user_files import open_regular, read_bytes
@@ -165,6 +167,52 @@ def secret_variable(exchanges: Sequence[Exchange], environment: Mapping[str, str
     return ""
 
 
+def version() -> str:
+    """The version of mendgraph that is running; "" where it is not installed."""
+    try:
+        return metadata.version("mendgraph")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def settings_of(context: AgentContext, model: str, *, embedded: bool, **more: str) -> dict[str, str]:
+    """What a cassette of this run says of itself."""
+    profile = context.profile(embedded, model)
+    pinned = {"protocol": profile.protocol.value, "edit_form": profile.edit_form.value}
+    return {"model": model, **pinned, **more, "mendgraph": version()}
+
+
+REPLAYED: Final = ("model", "protocol", "edit_form", "window_tokens")
+"""The settings of a cassette that are settings of `AgentContext`, with the same meaning."""
+
+
+def context_on(settings: Mapping[str, str], given: JsonMap, workspace: str, base_url: str) -> AgentContext:
+    """The context of a run on a cassette with these settings; what is `given` goes before them.
+
+    Evidence is off unless it is asked for: it needs bubblewrap, so what the model is told of it would differ from
+    machine to machine.
+
+    Raises:
+        ValidationError: what is given is no context.
+    """
+    known: JsonMap = {"base_url": base_url, "evidence": False, **_pinned(settings), **given}
+    return AgentContext.model_validate({**known, "workspace": workspace})
+
+
+def pinned_problem(settings: Mapping[str, str]) -> str:
+    """Which of a cassette's settings no run can have, and why; "" where all are good."""
+    try:
+        AgentContext.model_validate(_pinned(settings))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        return f"settings.{first['loc'][0]} that no run can have ({first['msg']})"
+    return ""
+
+
+def _pinned(settings: Mapping[str, str]) -> JsonMap:
+    return {name: settings[name] for name in REPLAYED if name in settings}
+
+
 def only_headers(headers: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, str]:
     """The headers that a cassette keeps, in lower case, each with all of its values."""
     kept = frozenset(allowed)
@@ -182,48 +230,20 @@ _Headers = Annotated[
 _Bytes = Annotated[bytes, BeforeValidator(lambda value: _encoded(value) if isinstance(value, str) else value or b"")]
 
 
-class _Foreign(BaseModel):
-    """A part of vcrpy's layout, in which tools keep more than we read."""
+class _Interaction(BaseModel):
+    """An exchange in vcrpy's layout, in which tools keep more than we read."""
 
     model_config = ConfigDict(strict=True)
 
-
-class _Request(_Foreign):
-    method: str
-    uri: Annotated[str, AfterValidator(lambda uri: urlsplit(uri).path)]
-    body: _Bytes = b""
-    headers: _Headers = Field({})
-
-
-class _Status(_Foreign):
-    code: int = Field(ge=100, le=999)
-
-
-class _Body(_Foreign):
-    string: _Bytes
-
-
-class _Response(_Foreign):
-    status: _Status
-    headers: _Headers = Field({})
-    body: _Body
-
-
-class _Interaction(_Foreign):
-    request: _Request
-    response: _Response
-
-    def exchange(self) -> Exchange:
-        request, response = self.request, self.response
-        return Exchange(
-            method=request.method,
-            path=request.uri,
-            request=request.body,
-            request_headers=request.headers,
-            status=response.status.code,
-            headers=response.headers,
-            response=response.body.string,
-        )
+    method: str = Field(validation_alias=AliasPath("request", "method"))
+    path: Annotated[str, AfterValidator(lambda uri: urlsplit(uri).path)] = Field(
+        validation_alias=AliasPath("request", "uri")
+    )
+    request: _Bytes = Field(b"", validation_alias=AliasPath("request", "body"))
+    request_headers: _Headers = Field({}, validation_alias=AliasPath("request", "headers"))
+    status: int = Field(ge=100, le=999, validation_alias=AliasPath("response", "status", "code"))
+    headers: _Headers = Field({}, validation_alias=AliasPath("response", "headers"))
+    response: _Bytes = Field(validation_alias=AliasPath("response", "body", "string"))
 
 
 class _Document(BaseModel):
@@ -237,8 +257,6 @@ class _Document(BaseModel):
 
 def _cassette_of(document: Any) -> CassetteFile | str:
     """The cassette, or in words what is wrong with the document, and where."""
-    from mendgraph.graph.cassettes.source import pinned_problem
-
     try:
         found = _Document.model_validate(document)
     except ValidationError as error:
@@ -248,7 +266,7 @@ def _cassette_of(document: Any) -> CassetteFile | str:
     problem = pinned_problem(found.settings)
     if problem:
         return f"has {problem}"
-    exchanges = tuple(each.exchange() for each in found.interactions)
+    exchanges = tuple(Exchange(**each.model_dump()) for each in found.interactions)
     return CassetteFile(recorded_from=found.recorded_from, settings=found.settings, exchanges=exchanges)
 
 

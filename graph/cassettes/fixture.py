@@ -4,36 +4,118 @@ import ipaddress
 import os
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Final
 from unittest import mock
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from mendgraph.graph.cassettes.cassette_file import (
     CassetteFile,
     Finding,
+    context_on,
     parse,
     read_text,
     scrubbed,
     secret_variable,
     secrets_in,
+    settings_of,
+    version,
     write,
 )
 from mendgraph.graph.cassettes.difference import parsed
 from mendgraph.graph.cassettes.player import REPLAY_URL, Player, Tape, recorded, replayed
 from mendgraph.graph.cassettes.servers import LoopbackServer, RecordingServer, ReplayServer
-from mendgraph.graph.cassettes.source import Source, context_on, provider_problem, version
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.langchain.chat_models import endpoint_model, served_models
 from mendgraph.graph.langchain.failures import LESSONS
-from mendgraph.nodes.call_model.endpoint import NO_KEY
+from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS, shared_local_server
+from mendgraph.nodes.call_model.endpoint import (
+    NO_KEY,
+    PLAIN,
+    USUAL_URL,
+    Endpoint,
+    choose_served_model,
+    find_endpoint,
+    split_provider,
+)
 from mendgraph.nodes.execute_tools.secrets.known_secrets import is_findable_key
-from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
+from mendgraph.nodes.records import JsonMap, ProviderFailure, Record, ToolError, ToolErrorCode
 
 _USE: Final = "give the agent `mendgraph_cassette.context(workspace)`, or its client `mendgraph_cassette.base_url`"
 _NOT_BOTH: Final = "a cassette is used by `base_url` and `context` in this process, or by `serve`, not by both"
+
+
+class Source(Record):
+    """An endpoint to record from. `origin` is for the cassette's first line; it names no port and no path."""
+
+    base_url: str
+    api_key: SecretStr
+    origin: str
+    settings: dict[str, str]
+
+
+def find_source(wanted: Mapping[str, str]) -> Source | str:
+    """The endpoint that `wanted` and the environment lead to, or in words why there is none.
+
+    `wanted` are arguments of a marker, as `AgentContext` names them.
+
+    Order: as `AgentContext` has it; without any setting the embedded model is started.
+    """
+    try:
+        context = AgentContext.model_validate(dict(wanted))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    if problem := provider_problem(context.model):
+        return problem
+    endpoint = find_endpoint(context.model, context.base_url, os.environ)
+    if isinstance(endpoint, ProviderFailure):
+        return endpoint.message
+    if endpoint.embedded:
+        return _embedded(context)
+    model = endpoint.model or _served_model(endpoint)
+    if isinstance(model, ProviderFailure):
+        return model.message
+    url = endpoint.base_url or USUAL_URL
+    return Source(
+        base_url=url.rstrip("/"),
+        api_key=endpoint.api_key,
+        origin=f"model at {urlsplit(url).hostname}",
+        settings=settings_of(context, model, embedded=False),
+    )
+
+
+def provider_problem(model: str | None) -> str:
+    """Why no endpoint of a cassette has a model of this name; "" where one may have it."""
+    provider, _ = split_provider(model or "")
+    if provider in {"", "openai"}:
+        return ""
+    remedy = "give the chat model itself to the run in the test, as in run_task(..., model=ChatAnthropic(...))"
+    return f"{model!r} names a provider, whose package knows its host by itself, and no endpoint: {remedy}"
+
+
+def _embedded(context: AgentContext) -> Source | str:
+    server = shared_local_server()
+    if isinstance(server, ProviderFailure):
+        return server.message
+    # Its server has a smaller window than the model's family: a replay could not know.
+    settings = settings_of(context, server.model, embedded=True, window_tokens=str(CONTEXT_TOKENS))
+    return Source(
+        base_url=server.base_url,
+        api_key=SecretStr(NO_KEY),
+        origin="local model",
+        settings=settings,
+    )
+
+
+def _served_model(endpoint: Endpoint) -> str | ProviderFailure:
+    """The one model that the endpoint serves: it is asked before the recording begins."""
+    model = endpoint_model(endpoint, PLAIN)
+    served = model if isinstance(model, ProviderFailure) else served_models(model)
+    return served if isinstance(served, ProviderFailure) else choose_served_model(served)
 
 
 class Cassette(ABC):

@@ -9,34 +9,30 @@ import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from configparser import ConfigParser, Error as IniError
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange, render, scrubbed
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange, context_on, render, scrubbed, settings_of
 from mendgraph.graph.cassettes.naming import cassette_name
 from mendgraph.graph.cassettes.player import REPLAY_URL
 from mendgraph.graph.cassettes.replayed_run import (
-    Reciter,
-    Replayer,
-    anything_goes,
-    files_in,
-    play,
-    playground,
-    write_files,
-)
-from mendgraph.graph.cassettes.run_course import (
     KEEPS_TESTS_OUT,
     MOST_FILES,
     Files,
+    Reciter,
+    Replayer,
     RunCourse,
     StartFiles,
+    anything_goes,
     course_difference,
     files_at_start,
+    files_in,
+    play,
+    playground,
     read_course,
     secret_in,
+    write_files,
 )
-from mendgraph.graph.cassettes.source import context_on, settings_of
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.runs import with_store
@@ -56,22 +52,8 @@ FOLDER: Final = "tests"
 
 NOT_COLLECTED: Final = 'collect_ignore_glob = ["*"]  # the files of runs are no tests of ours\n'
 
-_UNREPEATABLE: Final = frozenset(
-    {
-        StopReason.CANCELLED,
-        StopReason.WALL_CLOCK,
-        StopReason.DAY_LIMIT,
-        StopReason.ACCOUNT_LIMIT,
-        StopReason.STORE_FAILED,
-        StopReason.WORKSPACE_BUSY,
-        StopReason.WORKSPACE_CHANGED,
-        StopReason.WORKSPACE_FAILED,
-        StopReason.INVALID_REQUEST,
-        StopReason.PROVIDER_FAILED,
-        StopReason.CONTEXT_OVERFLOW,
-    }
-)
-"""Ends that the model has no part in: time, a person, the endpoint or the machine made them."""
+_UNREPEATABLE: Final = frozenset(reason for reason in StopReason if reason.from_outside)
+"""Ends that the model has no part in."""
 
 _NAME = re.compile(r"[a-z0-9_]+")
 
@@ -121,8 +103,7 @@ def cassette_from_run(
         return kept
     name = name or f"run_{re.sub(r'[^a-z0-9]', '_', kept.run_id[:8].lower())}"
     if not _NAME.fullmatch(name):
-        message = f"A test cannot be named {name!r}: take small letters, digits and underscores."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        return _invalid(f"A test cannot be named {name!r}: take small letters, digits and underscores.")
     target = os.path.join(kept.start.workspace.root, folder or FOLDER)
     made = _made(kept)
     return made if isinstance(made, ToolError) else _write(kept, made, target, name, force=force)
@@ -133,17 +114,17 @@ def _kept(store: Store, run: str, workspace: str) -> _Kept | ToolError:
     if isinstance(record, ToolError):
         return record
     if record.parent:
-        message = (
+        return _invalid(
             f"The run was forked from {record.parent[:8]}, whose steps are not its own: take a run that is no fork."
         )
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
     course = read_course(store.saver, record.run_id)
     if isinstance(course, ToolError):
         return course
     for outcome in course.outcomes:
         if outcome.reason in _UNREPEATABLE:
-            message = f"The run ended with {outcome.reason.value}, which is not the model's doing and does not repeat."
-            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+            return _invalid(
+                f"The run ended with {outcome.reason.value}, which is not the model's doing and does not repeat."
+            )
     start = files_at_start(store.folder, str(check_workspace(workspace)), record.run_id)
     return start if isinstance(start, ToolError) else _Kept(record.run_id, course, start)
 
@@ -159,7 +140,7 @@ def _made(kept: _Kept) -> _Made | ToolError:
     made = _played(kept, few)
     if isinstance(made, _Made):
         return made
-    every = kept.start.every()
+    every = kept.start.every(kept.course)
     if isinstance(every, ToolError):
         return made.model_copy(update={"message": f"{made.message} {every.message}"})
     return made if every == few else _played(kept, every)
@@ -427,36 +408,53 @@ def tests_root(target: str, workspace: str) -> tuple[str, bool]:
 
 
 def library_of(root: str) -> str | ToolError:
-    """The folder of cassettes, relative to the root directory; one outside of it is refused."""
+    """The folder of cassettes, relative to the root directory; one outside of it is refused.
+
+    INVALID_ARGUMENT also says which file of settings cannot be read: pytest would not start there.
+    """
     for name in _CONFIGURATIONS:
+        path = os.path.join(root, name)
+        if not os.path.isfile(path):
+            continue
         content = anything_goes(root).read_file(name)
-        text = "" if isinstance(content, ToolError) else content.data.decode("utf-8", "replace")
-        tables = _toml_tables(text) if name.endswith(".toml") else _ini_tables(text)
-        options = [each for each in tables if isinstance(each, Mapping)]
-        if options or (name in _OWN_FILES and not isinstance(content, ToolError)):  # pytest reads on in no other file
-            said = next((each[_OPTION] for each in options if _OPTION in each), LIBRARY)
-            path = os.path.relpath(os.path.join(root, said), root) if isinstance(said, str) and said else ".."
-            if path != ".." and not path.startswith(f"..{os.sep}"):
-                return path.replace(os.sep, "/")
-            message = (
-                f"{_OPTION} in {quoted(os.path.join(root, name))} is {said!r}, which is no folder below it: name one"
-                " there, or write the test elsewhere with --output."
-            )
-            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        if isinstance(content, ToolError):
+            return content
+        tables = _tables(name, content.data)
+        if isinstance(tables, str):
+            return _invalid(f"{quoted(path)} cannot be read, so pytest would not start: {tables}.")
+        if tables or name in _OWN_FILES:  # pytest reads on in no other file
+            return _below(root, name, next((each[_OPTION] for each in tables if _OPTION in each), LIBRARY))
     return LIBRARY
 
 
-def _toml_tables(text: str) -> list[Any]:
+def _tables(name: str, data: bytes) -> list[Mapping[str, Any]] | str:
+    """Those that pytest takes its options from, or why the file cannot be read."""
+    parser = ConfigParser(interpolation=None, strict=False, allow_no_value=True)
+    try:
+        text = data.decode("utf-8")
+        if not name.endswith(".toml"):
+            parser.read_string(text)
+            return [parser[each] for each in ("pytest", "tool:pytest") if each in parser]
+    except (ValueError, IniError) as error:
+        return str(error).partition("\n")[0]
     document = read_toml(text)
     if isinstance(document, DocumentProblem):
-        return []
+        return document.message
     tool = document.get("tool")
     pytest = tool.get("pytest") if isinstance(tool, dict) else None
-    return [document.get("pytest"), pytest, pytest.get("ini_options") if isinstance(pytest, dict) else None]
+    found = (document.get("pytest"), pytest, pytest.get("ini_options") if isinstance(pytest, dict) else None)
+    return [each for each in found if isinstance(each, Mapping)]
 
 
-def _ini_tables(text: str) -> list[Any]:
-    parser = ConfigParser(interpolation=None, strict=False, allow_no_value=True)
-    with suppress(IniError):
-        parser.read_string(text)
-    return [parser[name] for name in ("pytest", "tool:pytest") if name in parser]
+def _below(root: str, name: str, option: object) -> str | ToolError:
+    path = os.path.relpath(os.path.join(root, option), root) if isinstance(option, str) and option else ".."
+    if path != ".." and not path.startswith(f"..{os.sep}"):
+        return path.replace(os.sep, "/")
+    return _invalid(
+        f"{_OPTION} in {quoted(os.path.join(root, name))} is {option!r}, which is no folder below it: name one"
+        " there, or write the test elsewhere with --output."
+    )
+
+
+def _invalid(message: str) -> ToolError:
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)

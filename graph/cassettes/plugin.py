@@ -61,7 +61,7 @@ class CassetteSession:
 
     def open(self, item: pytest.Item) -> "Cassette":
         """The cassette of a test; the test fails here where there is none, or none that can be used."""
-        from mendgraph.graph.cassettes import fixture, source
+        from mendgraph.graph.cassettes import fixture
 
         arguments = self._arguments(item)
         hosts = arguments.pop("allow_hosts", ())
@@ -73,8 +73,8 @@ class CassetteSession:
             self.fail(item, f"{shown} is also the cassette of {owner}: give one of the two another name")
         if self.mode == "all" or (self.mode == "missing" and not os.path.exists(path)):
 
-            def find() -> source.Source:
-                found = source.find_source(arguments)
+            def find() -> fixture.Source:
+                found = fixture.find_source(arguments)
                 return self.fail(item, f"{shown} cannot be recorded: {found}") if isinstance(found, str) else found
 
             return fixture.RecordedCassette(path, shown, find)

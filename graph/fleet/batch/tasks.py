@@ -214,7 +214,7 @@ def _add_line(read: Numbered, line: str, number: int, base: str) -> None:
         read.problems.append(Problem(read.file, message, number, column, field))
 
     try:
-        value = json.loads(line, object_pairs_hook=_object, parse_constant=_no_constant)
+        value = json.loads(line.rstrip(), object_pairs_hook=_object, parse_constant=_no_constant)
         if isinstance(value, dict):
             read.add(absolute(BatchTask.model_validate(value, strict=True), base), number)
         else:

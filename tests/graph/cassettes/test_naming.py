@@ -1,11 +1,11 @@
-"""Which cassettes no test plays, as far as one can see."""
+"""Which file is the cassette of which test."""
 
 import re
 
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.graph.cassettes.naming import LONGEST, cassette_name, is_name, orphans, unused
+from mendgraph.graph.cassettes.naming import LONGEST, cassette_name, is_name, unused
 
 
 @pytest.mark.parametrize(
@@ -55,40 +55,3 @@ def test_a_chosen_name_is_no_path(name: object) -> None:
 def test_unused_is_what_no_test_of_a_whole_module_names() -> None:
     files = ["test_a/one.yaml", "test_a/two.yaml", "test_b/one.yaml", "test_a/deep/one.yaml", "one.yaml"]
     assert unused(files, ["test_a/one.yaml"], ["test_a.py", "test_c.py"]) == ["test_a/two.yaml"]
-
-
-MODULE = """
-import pytest
-
-@pytest.mark.mendgraph_cassette("sums")
-def test_adds(): ...
-
-class TestBig:
-    async def test_adds(self): ...
-
-CASES = [f"{scenario}/text" for scenario in ("repair", "loop")]
-OTHER = "whole/name"
-"""
-
-
-@pytest.mark.parametrize(
-    ("cassette", "alone"),
-    [
-        ("tests/test_calc/test_adds.yaml", False),
-        ("tests/test_calc/sums.yaml", False),
-        ("tests/test_calc/sums-one.yaml", False),
-        ("tests/test_calc/TestBig.test_adds.yaml", False),
-        ("tests/test_calc/test_adds-one-two.yaml", False),
-        ("tests/test_calc/test_addsup.yaml", True),
-        ("tests/test_calc/test_gone.yaml", True),
-        ("tests/test_gone/test_adds.yaml", True),
-        ("repair/text.yaml", False),
-        ("other/text.yaml", True),
-        ("whole/name.yaml", False),
-        ("whole/other.yaml", True),
-        ("sums.yaml", False),
-        ("lonely.yaml", True),
-    ],
-)
-def test_a_cassette_is_played_by_what_names_it(cassette: str, alone: bool) -> None:
-    assert orphans([cassette], {"tests/test_calc.py": MODULE}) == [cassette] * alone

@@ -63,23 +63,6 @@ def test_the_root_that_a_client_puts_before_a_path_makes_no_difference(path: str
     assert answers(player(body("a")), body("a"), path=path) == ["0"]
 
 
-def test_a_conversation_of_any_api_is_told_by_how_it_ends() -> None:
-    blocks = [{"type": "text", "text": "a\nb"}, "c", {"type": "tool_result", "content": "d"}]
-    bodies: list[Any] = [
-        {"messages": [{"role": "user", "content": blocks}]},
-        {"contents": [{"role": "model", "parts": [{"text": "a"}]}]},
-        {"input": [{"type": "function_call_output", "output": "a"}]},
-        {"input": "a"},
-    ]
-    lines = player(*(json.dumps(each).encode() for each in bodies)).unplayed
-    assert [line.partition(PATH)[2] for line in lines] == [
-        ", 1 messages, the last by user: 'a b c d'",
-        ", 1 messages, the last by model: 'a'",
-        ", 1 messages, the last by function_call_output: ''",
-        "",
-    ]
-
-
 def test_secrets_are_compared_as_they_were_recorded() -> None:
     assert answers(player(body("SCRUBBED")), body("sk-" + "a1B2" * 5)) == ["0"]
 

@@ -8,7 +8,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from mendgraph.graph.cassettes.run_course import (
+from mendgraph.graph.cassettes.replayed_run import (
     RunCourse,
     StartFiles,
     ToolStep,
@@ -32,7 +32,6 @@ from mendgraph.nodes.records import (
     StopReason,
     ToolCall,
     ToolError,
-    ToolErrorCode,
 )
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Calls, Say
@@ -123,15 +122,6 @@ def test_a_run_of_which_only_the_end_is_kept_is_refused(folder: Path) -> None:
     found = read_course(saver, "t")
     assert isinstance(found, ToolError)
     assert "only runs with durability sync or async" in found.message
-
-
-def test_a_run_whose_model_was_never_called_says_why(folder: Path) -> None:
-    saver = InMemorySaver(serde=serializer())
-    context = AgentContext(workspace=str(folder), role="nobody")
-    with Session(context, model=ScriptedModel([]), checkpointer=saver, thread_id="t") as session:
-        session.work("Mend add.")
-    found = error(read_course(saver, "t"))
-    assert found.message.startswith("The run ended before a model was called: There is no role 'nobody'.")
 
 
 def test_a_turn_that_was_cut_off_is_told_apart_from_those_that_ended(folder: Path) -> None:
@@ -251,7 +241,7 @@ def test_what_the_run_changed_is_as_it_was_before(work: Path) -> None:
 
 
 def test_all_files_are_those_that_the_agent_may_see(work: Path) -> None:
-    every = start(work).every()
+    every = start(work).every(course_of())
     assert not isinstance(every, ToolError)
     assert sorted(every) == [".gitignore", "calc.py", "notes.txt", "other.txt"]
 
@@ -264,20 +254,16 @@ def test_what_a_call_names_is_taken(work: Path, named: str) -> None:
     assert "other.txt" in files
 
 
-def test_what_lies_beside_the_cassettes_of_other_runs_is_taken_only_with_all_or_by_name(work: Path) -> None:
-    copies = [f"kept/files/{name}" for name in ("after/x/files/before/.gitignore", "before/.gitignore", "before/a.py")]
-    for name in (*copies, "kept/files/conftest.py"):
+def test_what_lies_beside_the_cassettes_of_other_runs_is_taken_only_by_name(work: Path) -> None:
+    names = ("after/x/files/before/.gitignore", "before/.gitignore", "before/a.py", "conftest.py")
+    copies = [f"kept/files/{name}" for name in names]
+    for name in copies:
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_text("", encoding="utf-8")
     begun = start(work)
-    found = (begun.touched(course_of()), begun.touched(course_of(call(path=copies[1]))), begun.every())
+    found = (begun.touched(course_of()), begun.touched(course_of(call(path=copies[1]))), begun.every(course_of()))
     kept = [sorted(path for path in files if path in copies) for files in found if not isinstance(files, ToolError)]
-    assert kept == [[], [copies[1]], copies]
-
-
-def test_too_many_bytes_are_refused(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.graph.cassettes.run_course.MOST_BYTES", 20)
-    assert error(start(work).every()).code is ToolErrorCode.INVALID_ARGUMENT
+    assert kept == [[], [copies[1]], []]
 
 
 def test_bytes_that_were_not_kept_are_told(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:

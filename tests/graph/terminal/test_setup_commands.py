@@ -32,8 +32,7 @@ from mendgraph.graph.terminal.turns import Setup
 from mendgraph.nodes.call_model.embedded import local_model, pull, weights
 from mendgraph.nodes.call_model.embedded.pull import Pulled, PullFailure, PullFailureKind
 from mendgraph.nodes.call_model.embedded.weights import PullPhase, PullProgress, WeightsState, WeightsStatus
-from mendgraph.nodes.call_model.ledger import RunLimits
-from mendgraph.nodes.call_model.limits import Entry, Used
+from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 

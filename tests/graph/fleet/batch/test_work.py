@@ -98,7 +98,7 @@ def test_a_surprise_is_told_without_secrets(
     def surprise(*_: object, **__: object) -> None:
         raise ValueError("sk-0123456789abcdef is wrong")
 
-    monkeypatch.setattr(working, "prepare_copy", surprise)
+    monkeypatch.setattr(working, "make_copy", surprise)
     result = work(order(tmp_path, model)).result
     assert "an error that nobody expected (ValueError:" in result.message
     assert "sk-0123456789abcdef" not in result.message
