@@ -75,7 +75,7 @@ coverage: setup ## all tests, with the branches that they take: 97 % of all, and
 	@echo "--- the pure files"
 	@$(BIN)/coverage report
 
-lint: setup ## ruff, mypy and the rules of the house
+lint: setup ## ruff, mypy and the import contracts
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy -n 2

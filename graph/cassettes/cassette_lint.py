@@ -234,7 +234,7 @@ def drift(cassette: CassetteFile, specs: Sequence[ToolSpec]) -> list[str]:
 def _drift(settings: Mapping[str, str], request: Any, specs: Sequence[ToolSpec]) -> list[str]:
     if not _is_ours(request):
         return []
-    profile, recorded = _profile(settings, request), _told(request)
+    profile, recorded = _profile(settings, request), _tool_descriptions(request)
     known = {spec.name: spec for spec in specs}
     gone = [f"tools: {name} was recorded, and there is no such tool any more" for name in recorded if name not in known]
     chosen = [
@@ -255,7 +255,7 @@ def _is_ours(request: JsonMap) -> bool:
 
 def _profile(settings: Mapping[str, str], request: JsonMap) -> Profile:
     """How the cassette's run talked; what its settings do not tell is to be seen in the request."""
-    tools = _told(request)
+    tools = _tool_descriptions(request)
     system = str(request["messages"][0]["content"])
     blocks = "fenced block" in system
     form = EditForm.BLOCKS if blocks else EditForm.PATCH if "apply_patch" in tools else EditForm.REPLACE
@@ -269,7 +269,7 @@ def _profile(settings: Mapping[str, str], request: JsonMap) -> Profile:
     return context.profile(embedded=False, model=context.model or "")
 
 
-def _told(request: JsonMap) -> dict[str, str]:
+def _tool_descriptions(request: JsonMap) -> dict[str, str]:
     """The tools that the request names, with their descriptions."""
     tools = request.get("tools")
     if isinstance(tools, list):

@@ -130,7 +130,7 @@ def _of_values(at: str, ours: Any, theirs: Any) -> Iterator[str]:
         if ours != theirs:
             yield _of_texts(at, ours, theirs)
     elif repr(ours) != repr(theirs):  # which tells 1 from True and from 1.0
-        yield f"{at}: {_said('recorded', ours)}, {_said('sent', theirs)}"
+        yield f"{at}: {_worded('recorded', ours)}, {_worded('sent', theirs)}"
 
 
 def _of_texts(at: str, ours: str, theirs: str) -> str:
@@ -157,7 +157,7 @@ def _around(text: str, start: int) -> str:
     return f"{'...' if begin else ''}{text[begin:end]!r}{'...' if end < len(text) else ''}"
 
 
-def _said(word: str, value: Any) -> str:
+def _worded(word: str, value: Any) -> str:
     return f"not {word}" if value is _ABSENT else f"{word} {_short(value)}"
 
 

@@ -79,7 +79,7 @@ class Player:
                 f"{method} {path} was asked for again, and {self._name} holds its answer as often as it was recorded"
             )
         if not left:
-            sent = _told(parsed(body))
+            sent = _conversation_end(parsed(body))
             return f"{first}: all of its {len(self._played)} exchanges have been played{sent}.{self._hint()}"
         ways = [self._differs(index, method, path, body) for index in left]
         _, index, lines = min(zip(map(len, ways), left, ways, strict=True))
@@ -103,7 +103,7 @@ class Player:
 
     def _line(self, index: int) -> str:
         exchange = self.cassette.exchanges[index]
-        told = _told(parsed(exchange.request))
+        told = _conversation_end(parsed(exchange.request))
         return f"number {index + 1} of {len(self._played)}: {exchange.method} {exchange.path}{told}"
 
 
@@ -111,7 +111,7 @@ def _is_place(exchange: Exchange, method: str, path: str) -> bool:
     return exchange.method == method and _ROOTS.sub("", exchange.path) == _ROOTS.sub("", path)
 
 
-def _told(body: Any) -> str:
+def _conversation_end(body: Any) -> str:
     """How long the conversation of a request is, and how it ends; "" for what is none."""
     messages = conversation(body)
     if not messages:

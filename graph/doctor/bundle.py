@@ -226,13 +226,13 @@ def _of_run(root: str, run: str, *, include_messages: bool) -> tuple[str, dict[s
             "run/audit.jsonl": _log_of(record.run_id),
         }
         if include_messages:
-            parts["run/messages.json"] = _said(store, record)
+            parts["run/messages.json"] = _messages(store, record)
         return record.run_id, parts
 
     return with_store(root, gather)
 
 
-def _said(store: Store, record: RunRecord) -> list[dict[str, Any]]:
+def _messages(store: Store, record: RunRecord) -> list[dict[str, Any]]:
     from mendgraph.graph.machine.build import build_graph
 
     values = build_graph(store.saver).get_state(thread_config(record.run_id)).values

@@ -327,7 +327,7 @@ class _Reading:
             raise RuntimeError(f"{type(error).__name__}: {error}") from error  # or it would end the event loop
 
     async def _heard(self) -> None:
-        async with aclosing(self._said()) as said:
+        async with aclosing(self._texts()) as said:
             if not is_listened_to(self._request.callbacks):
                 async for _ in said:
                     pass
@@ -338,7 +338,7 @@ class _Reading:
                 async for _ in chunks:
                     pass
 
-    async def _said(self) -> AsyncGenerator[str]:
+    async def _texts(self) -> AsyncGenerator[str]:
         """The texts of the reply, whose parts are put together on the way."""
         chat, messages, options = self._request.chat, self._request.messages, self._request.options
         with langsmith.tracing_context(enabled=False):  # who listens hears the words without secrets: see above

@@ -139,7 +139,7 @@ class BoundNodes:
         if window.tokens is not None:  # the model may be another one now
             update["window"] = window.model_copy(update={"tokens": None})
         for name, reason in ({} if update["stop"] else self._tools.lacks(context, run_id)).items():
-            _tell(run_id, name, {"reason": reason})
+            _trace_event(run_id, name, {"reason": reason})
         update |= {"context": context, "spending": ledger.begin_turn(spent), "run_id": run_id, "tool_counts": {}}
         return update
 
@@ -185,7 +185,7 @@ class BoundNodes:
             most_notes=(
                 most_bytes(profile, self._models.window_tokens(context, profile)) if context.project_notes else 0
             ),
-            tell=partial(_tell, run_id),
+            tell=partial(_trace_event, run_id),
         )
 
     def call_model(self, state: CallModelSlice) -> Update:
@@ -209,7 +209,7 @@ class BoundNodes:
         if (state.get("reply") or ModelReply()).preloaded:
             return update
         if cut:
-            _tell(state["run_id"], "reply.cut", {})
+            _trace_event(state["run_id"], "reply.cut", {})
             update["spending"] = ledger.count_mending(state["spending"], cut=1)
         valid = not update["errors"]
         return self._watched(state, update, lambda vitals: observe_reply(vitals, valid))
@@ -223,7 +223,7 @@ class BoundNodes:
         update = with_known_files(self._tools, state["context"], update)
         if rescued:
             found = foreign_calls((state.get("reply") or ModelReply()).text, reader)
-            _tell(state["run_id"], "reply.rescued", {"dialect": found.dialect if found else ""})
+            _trace_event(state["run_id"], "reply.rescued", {"dialect": found.dialect if found else ""})
         asked = int(not rescued and "corrections" in update)
         update = self._tools.words.hidden(state["run_id"], update, "reply", "items", *_SAID_OF_REPLIES)
         update["spending"] = ledger.count_mending(state["spending"], rescued=int(rescued), asked_again=asked)
@@ -322,11 +322,11 @@ class BoundNodes:
 
     def _hands(self, state: CallModelSlice, ready: Prepared) -> Hands:
         limits = ready.settings.budget.limits
-        return self._models.hands(limits, partial(_tell, state["run_id"], step=state.get("step", 0) + 1))
+        return self._models.hands(limits, partial(_trace_event, state["run_id"], step=state.get("step", 0) + 1))
 
     def _costed(self, state: CallModelSlice, update: Update) -> Update:
         if trouble := self._models.unbooked():
-            _tell(state["run_id"], "spending.unbooked", {"reason": trouble})
+            _trace_event(state["run_id"], "spending.unbooked", {"reason": trouble})
         update = self._tools.words.hidden(state["run_id"], update, "reply", "window")
         reply, stop = update.get("reply"), update.get("stop")
         if stop is not None:  # also what no endpoint said: an exception of a user's own model, an address with a login
@@ -377,7 +377,7 @@ class BoundNodes:
         return schema_problem(context.answer_schema or {})
 
 
-def _tell(run_id: str, name: str, payload: JsonMap, step: int = 0) -> None:
+def _trace_event(run_id: str, name: str, payload: JsonMap, step: int = 0) -> None:
     """Say what the run has to do without, what a call cost, or how a reply was read, to whoever listens."""
     event = {"name": name, "payload": payload, "run_id": run_id, "step_id": str(step), "ms": 0}
     get_stream_writer()({"type": "trace", **event})

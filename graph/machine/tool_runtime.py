@@ -143,7 +143,7 @@ class ToolRuntime:
             return (_NO_PATH,)
 
     def workspace(self, context: AgentContext, observe: Callable[[JsonMap], None] | None = None) -> Workspace:
-        """The only door to the files of the run."""
+        """The only access to the files of the run."""
         extensions = frozenset(context.allowed_extensions)
         return judged_workspace(context.workspace, self.rules(context), observe, extensions)
 

@@ -177,7 +177,7 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
 
     @contextmanager
     def _cursor(self, *, pipeline: bool = False) -> Iterator[Cursor[DictRow]]:  # noqa: ARG002 - LangGraph's signature
-        """LangGraph's own door to the database: a transaction on one of the process's connections."""
+        """LangGraph's own access to the database: a transaction on one of the process's connections."""
         with (
             self._database.connection() as connection,
             self._database.errors(),
@@ -206,10 +206,10 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
         return cast("RunnableConfig", {"configurable": {**where, "thread_id": self._stored(str(where["thread_id"]))}})
 
     def _outer(self, found: CheckpointTuple) -> CheckpointTuple:
-        parent = found.parent_config and self._told(found.parent_config)
-        return found._replace(config=self._told(found.config), parent_config=parent)
+        parent = found.parent_config and self._public_config(found.parent_config)
+        return found._replace(config=self._public_config(found.config), parent_config=parent)
 
-    def _told(self, config: RunnableConfig) -> RunnableConfig:
+    def _public_config(self, config: RunnableConfig) -> RunnableConfig:
         where = config["configurable"]
         thread = str(where["thread_id"]).partition(":")[2]
         return cast("RunnableConfig", {"configurable": {**where, "thread_id": thread}})

@@ -93,11 +93,11 @@ def read_history(saver: BaseCheckpointSaver[Any], run_id: str) -> History:
         whole=_is_whole(snapshots),
         values=snapshots[-1].values,
         requests=tuple(message.text for message in messages if is_request(message)),
-        messages=tuple(map(_said, messages)),
+        messages=tuple(map(_speaker_and_text, messages)),
     )
 
 
-def _said(message: AnyMessage) -> tuple[str, str]:
+def _speaker_and_text(message: AnyMessage) -> tuple[str, str]:
     """Who said it, and what: calls included."""
     calls = message.tool_calls if isinstance(message, AIMessage) else []
     lines = [message.text, *(f"{call['name']}({json.dumps(call['args'], default=str)})" for call in calls)]

@@ -112,7 +112,7 @@ class RunView:
                 self._note(line, "dim")
         elif not isinstance(event, ToolStarted | Paid):
             self.end_reply()
-            self._tell(event)
+            self._show_note(event)
 
     def end_reply(self) -> None:
         """The reply is over: show what was held of it."""
@@ -153,7 +153,7 @@ class RunView:
 
     # --- What happens ------------------------------------------------------------------------------------------
 
-    def _tell(self, event: Event) -> None:
+    def _show_note(self, event: Event) -> None:
         match event:
             case Waiting(seconds, reason):
                 self._note(f"… {one_line(reason)} Trying again in {round(seconds, 1):g} s", "dim")

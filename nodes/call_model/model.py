@@ -187,14 +187,14 @@ class GuardedModel:
         # The same on every other way out: LangChain's callbacks.
         heard = call.model_copy(update={"scrub": self.scrubber.stream})
         try:
-            result = await self.model.acomplete(heard, lambda piece: _tell(on_text, stream.feed(piece)))
+            result = await self.model.acomplete(heard, lambda piece: _pass_text(on_text, stream.feed(piece)))
             if isinstance(result, ModelReply):
                 report = self.breaker.succeeded
             elif result.kind in _OUTAGES:
                 report = self.breaker.failed
         finally:
             report()
-            _tell(on_text, stream.close())  # also of a reply that is cut off
+            _pass_text(on_text, stream.close())  # also of a reply that is cut off
         return self._scrubbed(result)
 
     def _scrubbed(self, result: ModelReply | ProviderFailure) -> ModelReply | ProviderFailure:
@@ -218,6 +218,6 @@ class GuardedModel:
         return self.scrubber.text(storable(text))
 
 
-def _tell(on_text: Callable[[str], None], text: str) -> None:
+def _pass_text(on_text: Callable[[str], None], text: str) -> None:
     if text:
         on_text(text)

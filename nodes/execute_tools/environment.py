@@ -204,7 +204,7 @@ class Environment:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever action, arguments and key are, the caller gets a result
-            return self._told(_failed(name, given, error))
+            return self._reported(_failed(name, given, error))
         return self._run(action, name, given)
 
     def _once(self, key: str, action: Action, name: str, given: JsonMap) -> ExecResult:
@@ -235,7 +235,7 @@ class Environment:
             result = _failed(name, given, error)
         finally:
             _RETRIES.reset(outer)
-        return self._told(replace(result, ms=monotonic_ms() - started, retries=sum(retries)))
+        return self._reported(replace(result, ms=monotonic_ms() - started, retries=sum(retries)))
 
     # --- Spec 4's own steps, which a subclass may override ------------------------------------------------------
 
@@ -384,7 +384,7 @@ class Environment:
         exceptions = (named,) if isinstance(named, type) else tuple(named)
         return RetryPolicy(self.max_retries, self.retry_backoff_s, exceptions, repeatable)
 
-    def _told(self, result: ExecResult) -> ExecResult:
+    def _reported(self, result: ExecResult) -> ExecResult:
         """The result without secrets, told to whoever listens."""
         error = None if result.error is None else self._redactor.text(result.error)
         action = self._redactor.text(result.action)

@@ -3,7 +3,7 @@
 Of 546 calls of the run that is killed, 362 are the pages that its database writes. A transaction is there when its last
 page is, so of the pages that are written one after the other the last stands for all that a kill may leave out, and the
 first for all that may fail. A sync changes nothing that a killed process leaves, as the page cache outlives it; it can
-fail, though. Of these turning points `make test` visits every fourth, CI each, and `make sweep` visits all calls.
+fail, though. Of these turning points `make test` visits every twelfth, CI each, and `make sweep` visits all calls.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Final, Literal
 from tests.crash.sweep import REPEATED
 
 Extent = Literal["some", "turns", "all"]
-"""Every fourth turning point, every one, or every call."""
+"""Every twelfth turning point, every one, or every call."""
 EXTENTS: Final[dict[str, Extent]] = {"turns": "turns", "all": "all"}
 EXTENT: Final[Extent] = "all" if REPEATED else EXTENTS.get(os.environ.get("MENDGRAPH_SWEEP", ""), "some")
 """What a sweep visits. Read when the tests are collected, as `REPEATED` is."""
@@ -24,7 +24,7 @@ def visited(trace: Sequence[str], *, failing: bool = False, extent: Extent = EXT
     """The numbers of the calls of a play to visit, counted from 1; `failing` are calls that fail, not kills."""
     if extent == "all":
         return [*range(1, len(trace) + 1)]
-    return turning_points(trace, failing=failing)[:: 4 if extent == "some" else 1]
+    return turning_points(trace, failing=failing)[:: 12 if extent == "some" else 1]
 
 
 def turning_points(trace: Sequence[str], *, failing: bool = False) -> list[int]:

@@ -1,4 +1,4 @@
-"""Aegra behind our door: the application that `mendgraph serve` runs. Apache-2.0, from PyPI; it needs PostgreSQL."""
+"""Aegra behind our checks: the application that `mendgraph serve` runs. Apache-2.0, from PyPI; it needs PostgreSQL."""
 
 import asyncio
 import logging

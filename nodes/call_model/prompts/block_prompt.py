@@ -179,7 +179,7 @@ def block_request(
     system = message_of("system", NATIVE_BLOCKS_SYSTEM if native else _system(own))
     reading = [spec for spec in specs if spec.name in NATIVE_TOOLS]
     tools = [native_tool(spec) for spec in (*reading, *own)] if native else []
-    told = partial(_told, history[start].text, corrections=corrections, failures=failures)
+    told = partial(_request_text, history[start].text, corrections=corrections, failures=failures)
     if most_tokens is None:
         request = told(view)
     else:
@@ -202,7 +202,7 @@ def _system(own: Sequence[ToolSpec]) -> str:
     return "\n".join([BLOCKS_SYSTEM, "More tools, called in the same way:", *map(describe_tool, own)])
 
 
-def _told(
+def _request_text(
     task: str, view: TurnView, left_out: Sequence[str] = (), *, corrections: Sequence[Correction], failures: int
 ) -> str:
     """The task, the files as they are now, what was found, and what failed: in words, never as failed text.

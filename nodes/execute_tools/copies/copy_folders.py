@@ -211,7 +211,7 @@ class PrivateGit:
             stream.writelines(b"D " + _path(name) + b"\n" for name in gone)
             for name in names:
                 try:
-                    stream.writelines(_told(root_fd, name))
+                    stream.writelines(_content_for_git(root_fd, name))
                 except OSError as error:
                     return os_failure(error, "read", name)
             stream.write(b"\ndone\n")
@@ -221,7 +221,7 @@ class PrivateGit:
         return stored if isinstance(stored, ToolError) else None
 
 
-def _told(root_fd: int, name: str) -> Iterator[bytes]:
+def _content_for_git(root_fd: int, name: str) -> Iterator[bytes]:
     """A file or a link as git is told it. Raises OSError: it cannot be read."""
     *above, last = name.split("/")
     with closing(open_directory(root_fd, above)) as folder:

@@ -124,11 +124,11 @@ def carry_out(text: str, asked: AskedEdits) -> Merged:
         else:
             text, renamed, left = rename_uses(text, rename.old, rename.new)
             count += renamed
-        still += _told(rename.old, left)
+        still += _name_at_lines(rename.old, left)
     text, deleted = delete_names(text, asked.deletions)
     for name in deleted:
         last = name.rpartition(".")[2]
-        still += _told(last, attribute_lines(text, last) if "." in name else bare_uses(text, last))
+        still += _name_at_lines(last, attribute_lines(text, last) if "." in name else bare_uses(text, last))
     return Merged(text, (), (), deleted, count, tuple(still))
 
 
@@ -137,7 +137,7 @@ def deleted_in(block: PythonText) -> list[str]:
     return [name for unit in block.units for name in _del_names(unit)]
 
 
-def _told(name: str, lines: Collection[int]) -> list[str]:
+def _name_at_lines(name: str, lines: Collection[int]) -> list[str]:
     listed = ", ".join(map(str, lines))
     return [f"{name} at line{'s' * (len(lines) > 1)} {listed}"] if lines else []
 

@@ -171,7 +171,7 @@ class PathSandbox:
 
     def locate(self, path: str, access: PathAccess) -> Place | ToolError:
         """Where the path leads inside the root, whether or not something is there, or why it may not go there."""
-        said = self._said(path)
+        said = self._shown(path)
         no_path = malformed(said)
         if no_path is not None:
             return self._refused(no_path, path, "")
@@ -256,7 +256,7 @@ class PathSandbox:
         new = [end for end in free if access is PathAccess.WRITE_FILE and self._is_inside(os.path.dirname(end))]
         return (*(self._namesakes(os.path.basename(ends[-1])) if ends else ()), *new[:1])
 
-    def _said(self, path: str) -> str:
+    def _shown(self, path: str) -> str:
         """The path as a message says it: without the name of the workspace, if it begins with it."""
         inside = isinstance(path, str) and path.startswith(f"{self.root}/")
         return (path[len(self.root) :].lstrip("/") or ".") if inside else path

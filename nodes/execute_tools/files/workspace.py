@@ -338,7 +338,7 @@ class DryWorkspace(Workspace):
             if each.target:
                 self._files[each.target] = each.after
         self.made.extend(taken)
-        return tuple(_told(each) for each in taken)
+        return tuple(_changed_file(each) for each in taken)
 
     def _taken(self, change: Change) -> DryChange | ToolError:
         place = self._paths.place(change.path, PathAccess.WRITE_FILE)
@@ -358,6 +358,6 @@ class DryWorkspace(Workspace):
         return DryChange(change.path, place.real, target, before, after, self.on_disk(place.real))
 
 
-def _told(change: DryChange) -> ChangedFile:
+def _changed_file(change: DryChange) -> ChangedFile:
     sha256 = "" if change.after is None else FileContent.of(change.name, change.after).sha256
     return ChangedFile(change.name, change.target, sha256)

@@ -320,11 +320,11 @@ class _Restoring:
             for batch in self._batches(steps):
                 done = workspace.change_files(batch)
                 if isinstance(done, ToolError):
-                    return _told(done, restored)
+                    return _with_restored(done, restored)
                 restored += len(batch)
             failure = self._remove(plan.directories)
             if failure is not None:
-                return _told(failure, restored)
+                return _with_restored(failure, restored)
         self._journal.end(call, json.dumps({"restored": restored}))
         return None
 
@@ -395,7 +395,7 @@ def _names(left: Sequence[LeftFile]) -> str:
     return ", ".join(named) + (f" and {more} more" if more else "")
 
 
-def _told(error: ToolError, restored: int) -> ToolError:
+def _with_restored(error: ToolError, restored: int) -> ToolError:
     if not restored:
         return error
     message = f"{error.message} Files that were restored before that: {restored}. Undo again to go on."

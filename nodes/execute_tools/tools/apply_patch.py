@@ -73,7 +73,7 @@ def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolAns
         return done
     pairs = list(zip(planned, done, strict=True))
     changes = [change for plan, file in pairs for change in _changes(plan, file)]
-    return changed(changes, files=[_told(plan, file) for plan, file in pairs])
+    return changed(changes, files=[_file_data(plan, file) for plan, file in pairs])
 
 
 def _planned(context: ToolContext, file: FilePatch) -> _Planned | ToolError:
@@ -131,7 +131,7 @@ def _changes(plan: _Planned, file: ChangedFile) -> list[FileChange]:
     return [file_change(file.path, plan.before, NO_FILE), file_change(file.target, NO_FILE, after)]
 
 
-def _told(plan: _Planned, file: ChangedFile) -> dict[str, Any]:
+def _file_data(plan: _Planned, file: ChangedFile) -> dict[str, Any]:
     target = {"target": file.target} if file.target else {}
     return {"path": file.path, **target, **plan.data}
 

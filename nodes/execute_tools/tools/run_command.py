@@ -52,13 +52,13 @@ def run_command(context: ToolContext, arguments: RunCommandArguments) -> ToolAns
         return commands.run(arguments.argv, arguments.cwd, seconds - (monotonic_s() - started))
 
     result, changes, unrecorded = watched(context.workspace, run, seconds)
-    told = _told(arguments.argv[0], result, changes)
+    told = _result(arguments.argv[0], result, changes)
     if unrecorded:
         told = ToolResult(ok=False, error=_not_recorded(arguments.argv[0], unrecorded))
     return ToolOutput(told, () if isinstance(changes, Unwatched) else file_changes(changes))
 
 
-def _told(program: str, result: CommandResult | ToolError, changes: CommandChanges | Unwatched) -> ToolResult:
+def _result(program: str, result: CommandResult | ToolError, changes: CommandChanges | Unwatched) -> ToolResult:
     if isinstance(result, ToolError):
         return ToolResult(ok=False, error=result)
     if result.timed_out or result.limit is not None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.redaction import ScrubbingSerializer
+from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.events import Asked, CallsRead, Ended, Event, StepDone, Text, ToolStarted
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.session import _Parts
@@ -179,3 +181,30 @@ def test_the_node_at_work_ends_and_no_other_begins(
     parts.close()
     assert list(parts) == []
     assert closed == ([True] if heard else [])
+
+
+# --- The history of a thread
+
+
+def test_history_grows_by_two_in_a_plain_turn_and_by_four_in_a_tool_turn(folder: Path) -> None:
+    """Source: spec 2, "Streaming Responses", acceptance criteria."""
+    with Session(context(folder), model=told(Say("Hello."), use(READ), Say("It subtracts."))) as session:
+        list(session.stream("Hello."))
+        plain = session.result().messages
+        list(session.stream("What does calc.py do?"))
+        both = session.result().messages
+    assert shape(plain) == ["human", "ai"]
+    assert shape(both[len(plain) :]) == ["human", "ai", "tool", "ai"]
+    assert both[: len(plain)] == plain
+
+
+def test_a_thread_is_taken_up_again(folder: Path) -> None:
+    saver = InMemorySaver(serde=serializer())
+    with Session(context(folder), model=told(use(READ), DONE), checkpointer=saver, thread_id="t") as session:
+        list(session.stream("Read calc.py."))
+    model = told(Say("You asked for calc.py."))
+    with Session(context(folder), model=model, checkpointer=saver, thread_id="t") as session:
+        list(session.stream("What did I ask?"))
+        result = session.result()
+    assert (result.thread_id, result.outcome.usage["total_calls"]) == ("t", 3)
+    assert "Read calc.py." in [message["content"] for message in model.calls[0].prompt.messages]
