@@ -19,7 +19,7 @@ from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, Agen
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.bound_nodes import BoundNodes
 from mendgraph.graph.machine.build_arguments import BuildArguments, check_arguments, with_keys
-from mendgraph.graph.machine.compiled import Machine, Route, TwoWays, agent_graph, bounded, direct
+from mendgraph.graph.machine.compiled import Machine, Route, TwoWays, agent_graph, bounded, direct, in_a_thread
 from mendgraph.graph.machine.state import (
     AgentInput,
     AgentOutput,
@@ -135,9 +135,9 @@ def build_machine(  # noqa: PLR0913 - the same
         (bounded("guard", nodes.guard), GuardSlice),
         (TwoWays("execute_tools", nodes.execute_tools, nodes.aexecute_tools), ExecuteToolsSlice),
         (direct("loop_check", nodes.loop_check), LoopCheckSlice),
-        (direct(OutcomeKind.FINISHED, nodes.finish), StopSlice),
-        (direct(OutcomeKind.BUDGET_STOP, nodes.budget_stop), StopSlice),
-        (direct(OutcomeKind.SYSTEM_ERROR, nodes.system_error), StopSlice),
+        (in_a_thread(OutcomeKind.FINISHED, nodes.finish), StopSlice),
+        (in_a_thread(OutcomeKind.BUDGET_STOP, nodes.budget_stop), StopSlice),
+        (in_a_thread(OutcomeKind.SYSTEM_ERROR, nodes.system_error), StopSlice),
     )
     for node, seen in parts:
         builder.add_node(node.name, node, input_schema=seen)

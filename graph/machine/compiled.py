@@ -273,6 +273,15 @@ def direct(name: str, node: Callable[[Any], Any]) -> TwoWays:
     return TwoWays(name, node, in_loop)
 
 
+def in_a_thread(name: str, node: Callable[[Any], Any]) -> TwoWays:
+    """A node that may wait for the disk: in an event loop it has a thread of its own."""
+
+    async def in_loop(state: Any) -> Any:
+        return await await_call(partial(node, state))
+
+    return TwoWays(name, node, in_loop)
+
+
 class Route(RunnableLambda[Any, str]):
     """A router, called as it is: a pure function of the state has nothing to wait for, in an event loop either.
 
