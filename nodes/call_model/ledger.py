@@ -146,11 +146,11 @@ class Entry(Record):
         return tokens or (used.cost_usd or 0.0) > (self.cost_usd or 0.0)
 
 
-class Used(Record):
-    """What one or more calls have really used; `cost_usd` is None where a price is not known.
+class Usage(Record):
+    """What one or more calls have used; `cost_usd` is None where a price is not known.
 
     Of the input, `cached_tokens` were read from the provider's cache and `cache_write_tokens` written into it; of the
-    output, `reasoning_tokens` were thought and not said.
+    output, `reasoning_tokens` were spent on reasoning.
     """
 
     calls: int = 0
@@ -160,6 +160,11 @@ class Used(Record):
     reasoning_tokens: int = 0
     cache_write_tokens: int = 0
     cost_usd: float | None = 0.0
+
+
+class Used(Usage):
+    """The same with the `seconds` that the calls took."""
+
     seconds: float = 0.0
 
 

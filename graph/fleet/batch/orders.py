@@ -6,6 +6,7 @@ from pydantic import Field
 
 from mendgraph.graph.fleet.batch.tasks import BatchTask
 from mendgraph.graph.machine.run_records import Durability
+from mendgraph.nodes.call_model.ledger import Usage
 from mendgraph.nodes.records import OutcomeKind, Record, StopReason, ToolError, ToolErrorCode
 
 MOST_TRIES: Final = 3
@@ -21,20 +22,8 @@ WORKER_FAILED: Final = "worker_failed"
 """The reason of a task whose worker died, or met an error that nobody expected."""
 
 
-class TaskUsage(Record):
-    """What a task has used, all tries together; `cost_usd` is None where the price of a call is not known.
-
-    Of the input, `cached_tokens` were read from the provider's cache and `cache_write_tokens` written into it; of the
-    output, `reasoning_tokens` were thought and not said.
-    """
-
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
-    cache_write_tokens: int = 0
-    cost_usd: float | None = 0.0
+class TaskUsage(Usage):
+    """What a task has used, all tries together."""
 
 
 class TaskResult(Record):
