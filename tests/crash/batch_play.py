@@ -5,12 +5,6 @@ import os
 import re
 from typing import Any, Final
 
-import filelock  # noqa: F401 - what a run loads when it needs it is loaded once, before the forks
-import langchain_core.tracers.context
-import langchain_core.tracers.run_collector
-import langchain_core.tracers.stdout  # noqa: F401
-
-import mendgraph.graph.langchain.chat_models  # noqa: F401
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch.run_batch import run_batch
 from mendgraph.graph.fleet.batch.tasks import BatchTask

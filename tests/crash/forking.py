@@ -29,6 +29,17 @@ LAST_WORDS_SECONDS: Final = 5
 """For a play that hangs to say where."""
 END_OF_INPUT: Final = 0
 """The descriptor of the requests; poll(2) reports when its other end is closed."""
+LOADED_BY_RUNS: Final = (
+    "filelock",
+    "langchain_core.tracers.context",
+    "langchain_core.tracers.run_collector",
+    "langchain_core.tracers.stdout",
+    "platformdirs",
+    "mendgraph.graph.langchain.chat_models",
+    "mendgraph.graph.telemetry.exporting",
+    "mendgraph.graph.telemetry.spans",
+)
+"""What a run imports when it needs it: half a second, which is spent once, before the forks."""
 
 
 def main() -> None:
@@ -44,6 +55,9 @@ def main() -> None:
     os.dup2(2, 1)
     _control(SET_CHILD_SUBREAPER, 1)
     shim, module = Shim() if watched else None, importlib.import_module(name)
+    if "mendgraph.graph.machine.compiled" in sys.modules:
+        for each in LOADED_BY_RUNS:
+            importlib.import_module(each)
     if threading.active_count() > 1:
         raise RuntimeError(f"{name} starts threads when it is imported: {threading.enumerate()}")
     gc.collect()

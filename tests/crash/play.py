@@ -3,11 +3,6 @@
 import os
 from typing import Any, Final
 
-import filelock  # noqa: F401 - what a run loads when it needs it is loaded once, before the forks
-import langchain_core.tracers.context
-import langchain_core.tracers.run_collector
-import langchain_core.tracers.stdout  # noqa: F401
-
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.graph.runs.runs import list_runs, open_run
