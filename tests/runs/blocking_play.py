@@ -1,11 +1,10 @@
-"""The command `mendgraph`, in which one place blocks once: `python -m tests.runs.blocking_play HOW WHERE WORDS...`.
+"""The command `mendgraph`, in which one place blocks once.
 
 Where the file `begun` lies beside the workspace, nothing blocks.
 """
 
 import os
 import re
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +49,7 @@ SHORT_S: Final = 1.0
 """What is waited for here, in place of what is waited for otherwise. A busy machine needs seconds for a node."""
 
 
-def main(how: str, where: str, *words: str) -> int:
+def main(how: str, where: str) -> int:
     vars(compiled)["NODE_S"] = NODE_S
     vars(start)["STUCK_S"] = vars(signals)["GRACE_S"] = SHORT_S
     place, name = WHERE[where]
@@ -63,9 +62,4 @@ def main(how: str, where: str, *words: str) -> int:
         return before(*args, **kwargs)
 
     setattr(place, name, blocked)
-    sys.argv[1:] = words
     return start.main()
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))

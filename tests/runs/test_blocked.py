@@ -1,10 +1,10 @@
 """What does not cooperate: code that blocks in Python, in the kernel, or in C with the interpreter's lock, anywhere."""
 
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
+from tests.runs import blocking_play
 from tests.runs.blocking_play import BEGUN, HOW, NODE_S, WHERE
 from tests.runs.playing import write_files
 from tests.runs.scenario import message_of, use
@@ -40,8 +41,8 @@ def server() -> Iterator[ScriptedServer]:
         yield serving
 
 
-def play(how: str, where: str) -> list[str]:
-    return [sys.executable, "-m", "tests.runs.blocking_play", how, where]
+def play(how: str, where: str) -> Callable[[], int]:
+    return partial(blocking_play.main, how, where)
 
 
 def wait_until_it_blocks(root: Path) -> None:
@@ -70,7 +71,7 @@ def resumed(root: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("how", ["python", "kernel"])
 def test_a_tool_ends_at_its_time(root: Path, server: ScriptedServer, how: str) -> None:
     words = ("--max-seconds", "5", "Look.")
-    with mendgraph(root, server.base_url, *words, command=play(how, "tool")) as running:
+    with mendgraph(root, server.base_url, *words, main=play(how, "tool")) as running:
         assert running.end() == ExitCode.BUDGET_STOP
     assert "BUDGET_STOP (wall_clock)" in running.out
 
@@ -79,7 +80,7 @@ def test_a_tool_ends_at_its_time(root: Path, server: ScriptedServer, how: str) -
 def test_a_node_ends_at_its_time(
     root: Path, server: ScriptedServer, resumed: Callable[[], str], how: str, where: str
 ) -> None:
-    with mendgraph(root, server.base_url, "Look.", command=play(how, where)) as running:
+    with mendgraph(root, server.base_url, "Look.", main=play(how, where)) as running:
         assert running.end() == ExitCode.SYSTEM_ERROR
     assert f"The step {where} did not end within {NODE_S} s: `mendgraph resume` tries it again." in running.out
     assert "mendgraph: Done." in resumed()
@@ -88,7 +89,7 @@ def test_a_node_ends_at_its_time(
 def test_code_that_nothing_can_interrupt_ends_with_the_process(
     root: Path, server: ScriptedServer, resumed: Callable[[], str]
 ) -> None:
-    with mendgraph(root, server.base_url, "Look.", command=play("c", "tool")) as running:
+    with mendgraph(root, server.base_url, "Look.", main=play("c", "tool")) as running:
         assert running.end() == STUCK
     assert "in in_c" in running.err
     assert "mendgraph: Done." in resumed()
@@ -111,7 +112,7 @@ def test_a_second_signal_ends_the_process(
     number: signal.Signals,
     code: ExitCode,
 ) -> None:
-    with mendgraph(root, server.base_url, "Look.", command=play(how, where)) as running:
+    with mendgraph(root, server.base_url, "Look.", main=play(how, where)) as running:
         wait_until_it_blocks(root)
         _send_twice(running, number)
         assert running.end() == code
