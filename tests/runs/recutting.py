@@ -10,13 +10,11 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 import httpx2
 import yaml
 from openai import AsyncOpenAI, AsyncStream
-from openai._streaming import SSEDecoder
 
 from mendgraph.graph.langchain.chat_model import _Clock, _Reading
 from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_model
@@ -186,12 +184,6 @@ def timeless(result: Result) -> Result:
     """The same reply, whatever time it took and whatever limit it had."""
     bare = {"seconds": 0.0, "allowed_tokens": 0}
     return result.model_copy(update=bare) if isinstance(result, ModelReply) else result
-
-
-def events_of(*parts: bytes) -> list[str]:
-    """The events of a body as the SDK reads them, up to the one that says it is done: all that a reply is made of."""
-    told = (event.data for event in SSEDecoder().iter_bytes(iter(parts)))
-    return list(takewhile(lambda data: data != DONE, told))
 
 
 # --- From a reply to a verdict

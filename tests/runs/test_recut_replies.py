@@ -31,7 +31,6 @@ from tests.runs.recutting import (
     call_parts,
     deeds,
     escaped,
-    events_of,
     foreign_letters,
     growing,
     is_refused,
@@ -54,19 +53,14 @@ REPLIES = recorded_replies()
 CALLING = [each for each in REPLIES if any(map(call_parts, each.documents))]
 PARALLEL = [each for each in CALLING if isinstance(whole := reply_of(each.body), ModelReply) and len(whole.calls) > 1]
 SHARES = 4
-"""Parts into which the longest tests are divided, so that they can run at the same time."""
+"""Where each reply is played in many ways, one of so many replies stands for the others."""
 
-SHARED = pytest.mark.parametrize("share", range(SHARES))
 LETTERS = "ä漢😀"
 PORTION = 5
 NOTHING = ModelReply(finish_reason=FinishReason.STOP)
 """What nothing at all is put together to: a chat model of the user's own may say nothing."""
 
 Change = Callable[[Documents], Documents]
-
-
-def share_of(replies: Sequence[Recorded], share: int) -> Sequence[Recorded]:
-    return replies[share::SHARES]
 
 
 @cache
@@ -106,10 +100,9 @@ def test_the_cassettes_hold_replies_of_each_kind() -> None:
 # --- Where the bytes are cut
 
 
-@SHARED
-def test_a_reply_may_come_in_single_bytes_and_is_whole_from_its_finish_event_on(share: int) -> None:
+def test_a_reply_may_come_in_single_bytes_and_is_whole_from_its_finish_event_on() -> None:
     """Before it, what has come is no reply; after it, only its cost may be missing."""
-    for name, body in share_of(REPLIES, share):
+    for name, body in REPLIES[::SHARES]:
         whole, finish = whole_reply(body), finish_of(body)
         came = growing(body)
         assert came[-1] == whole, name
@@ -139,27 +132,15 @@ def test_a_reply_may_come_in_any_pieces(reply: Recorded, chance: random.Random, 
     ids=["as recorded", "not done", "kept alive", "named", "more after the end"],
 )
 def test_line_ends_comments_and_a_missing_end_say_nothing(newline: str, between: str, end: str) -> None:
-    for name, body in share_of(REPLIES, 1):
+    for name, body in REPLIES[1 :: 2 * SHARES]:
         whole = whole_reply(body)
         sent = streamed(Recorded(name, body).documents, newline, between, end)
         assert reply_of(sent) == whole, name
-        assert events_of(*(sent[at : at + 1] for at in range(len(sent)))) == events_of(sent), name
-
-
-@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
-def test_no_character_is_lost_where_it_is_cut(newline: str) -> None:
-    holding = 0
-    for reply in REPLIES[:: 2 * SHARES]:
-        sent = streamed(foreign_letters(reply.documents, LETTERS), newline)
-        whole, events = whole_reply(sent), events_of(sent)
-        holding += LETTERS in f"{whole.text}{whole.calls}"
-        assert [at for at in range(len(sent)) if events_of(sent[:at], sent[at:]) != events] == [], reply.name
-    assert holding > len(REPLIES) // (4 * SHARES)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_a_text_may_come_in_any_portions_also_of_half_characters(size: int) -> None:
-    for reply in share_of(REPLIES, size % SHARES):
+    for reply in REPLIES[size % SHARES :: SHARES]:
         documents = foreign_letters(reply.documents, LETTERS)
         told = retold(documents, size)
         assert reply_of(streamed(documents)) == reply_of(escaped(told)), reply.name
@@ -176,7 +157,7 @@ def cuts_of(body: bytes) -> list[int]:
 
 @pytest.mark.parametrize("dropped", [False, True], ids=["ended", "broken"])
 def test_a_connection_dropped_in_an_event_is_the_whole_reply_or_a_typed_truncation(dropped: bool) -> None:
-    for name, body in REPLIES[dropped::3]:
+    for name, body in REPLIES[dropped :: 2 * SHARES]:
         finish, begun = finish_of(body), end_of(body, b"data: ")
         whole, cuts = whole_verdict(body), cuts_of(body)
         for at, result in zip(cuts, replies_of([(body[:at],) for at in cuts], dropped=dropped), strict=True):
@@ -326,7 +307,7 @@ MIXED_UP: dict[str, Change] = {
 @SHAPED
 @pytest.mark.parametrize("fault", TOLD_APART)
 def test_a_call_is_known_by_its_id_or_by_its_index(fault: str, shape: Change) -> None:
-    for reply in CALLING:
+    for reply in CALLING[::SHARES]:
         found = whole_verdict(streamed(TOLD_APART[fault](shape(reply.documents))))
         assert [*map(deeds, found)] == [*map(deeds, whole_verdict(reply.body))], reply.name
         for update in found:
@@ -337,7 +318,7 @@ def test_a_call_is_known_by_its_id_or_by_its_index(fault: str, shape: Change) ->
 @SHAPED
 @pytest.mark.parametrize("fault", MIXED_UP)
 def test_calls_that_cannot_be_told_apart_are_the_same_calls_or_errors(fault: str, shape: Change) -> None:
-    for reply in CALLING:
+    for reply in CALLING[::SHARES]:
         meant = whole_verdict(reply.body)
         for update, whole in zip(whole_verdict(streamed(MIXED_UP[fault](shape(reply.documents)))), meant, strict=True):
             assert_none_is_made_up(update, whole, reply.name)
@@ -356,7 +337,7 @@ WITHOUT_ARGUMENTS = [[HEAD], [HEAD, {"index": 0, "function": {"arguments": "{}"}
 
 
 def test_a_call_without_arguments_is_no_part_of_the_call_beside_it() -> None:
-    for reply, fault, none in product(CALLING[::3], MIXED_UP.values(), WITHOUT_ARGUMENTS):
+    for reply, fault, none in product(CALLING[:: 2 * SHARES], MIXED_UP.values(), WITHOUT_ARGUMENTS):
         if any(part["function"].get("name") == "list_files" for call in calls_of(reply) for part in call):
             continue
         for calls in (numbered([none, *calls_of(reply)]), numbered([*calls_of(reply), none])):
