@@ -138,14 +138,14 @@ def test_a_reply_is_whole_or_none_wherever_it_is_cut(
 ) -> None:
     """What has come with its finish event is a reply, however the body ends; what it cost may then be missing.
 
-    Here every fourth byte and both sides of each turn travel; `test_recut_replies` cuts all replies at all bytes.
+    Here every sixteenth byte and both sides of each turn travel; `test_recut_replies` cuts many replies at all bytes.
     """
     body = recorded_body(index)
     first, finished, counted = (end_of_event(body, word) for word in ("data:", '"finish_reason": "', '"usage"'))
     sent = Status(200, body, {"Content-Type": "text/event-stream"})
     length = len(body.encode())
     turns = (first, finished, counted, length + 1)
-    places = sorted({*range(0, length, 4), *turns[:-1], *(turn - 1 for turn in turns)})
+    places = sorted({*range(0, length, 16), *turns[:-1], *(turn - 1 for turn in turns)})
     results = provider.answers([CutAt(at, sent, clean) for at in places])
     begins = Kind.SERVER_ERROR if clean else Kind.CONNECTION
     said = len(whole.text) + sum(len(call.arguments) for call in whole.calls)

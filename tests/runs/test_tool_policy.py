@@ -1,4 +1,4 @@
-"""Whole runs against the gateway's policy: quotas, rates, timeouts, circuits and alerts."""
+"""Whole runs against the policy of tool calls: quotas, rates, timeouts, circuits and alerts."""
 
 import asyncio
 import json
@@ -18,9 +18,9 @@ from mendgraph.graph.runs.events import Alerted, Ended, Event, Waiting
 from mendgraph.nodes.execute_tools.registry import tool
 from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.records import Effect, OutcomeKind, Protocol, ProviderErrorKind, ProviderFailure, StopReason
-from tests.runs.gateway_play import DONE, FILES, PROTOCOLS, codes, played, reads, results_of, scripted, session, shown
 from tests.runs.playing import set_clock, write_files
 from tests.runs.scenario import Use, use
+from tests.runs.tool_play import DONE, FILES, PROTOCOLS, codes, played, reads, results_of, scripted, session, shown
 
 BUSY = ProviderFailure(kind=ProviderErrorKind.SERVER_ERROR, message="The endpoint failed.")
 

@@ -1,4 +1,4 @@
-"""Runs against the gateway's policy: how they are started, and what is looked at of them."""
+"""Runs against the policy of tool calls: how they are started, and what is looked at of them."""
 
 from pathlib import Path
 from typing import Any

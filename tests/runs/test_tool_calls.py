@@ -1,4 +1,4 @@
-"""Whole runs through the gateway: what needs permission, and that sync and async are one way."""
+"""Tool calls in whole runs: what needs permission, and that sync and async are one way."""
 
 import asyncio
 import json
@@ -22,9 +22,9 @@ from mendgraph.nodes.execute_tools.registry import ToolContext, tool
 from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, JsonMap, Protocol
-from tests.runs.gateway_play import DONE, FILES, PROTOCOLS, codes, played, reads, scripted, session, shown
 from tests.runs.playing import changed_files, write_files
 from tests.runs.scenario import Use, use
+from tests.runs.tool_play import DONE, FILES, PROTOCOLS, codes, played, reads, scripted, session, shown
 
 
 @pytest.fixture
