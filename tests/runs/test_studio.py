@@ -1,17 +1,30 @@
-"""What LangGraph Studio sees: the server that `make studio` starts, without a key, a browser or the network."""
+"""What a person sees and says in LangGraph Studio, and a client over the wire: the server that `make studio` starts."""
 
 import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.pregel.remote import RemoteGraph
+from langgraph.types import Command
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.routes import NODES, TRANSITIONS
-from mendgraph.nodes.records import JsonMap
+from mendgraph.nodes.execute_tools.processes.bubblewrap import sandbox_problem
+from mendgraph.nodes.records import JsonMap, Protocol
 from tests.doubles.replies import Say
+from tests.doubles.scripted_server import ScriptedServer
+from tests.runs.embedding import REPAIR, THREAD, saver, workspace
 from tests.runs.playing import changed_files, write_files
-from tests.runs.scenario import use
+from tests.runs.scenario import spoken, use
 from tests.runs.scenarios_of_work import CALC, DONE, EDIT, MENDED, READ, TASK
 from tests.runs.studio import Studio, told
 
@@ -30,19 +43,6 @@ def test_the_graph_is_drawn_whole(studio: Studio) -> None:
     assert labels == {t.label for t in TRANSITIONS}
 
 
-def test_the_form_describes_and_bounds_its_fields(studio: Studio) -> None:
-    [assistant] = studio.client.assistants.search(graph_id="mendgraph")
-    schemas: Any = studio.client.assistants.get_schemas(assistant["assistant_id"])
-    fields = schemas["context_schema"]["properties"]
-    assert set(fields) == set(AgentContext.model_fields)
-    assert [name for name, field in fields.items() if not field.get("description")] == []
-    assert (fields["max_calls_per_turn"]["minimum"], fields["max_calls_per_turn"]["maximum"]) == (1, 1_000)
-    assert fields["mode"]["enum"] == ["read-only", "ask", "auto"]
-    assert set(schemas["input_schema"]["properties"]) == {"messages"}
-    assert set(schemas["output_schema"]["properties"]) == {"messages", "outcome", "changes", "plan", "spending"}
-    assert set(schemas["state_schema"]["properties"]) > {"messages", "outcome", "verdicts", "loop"}
-
-
 def test_a_thread_is_run_and_goes_on(studio: Studio, tmp_path: Path) -> None:
     write_files(tmp_path, CALC)
     thread: Any = studio.client.threads.create()
@@ -59,24 +59,6 @@ def test_a_thread_is_run_and_goes_on(studio: Studio, tmp_path: Path) -> None:
         *("human", "ai", "tool", "ai", "tool", "ai"),
         *("human", "ai"),
     ]
-    assert studio.complaints() == []
-
-
-def test_a_person_is_asked_and_answers(studio: Studio, tmp_path: Path) -> None:
-    """Without the context: what the turn began with is in its state, whatever the server fills in for a resume."""
-    write_files(tmp_path, CALC)
-    thread: Any = studio.client.threads.create()
-    with told(use(EDIT), DONE) as model:
-        studio.run(thread, tmp_path, model, input=studio.request(TASK), context={"mode": "ask"})
-        asked: Any = studio.client.threads.get_state(thread["thread_id"])
-        [question] = [each["value"] for task in asked["tasks"] for each in task["interrupts"]]
-        assert (asked["next"], question["calls"][0]["path"], changed_files(tmp_path, CALC)) == (
-            ["guard"],
-            "calc.py",
-            {},
-        )
-        resumed: Any = studio.client.runs.wait(thread["thread_id"], "mendgraph", command={"resume": "approve"})
-    assert (resumed["outcome"]["kind"], changed_files(tmp_path, CALC)) == ("FINISHED", {"calc.py": MENDED})
     assert studio.complaints() == []
 
 
@@ -107,10 +89,392 @@ def test_a_run_is_watched_step_by_step(studio: Studio, tmp_path: Path) -> None:
     assert studio.complaints() == []
 
 
+# --- The form
+
+REFUSED = "There is no request: the last message has to be a person's, with text in it."
+BLOCKS = [{"type": "text", "text": "What is "}, {"type": "text", "text": "this?"}]
+
+
+def schemas(studio: Studio) -> dict[str, Any]:
+    """The fields of each schema of the graph, as the server describes them."""
+    [assistant] = studio.client.assistants.search(graph_id="mendgraph")
+    found: Any = studio.client.assistants.get_schemas(assistant["assistant_id"])
+    return {name: found[f"{name}_schema"]["properties"] for name in ("context", "input", "output", "state")}
+
+
+def test_a_client_gives_messages_and_gets_what_came_of_them(studio: Studio) -> None:
+    found = schemas(studio)
+    assert set(found["input"]) == {"messages"}
+    assert set(found["output"]) == {"messages", "outcome", "changes", "plan", "spending"}
+    assert set(found["state"]) > {"messages", "outcome", "verdicts", "loop"}
+
+
+def test_each_field_has_help_a_default_and_its_limits(studio: Studio) -> None:
+    fields = schemas(studio)["context"]
+    assert set(fields) == set(AgentContext.model_fields)
+    assert [name for name, field in fields.items() if not field.get("description")] == []
+    assert [name for name, field in fields.items() if "default" not in field] == []
+    unlimited = [
+        name
+        for name, field in fields.items()
+        for kind in field.get("anyOf", [field])
+        if kind.get("type") in {"integer", "number"} and not {"minimum", "exclusiveMinimum"} & set(kind)
+    ]
+    assert unlimited == []
+    assert (fields["max_calls_per_turn"]["minimum"], fields["max_calls_per_turn"]["maximum"]) == (1, 1_000)
+    assert fields["mode"]["enum"] == ["read-only", "ask", "auto"]
+    AgentContext.model_validate({name: field["default"] for name, field in fields.items()})
+
+
+def test_each_field_is_shown_at_the_nodes_that_it_governs(studio: Studio) -> None:
+    fields = schemas(studio)["context"]
+    assert [name for name, field in fields.items() if not field["langgraph_nodes"]] == []
+    named = {node for field in fields.values() for node in field["langgraph_nodes"]}
+    assert named <= set(NODES)
+    assert fields["mode"]["langgraph_nodes"] == ["guard"]
+
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        ("What is this?", "What is this?"),
+        (["What is this?"], "What is this?"),
+        ({"role": "user", "content": "What is this?"}, "What is this?"),
+        ([{"type": "human", "content": BLOCKS}], "What is this?"),
+        ([{"type": "human", "content": ""}], None),
+        ([{"type": "human", "content": []}], None),
+        ([{"type": "ai", "content": "I say something."}], None),
+        ([], None),
+    ],
+    ids=str,
+)
+def test_a_message_may_be_text_or_blocks(messages: Any, text: str | None) -> None:
+    """As `langgraph dev` hands it on: it calls the graph with what it was sent."""
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    from mendgraph.graph.machine.build import build_graph
+
+    with told(Say("A folder.")) as model:
+        context = AgentContext(base_url=model.base_url, model="m", read_ahead=False, evidence=False)
+        config: Any = {"configurable": {"thread_id": "t"}}
+        ended: Any = build_graph(InMemorySaver()).invoke({"messages": messages}, config, context=context)
+        asked = [request["messages"][-1]["content"] for request in model.requests]
+    assert asked == ([] if text is None else [text])
+    assert ended["outcome"].message == (REFUSED if text is None else "A folder.")
+
+
+CONTEXTS: tuple[tuple[JsonMap, str], ...] = (
+    ({"workspace": "/"}, "The workspace '/' is outside "),
+    ({"workspace": "no/such"}, "no/such' does not exist: make the folder, or name another one."),
+    ({"workspace": "a\0b"}, "embedded null byte."),
+    ({"workspace": ""}, "String should have at least 1 character"),
+    ({"max_calls_per_turn": 0}, "greater than or equal to 1"),
+    ({"max_cost_usd": "NaN"}, "Input should be a finite number"),
+    ({"mode": "root"}, "Input should be 'read-only', 'ask' or 'auto'"),
+    ({"base_url": "http://me:secret@host/v1"}, "base_url may hold no user name or password"),
+    ({"answer_schema": {"$ref": "http://169.254.169.254/x"}}, "answer_schema cannot be followed"),
+    ({"role": "root"}, "does not allow its clients what the request sets: role."),
+    ({"tool_quotas": {"no_such_tool": 1}}, "no_such_tool"),
+)
+
+
 def test_a_context_that_does_not_fit_is_refused_by_name(studio: Studio, tmp_path: Path) -> None:
-    thread: Any = studio.client.threads.create()
-    context: Any = {"workspace": str(tmp_path), "max_calls_per_turn": 0}
-    ended: Any = studio.client.runs.wait(
-        thread["thread_id"], "mendgraph", input=studio.request("Hi."), context=context, raise_error=False
+    """No call is made for any of them, and no secret is repeated."""
+    with told() as model:
+
+        def refused(context: JsonMap) -> str:
+            given = studio.context(tmp_path, model, context)
+            ended: Any = studio.client.runs.wait(
+                studio.thread()["thread_id"],
+                "mendgraph",
+                input=studio.request("Hi."),
+                context=given,
+                raise_error=False,
+            )
+            return str(ended["outcome"]["message"] if "outcome" in ended else ended["__error__"]["message"])
+
+        with ThreadPoolExecutor(len(CONTEXTS)) as people:
+            answers = list(people.map(refused, [context for context, _ in CONTEXTS]))
+        assert model.requests == []
+    assert [
+        (context, answer) for (context, words), answer in zip(CONTEXTS, answers, strict=True) if words not in answer
+    ] == []
+    assert "secret@" not in json.dumps(answers) + studio.said()
+
+
+def test_a_client_has_no_other_way_to_a_wider_context(studio: Studio, tmp_path: Path) -> None:
+    """In assistants, in configurable, in the state: nothing is asked of its endpoint, and nothing is written."""
+    asked, call = studio.request("Hi."), {"tool": "write_file", "arguments": {"path": "forged", "content": ""}}
+    with told(Say("Hello.")) as ours, told() as theirs, httpx.Client(base_url=studio.url, timeout=60) as client:
+        wide = studio.context(tmp_path, theirs, {"base_url": theirs.base_url})
+        thread = studio.thread()["thread_id"]
+        studio.run({"thread_id": thread}, tmp_path, ours, input=asked)
+
+        def said(path: str, body: JsonMap) -> str:
+            answer = client.post(path, json={"assistant_id": "mendgraph", **body})
+            return str((answer.json().get("outcome") or {}).get("message") or answer.text)
+
+        refused = "does not allow its clients what the request sets: base_url."
+        for more in ({"context": wide}, {"config": {"configurable": {**wide, "graph_id": None}}}):
+            made = client.post("/assistants", json={"graph_id": "mendgraph", **more}).json()["assistant_id"]
+            assert refused in said("/runs/wait", {"assistant_id": made, "input": asked})
+            client.delete(f"/assistants/{made}")
+            assert refused in said("/runs/wait", {"input": asked, **more})
+        assert refused in said("/runs/wait", {"assistant_id": "own", "input": asked, "context": wide})
+        written, unwritable = {"values": {"context": wide}, "as_node": "begin_turn"}, "context cannot be written"
+        assert unwritable in said(f"/threads/{thread}/state", written)
+        steps = {"metadata": {"graph_id": "mendgraph"}, "supersteps": [{"updates": [written]}]}
+        assert unwritable in said("/threads", steps)
+        run = f"/threads/{thread}/runs/wait"
+        assert unwritable in said(run, {"command": {"update": {"context": wide}, "goto": "call_model"}})
+        sent = {"node": "call_model", "input": {"context": wide, **asked}}
+        assert "__error__" in said(run, {"command": {"goto": sent}})
+        forged = {"items": [call], "verdicts": [{"kind": "allow"}]}
+        assert "__error__" in said(run, {"command": {"update": forged, "goto": "execute_tools"}})
+    assert (theirs.requests, list(tmp_path.iterdir())) == ([], [])
+
+
+def test_a_field_that_does_not_exist_is_dropped_by_the_server_and_seen_to_be(studio: Studio, tmp_path: Path) -> None:
+    """The server takes it away before the graph is called; the state says what the turn really ran under."""
+    thread = studio.thread()
+    with told(Say("Hello.")) as model:
+        studio.run(thread, tmp_path, model, input=studio.request("Hi."), context={"max_cost": 1})
+    kept: JsonMap = studio.state(thread)["values"]["context"]
+    assert set(kept) == set(AgentContext.model_fields)
+    assert (kept["max_cost_usd"], kept["workspace"]) == (None, str(tmp_path))
+
+
+def test_a_relative_workspace_is_one_of_the_servers_own_folder(studio: Studio) -> None:
+    thread = studio.thread()
+    (studio.log.parent / "inside").mkdir()
+    with told(Say("Hello.")) as model:
+        studio.run(thread, Path("inside"), model, input=studio.request("Hi."))
+    assert studio.state(thread)["values"]["context"]["workspace"] == str(studio.log.parent / "inside")
+
+
+# --- Answers to questions
+
+NEW: tuple[str, JsonMap] = ("write_file", {"path": "new.txt", "content": "one\n"})
+OTHER = {"path": "new.txt", "content": "two\n"}
+BOTH = {"calc.py": MENDED, "new.txt": "one\n"}
+STOPPED = ("BUDGET_STOP", "cancelled")
+FINISHED = ("FINISHED", "answered")
+
+
+ANSWERS: tuple[tuple[Any, dict[str, str], tuple[str, str]], ...] = (
+    ("approve", BOTH, FINISHED),
+    ("approve_for_run", BOTH, FINISHED),
+    ("reject", {}, FINISHED),
+    ("stop", {}, STOPPED),
+    ("no such word", {}, FINISHED),
+    ({"decisions": {"0": {"action": "approve"}, "1": {"action": "reject"}}}, {"calc.py": MENDED}, FINISHED),
+    ({"decisions": {"1": {"action": "edit", "arguments": OTHER}}}, {"new.txt": "two\n"}, FINISHED),
+    ({"decisions": [{"type": "approve"}, {"type": "approve"}]}, BOTH, FINISHED),
+    ([{"type": "accept", "args": None}], BOTH, FINISHED),
+    ([{"type": "ignore", "args": None}], {}, FINISHED),
+)
+"""What a person answers to `edit_file` and `write_file`, the files that are changed by then, and how the run ends."""
+
+
+def test_each_answer_does_what_it_says(studio: Studio, tmp_path: Path) -> None:
+    """All at once, as several people at one server; nothing is changed before the answer."""
+
+    def play(number: int) -> tuple[Any, Any, tuple[str, str]]:
+        folder, thread = tmp_path / str(number), studio.thread()
+        write_files(folder, CALC)
+        with told(use(EDIT, NEW), DONE) as model:
+            studio.run(thread, folder, model, input=studio.request(TASK), context={"mode": "ask"})
+            asked = [call["tool"] for call in studio.question(thread)["calls"]]
+            before, answer = changed_files(folder, CALC), ANSWERS[number][0]
+            ended: Any = studio.client.runs.wait(thread["thread_id"], "mendgraph", command={"resume": answer})
+        outcome = ended["outcome"]
+        return (before, asked), changed_files(folder, CALC), (outcome["kind"], outcome["reason"])
+
+    with ThreadPoolExecutor(len(ANSWERS)) as people:
+        played = list(people.map(play, range(len(ANSWERS))))
+    asked: Any = ({}, ["edit_file", "write_file"])
+    assert played == [(asked, files, ends) for _, files, ends in ANSWERS]
+    assert studio.complaints() == []
+
+
+def test_a_question_that_nobody_answers_is_dropped_by_the_next_message(studio: Studio, tmp_path: Path) -> None:
+    """So it is by "Mark as Resolved" in a chat page, which sends the thread to its end."""
+    write_files(tmp_path, CALC)
+    thread = studio.thread()
+    with told(use(EDIT), Say("Good.")) as model:
+        studio.run(thread, tmp_path, model, input=studio.request(TASK), context={"mode": "ask"})
+        assert len(studio.question(thread)["calls"]) == 1
+        ended: Any = studio.client.runs.wait(thread["thread_id"], "mendgraph", command={"goto": "__end__"})
+        assert ended["outcome"] is None
+        last = studio.run(thread, tmp_path, model, input=studio.request("Leave it."))
+    assert (last["outcome"]["answer"], changed_files(tmp_path, CALC)) == ("Good.", {})
+    assert studio.complaints() == []
+
+
+def test_a_run_that_is_cancelled_in_a_tool_leaves_files_whole_and_the_thread_usable(
+    studio: Studio, tmp_path: Path
+) -> None:
+    write_files(tmp_path, CALC)
+    thread = studio.thread()
+    with slow_site(studio.site_port) as (url, asked, released), ThreadPoolExecutor(1) as person:
+        calls = use(NEW, ("http_get", {"url": url}), EDIT)
+        host = url.removeprefix("http://").rstrip("/")
+        context = {"allowed_hosts": [host], "allowed_private_hosts": [host], "offer": "all"}
+        with told(calls, Say("Here I am.")) as model:
+            begun: Any = studio.client.runs.create(
+                thread["thread_id"],
+                "mendgraph",
+                input=studio.request(TASK),
+                context=studio.context(tmp_path, model, context),
+            )
+            assert asked.wait(60)
+            cancelled = person.submit(
+                studio.client.runs.cancel, thread["thread_id"], begun["run_id"], wait=True, action="interrupt"
+            )
+            cancelled.result(60)
+            released.set()
+            left = changed_files(tmp_path, CALC)
+            last = studio.run(thread, tmp_path, model, input=studio.request("Are you there?"))
+    assert left == {"new.txt": "one\n"}
+    assert changed_files(tmp_path, CALC) == left
+    assert (last["outcome"]["answer"], studio.client.runs.get(thread["thread_id"], begun["run_id"])["status"]) == (
+        "Here I am.",
+        "interrupted",
     )
-    assert "max_calls_per_turn" in json.dumps(ended)
+    messages = [(each["type"], each["content"]) for each in last["messages"]]
+    assert [kind for kind, _ in messages] == ["human", "ai", "tool", "tool", "tool", "human", "ai"]
+    assert studio.complaints() == []
+
+
+@contextmanager
+def slow_site(port: int) -> Iterator[tuple[str, threading.Event, threading.Event]]:
+    """A page that is not answered before the second event; the first says that somebody asks for it."""
+    asked, released = threading.Event(), threading.Event()
+
+    class Slow(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.set()
+            released.wait(60)
+            self.close_connection = True
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", port), Slow) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/", asked, released
+        finally:
+            released.set()
+            server.shutdown()
+            thread.join()
+
+
+# --- What is shown of a run
+
+SECRET: tuple[str, JsonMap] = ("read_file", {"path": ".env"})
+RUN: tuple[str, JsonMap] = ("run_command", {"argv": ["true"]})
+SEARCH: tuple[str, JsonMap] = ("search_files", {"pattern": "return"})
+
+
+def test_verdicts_healing_and_loops_are_told_in_words(studio: Studio, tmp_path: Path) -> None:
+    write_files(tmp_path, CALC | {".env": "TOKEN=1\n"})
+    thread = studio.thread()
+    replies = (use(SECRET), Say("tool: read_file({"), use(READ), use(READ), use(READ), Say("It subtracts."))
+    with told(*replies) as model:
+        ended = studio.run(thread, tmp_path, model, input=studio.request(TASK))
+    past: Any = studio.client.threads.get_history(thread["thread_id"], limit=100)
+    seen = [state["values"] for state in reversed(past)]
+    denied = [each for values in seen for each in values.get("verdicts") or [] if each["kind"] == "deny"]
+    assert {(each["rule"], each["path"], each["error"]["code"]) for each in denied} >= {
+        ("env_file", ".env", "permission_denied")
+    }
+    [healing] = seen[-1]["healing_attempts"]
+    assert "MISSING_TOOL_PREFIX" in healing["corrective_prompt"]
+    assert healing["errors"][0]["line_content"] == "tool: read_file({"
+    loops = dict.fromkeys(values["loop"]["verdict"] for values in seen if values.get("loop"))
+    assert list(loops) == ["fresh", "override"]
+    assert ended["outcome"]["answer"] == "It subtracts."
+    assert studio.complaints() == []
+
+
+def test_nothing_blocks_the_server(studio: Studio, tmp_path: Path) -> None:
+    """A search, an edit and a command that a person approves, and the embedded model, which is not there."""
+
+    def worked(folder: Path) -> str:
+        write_files(folder, CALC)
+        thread = studio.thread()
+        run = [] if sandbox_problem() else [RUN]
+        checked = {"mode": "ask", "evidence": True, "read_ahead": True, "offer": "all", "allowed_programs": ["true"]}
+        with told(use(READ, SEARCH), use(EDIT, *run), DONE, Say("You are welcome.")) as model:
+            studio.run(thread, folder, model, input=studio.request(TASK), context=checked)
+            ended: Any = studio.client.runs.wait(thread["thread_id"], "mendgraph", command={"resume": "approve"})
+        return f"{ended['outcome']['answer']} {changed_files(folder, CALC) == {'calc.py': MENDED}}"
+
+    def without_model(folder: Path) -> str:
+        folder.mkdir()
+        with told() as unused:
+            ended = studio.run(
+                studio.thread(),
+                folder,
+                unused,
+                input=studio.request(TASK),
+                context={"model": "local", "base_url": None},
+            )
+        return str(ended["outcome"]["reason"])
+
+    with ThreadPoolExecutor(3) as people:
+        runs = [people.submit(worked, tmp_path / name) for name in ("one", "two")]
+        runs.append(people.submit(without_model, tmp_path / "three"))
+        assert [run.result(120) for run in runs] == ["add now adds. True", "add now adds. True", "provider_failed"]
+    assert studio.complaints() == []
+
+
+# --- Behind `RemoteGraph`: a graph here, the agent in a server
+
+ASKED: Any = {"messages": [HumanMessage(TASK)]}
+
+
+def repairing() -> ScriptedServer:
+    return ScriptedServer([spoken(reply, Protocol.NATIVE) for reply in REPAIR])
+
+
+def test_an_agent_in_a_server_is_called_like_one_here(studio: Studio, tmp_path: Path) -> None:
+    remote = RemoteGraph("mendgraph", sync_client=studio.client)
+    with repairing() as server:
+        result: Any = remote.invoke(ASKED, context=studio.context(workspace(tmp_path), server))
+    assert (result["outcome"]["kind"], result["messages"][-1]["content"]) == ("FINISHED", "add now adds.")
+    assert changed_files(tmp_path, CALC) == {"calc.py": MENDED}
+
+
+def test_a_question_in_a_server_is_answered_here(studio: Studio, tmp_path: Path) -> None:
+    remote = RemoteGraph("mendgraph", sync_client=studio.client)
+    thread: Any = {"configurable": {"thread_id": studio.thread()["thread_id"]}}
+    with repairing() as server:
+        context = studio.context(workspace(tmp_path), server, {"mode": "ask"})
+        parts = list(remote.stream(ASKED, thread, context=context, stream_mode="updates"))
+        (question,) = next(part["__interrupt__"] for part in parts if "__interrupt__" in part)
+        assert [call["tool"] for call in question["value"]["calls"]] == ["edit_file"]
+        assert changed_files(tmp_path, CALC) == {}
+        result: Any = remote.invoke(Command(resume="approve"), thread, context=context)
+    assert result["outcome"]["kind"] == "FINISHED"
+    assert changed_files(tmp_path, CALC) == {"calc.py": MENDED}
+
+
+def test_an_agent_in_a_server_is_a_node_of_a_graph_here(studio: Studio, tmp_path: Path) -> None:
+    """A node calls it, so that the context that it gets is the node's to say."""
+    remote = RemoteGraph("mendgraph", sync_client=studio.client)
+
+    def coder(state: MessagesState) -> Any:
+        asked: Any = {"messages": state["messages"]}
+        result: Any = remote.invoke(asked, context=studio.context(workspace(tmp_path), server))
+        return {"messages": [("ai", result["outcome"]["message"])]}
+
+    builder: Any = StateGraph(MessagesState)
+    builder.add_node("coder", coder)
+    builder.add_edge(START, "coder")
+    with repairing() as server:
+        result = builder.compile(checkpointer=saver()).invoke(ASKED, THREAD)
+    assert result["messages"][-1].text == "add now adds."
+    assert changed_files(tmp_path, CALC) == {"calc.py": MENDED}
