@@ -30,8 +30,8 @@ TERMINAL_SETTINGS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONPATH", "CLICOL
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 NO_SUCH_CALL = 100_000
 LACKS: dict[str, tuple[str, str, object]] = {
-    "openat2": ("openat2", "NUMBER", NO_SUCH_CALL),
-    "bubblewrap": ("bubblewrap", "PROGRAM_FOLDERS", ()),
+    "openat2": ("files.openat2", "NUMBER", NO_SUCH_CALL),
+    "bubblewrap": ("processes.bubblewrap", "PROGRAM_FOLDERS", ()),
 }
 """What a machine may lack: the module that looks for it, and what has to change so that it finds nothing."""
 HOMES = {"HOME": "", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}
@@ -71,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in config.getoption("--without"):
         module, attribute, value = LACKS[name]
-        setattr(import_module(f"mendgraph.nodes.execute_tools.environment.{module}"), attribute, value)
+        setattr(import_module(f"mendgraph.nodes.execute_tools.{module}"), attribute, value)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -192,7 +192,7 @@ def no_handles_left() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def by_handle_only() -> Iterator[None]:
-    """No test reaches a workspace's files but through the environment, by handle."""
+    """No test reaches a workspace's files but through `execute_tools`, by handle."""
     with workspace_watch.watched():
         yield
 
