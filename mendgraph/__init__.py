@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         steps_of as steps_of,
         undo_run as undo_run,
     )
-    from mendgraph.graph.spending.report import (
+    from mendgraph.graph.spending.store import (
         AccountSpent as AccountSpent,
         account_spent as account_spent,
         accounts_spent as accounts_spent,
@@ -90,7 +90,7 @@ _HOMES = {
     "AgentContext": "mendgraph.graph.configuration.context",
     "run_batch": "mendgraph.graph.fleet.batch.run_batch",
     "BatchTask": "mendgraph.graph.fleet.batch.tasks",
-    "BatchResult": "mendgraph.graph.fleet.batch.batch_result",
+    "BatchResult": "mendgraph.graph.fleet.batch.orders",
     "TaskResult": "mendgraph.graph.fleet.batch.orders",
     "load_context": "mendgraph.graph.configuration.loading",
     "report_html": "mendgraph.graph.report.page",
@@ -108,7 +108,7 @@ _HOMES = {
         ),
         "mendgraph.graph.runs.events",
     ),
-    **dict.fromkeys(("account_spent", "accounts_spent", "AccountSpent"), "mendgraph.graph.spending.report"),
+    **dict.fromkeys(("account_spent", "accounts_spent", "AccountSpent"), "mendgraph.graph.spending.store"),
     "serializer": "mendgraph.graph.machine.state",
     "list_runs": "mendgraph.graph.runs.runs",
     "get_run": "mendgraph.graph.runs.runs",

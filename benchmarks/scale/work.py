@@ -111,7 +111,7 @@ def _wrong(name: str, end: End | None) -> list[str]:
 
 def _booked() -> tuple[int, int, int] | str:
     """Calls, input tokens and output tokens in the spending book, or why it cannot be read."""
-    from mendgraph.graph.spending.report import spent_by_day
+    from mendgraph.graph.spending.store import spent_by_day
 
     days = spent_by_day(2)
     if isinstance(days, ToolError):

@@ -15,25 +15,25 @@ from mendgraph.graph.cassettes.cassette_file import (
     MOST_BYTES,
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
+    SUFFIX,
     CassetteFile,
     decode,
+    folder_of,
     machine_traces_in,
     parse,
     secrets_in,
 )
 from mendgraph.graph.cassettes.difference import difference, parsed
-from mendgraph.graph.cassettes.naming import SUFFIX, folder_of
 from mendgraph.graph.cassettes.player import REPLAY_URL
 from mendgraph.graph.cassettes.replayed_run import anything_goes
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.chat_models import endpoint_chat
 from mendgraph.graph.langchain.failures import Learned, Provider
+from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
-from mendgraph.nodes.call_model.prompts.offered_tools import offered_tools
-from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
+from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt, offered_tools
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.registry import ActionRegistry

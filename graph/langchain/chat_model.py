@@ -35,8 +35,8 @@ from mendgraph.graph.langchain.failures import (
 )
 from mendgraph.graph.langchain.openai_chat import KeepsExtras
 from mendgraph.graph.langchain.replies import HeardReply, ReplyAssembly, is_listened_to
+from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.model import Call, Model
-from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.language.content_blocks import media_of
 from mendgraph.nodes.language.documents import storable

@@ -38,6 +38,7 @@ from mendgraph.graph.langchain.failures import (
     setup_fault,
 )
 from mendgraph.graph.langchain.openai_chat import EndpointChat, KeepsExtras, PlainCompletions, keeping_extras
+from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.embedded.local_model import shared_local_server
 from mendgraph.nodes.call_model.endpoint import (
     LOOPBACK_HOSTS,
@@ -50,7 +51,6 @@ from mendgraph.nodes.call_model.endpoint import (
     choose_served_model,
     find_endpoint,
 )
-from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 
 CONNECT_TIMEOUT_S: Final = 10.0

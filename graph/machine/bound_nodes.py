@@ -53,7 +53,7 @@ from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_c
 from mendgraph.nodes.guard.policy import judge_workspace, told_of_edit
 from mendgraph.nodes.heal.node import heal
 from mendgraph.nodes.loop_check.node import check
-from mendgraph.nodes.loop_check.signature import signature_of
+from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.parse.answers import schema_problem
 from mendgraph.nodes.parse.cutting import was_cut
 from mendgraph.nodes.parse.node import parse

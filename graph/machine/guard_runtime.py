@@ -17,16 +17,16 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.state import GuardSlice, Update
 from mendgraph.graph.machine.tool_runtime import ToolRuntime, last_request
 from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, header, unified_diff
+from mendgraph.nodes.execute_tools.engine import call_tool
 from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_text
 from mendgraph.nodes.execute_tools.files.workspace import DryChange, DryWorkspace, change_mark
-from mendgraph.nodes.execute_tools.invocation import call_tool
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import ApprovalRequest, Preview, ShownPreview
 from mendgraph.nodes.guard.asking import GuardUpdate, Hands
 from mendgraph.nodes.guard.node import judge_step
 from mendgraph.nodes.guard.policy import GuardConfig, judge_reply
-from mendgraph.nodes.loop_check.signature import signature_of
+from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.records import Effect, JsonMap, LoopRecord, Plan, ToolCall, ToolError, Verdict
 
 SECONDS = 10.0

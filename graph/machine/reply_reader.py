@@ -17,7 +17,7 @@ from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.heal.healing import is_incomplete, is_unfounded
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.language.text_protocol import BODY_ARGUMENTS
-from mendgraph.nodes.loop_check.signature import signature_of
+from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader, check_call, completed, foreign_calls
 from mendgraph.nodes.records import (

@@ -36,7 +36,7 @@ from mendgraph.nodes.execute_tools.policy.alerts import Vitals
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.database import UnreadableValueError
-from mendgraph.nodes.guard.grants import Grant
+from mendgraph.nodes.guard.approvals import Grant
 from mendgraph.nodes.guard.node import GuardState
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.heal.node import HealState

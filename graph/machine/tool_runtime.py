@@ -19,7 +19,7 @@ from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenWords
 from mendgraph.graph.machine.state import ExecuteToolsSlice, Update
 from mendgraph.graph.machine.workspace_records import WorkspaceRecords
 from mendgraph.graph.telemetry.observing import observed_call
-from mendgraph.nodes.call_model.prompts.offered_tools import offered_tools
+from mendgraph.nodes.call_model.prompts.prompt import offered_tools
 from mendgraph.nodes.execute_tools.call_policy import CallPolicy, PolicyMemory, allowed_tools
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks

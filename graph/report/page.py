@@ -28,7 +28,7 @@ from mendgraph.graph.report.step_view import (
 )
 from mendgraph.graph.runs.kept_run import command_line, short_id
 from mendgraph.graph.runs.runs import ListedRun, RunState, get_run, list_runs, with_store
-from mendgraph.graph.spending.report import AccountSpent, account_spent, spent_by_day
+from mendgraph.graph.spending.store import AccountSpent, account_spent, spent_by_day
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.records import JsonMap, Outcome, Plan, ToolError, ToolErrorCode

@@ -14,8 +14,7 @@ from mendgraph.graph.report.history import Judged, Step
 from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
-from mendgraph.nodes.language.call_summary import result_words, target_of
-from mendgraph.nodes.language.display import count_of, one_line, output_words, plain, usd
+from mendgraph.nodes.language.display import count_of, one_line, output_words, plain, result_words, target_of, usd
 from mendgraph.nodes.records import (
     CallError,
     JsonMap,

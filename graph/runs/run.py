@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build_arguments import SessionOptions
+from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.runs.events import Asked, Event
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.session import Session
-from mendgraph.nodes.call_model.model_loop import run_in
+from mendgraph.nodes.call_model.driver import run_in
 from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, ApprovalRequest
 
 __all__ = [

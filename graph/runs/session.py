@@ -20,8 +20,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.store.base import BaseStore
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import NO_ROLES, build_machine
-from mendgraph.graph.machine.build_arguments import BuildArguments, check_arguments, with_keys
+from mendgraph.graph.machine.build import NO_ROLES, BuildArguments, build_machine, check_arguments, with_keys
 from mendgraph.graph.machine.compiled import NodeTimeoutError
 from mendgraph.graph.machine.routes import recursion_limit
 from mendgraph.graph.machine.run_records import REQUEST_ID, resuming_request

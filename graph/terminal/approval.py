@@ -21,8 +21,7 @@ from rich.cells import chop_cells
 from mendgraph.graph.terminal.answers import Line, Screen
 from mendgraph.graph.terminal.output_lines import diff_lines
 from mendgraph.nodes.guard.approvals import ApprovalAnswer, AskedCall, CallDecision
-from mendgraph.nodes.language.call_summary import target_of
-from mendgraph.nodes.language.display import one_line, plain
+from mendgraph.nodes.language.display import one_line, plain, target_of
 
 ReadLine = Callable[[str], str]
 """Asks with a prompt and returns the line; raises EOFError at the end of the input."""

@@ -16,8 +16,7 @@ from mendgraph.graph.runs.kept_run import short_id, state_words, when_words
 from mendgraph.graph.terminal.answers import Line, table
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
 from mendgraph.nodes.execute_tools.secrets.redact import redact
-from mendgraph.nodes.language.call_summary import target_of
-from mendgraph.nodes.language.display import count_of, one_line, output_words, usd
+from mendgraph.nodes.language.display import count_of, one_line, output_words, target_of, usd
 from mendgraph.nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall, ToolError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from mendgraph.graph.fleet.batch.batch_result import BatchResult, Tally
 from mendgraph.graph.fleet.batch.orders import TaskResult
 from mendgraph.graph.runs.events import Compacted, Ended, Event, Paid
 from mendgraph.graph.runs.runs import RunDiff
-from mendgraph.graph.spending.report import AccountSpent, ModelDay
+from mendgraph.graph.spending.store import AccountSpent, ModelDay
 from mendgraph.graph.terminal.output_lines import SCHEMA, event_name
 from mendgraph.nodes.call_model.embedded.pull import Pulled
 from mendgraph.nodes.execute_tools.journal.restoring import LeftFile, RestoredFile

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mendgraph.graph.configuration.settings_file import Problem, Settings
     from mendgraph.graph.doctor.bundle import Written
     from mendgraph.graph.doctor.examination import Finding
-    from mendgraph.graph.spending.report import AccountSpent, ModelDay
+    from mendgraph.graph.spending.store import AccountSpent, ModelDay
 
 config_app = typer.Typer(help="Show settings and who set them; `check` or `trust` a file.", rich_markup_mode=None)
 model_app = typer.Typer(help="The embedded local model.", rich_markup_mode=None)
@@ -384,7 +384,7 @@ def usage(
 
     All folders count together, as they do for the limits of days and accounts.
     """
-    from mendgraph.graph.spending.report import accounts_spent, spent_by_day
+    from mendgraph.graph.spending.store import accounts_spent, spent_by_day
 
     if accounts and opt.is_given(context, "days"):
         context.fail("--accounts shows all that was ever used: omit --days")

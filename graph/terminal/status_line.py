@@ -29,8 +29,7 @@ from mendgraph.graph.runs.events import (
 )
 from mendgraph.graph.terminal.answers import clock
 from mendgraph.nodes.call_model.ledger import RunLimits
-from mendgraph.nodes.language.call_summary import target_of
-from mendgraph.nodes.language.display import one_line
+from mendgraph.nodes.language.display import one_line, target_of
 from mendgraph.nodes.records import ToolCall
 
 CHARACTERS_PER_TOKEN: Final = 4

@@ -33,8 +33,7 @@ from mendgraph.graph.terminal.output_lines import (
     usage_lines,
 )
 from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, exit_code_of, install, leave_at_once
-from mendgraph.graph.terminal.screen import Display, RunView
-from mendgraph.graph.terminal.visible_text import VisibleText
+from mendgraph.graph.terminal.screen import Display, RunView, VisibleText
 from mendgraph.nodes.call_model.embedded.weights import embedded_weights
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.execute_tools.store.database import StoreError

@@ -4,7 +4,6 @@ from typing import Any
 
 from langchain_core.messages import AnyMessage
 
-from mendgraph.nodes.begin_turn.named_files import preload
 from mendgraph.nodes.begin_turn.noted_files import read_notes
 from mendgraph.nodes.begin_turn.turn_start import (
     FRESH_TURN,
@@ -13,6 +12,7 @@ from mendgraph.nodes.begin_turn.turn_start import (
     TurnResources,
     close_step,
     cut_off_items,
+    preload,
     scrubbed,
     without_refused_media,
 )

@@ -49,12 +49,11 @@ from mendgraph.nodes.execute_tools.call_policy import (
     RetryPolicy,
     Validator,
 )
-from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
+from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig, call_tool
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_ms, monotonic_s
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox, extension_denial
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.invocation import call_tool
-from mendgraph.nodes.execute_tools.journal.fingerprints import call_fingerprint
+from mendgraph.nodes.execute_tools.journal.journal import call_fingerprint
 from mendgraph.nodes.execute_tools.network.url_rules import names_target, read_url
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals, observe_tool
 from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig

@@ -15,8 +15,7 @@ from mendgraph.nodes.execute_tools.edits.diffs import Version, file_change
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect
 from mendgraph.nodes.execute_tools.files.text_files import text_of
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
-from mendgraph.nodes.execute_tools.journal.fingerprints import call_fingerprint
-from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal, RecordedCall
+from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal, RecordedCall, call_fingerprint
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolOutput
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.records import (

@@ -15,8 +15,7 @@ from functools import partial
 
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
 from mendgraph.nodes.execute_tools.files.workspace import ApprovedWorkspace, Workspace
-from mendgraph.nodes.execute_tools.journal.fingerprints import idempotency_key
-from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
+from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal, idempotency_key
 from mendgraph.nodes.execute_tools.journaled_calls import JOURNALED, Execution, as_json, describe_effect, resumed
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.store.database import StoreError

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_ms
-from mendgraph.nodes.execute_tools.journal.fingerprints import call_fingerprint
+from mendgraph.nodes.execute_tools.journal.journal import call_fingerprint
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.records import CallError, CallResult, JsonMap, ToolCall, Verdict

@@ -16,14 +16,16 @@ from mendgraph.nodes.guard.approvals import (
     NO_PREVIEW,
     ApprovalRequest,
     Decision,
+    Grant,
     Preview,
     PreviewOf,
     asked_call,
     digest_of,
+    grant_for,
+    grant_words,
     read_decision,
 )
 from mendgraph.nodes.guard.file_rules import PROJECT_CONFIG_RULE, is_project_config
-from mendgraph.nodes.guard.grants import Grant, grant_for, grant_words
 from mendgraph.nodes.guard.paths import shown
 from mendgraph.nodes.guard.policy import Item, denied
 from mendgraph.nodes.records import (

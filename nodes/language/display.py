@@ -1,7 +1,12 @@
 """Text for people: from elsewhere made fit for a terminal, and counts and amounts in words. Pure."""
 
-from typing import Final
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 from unicodedata import category
+
+from mendgraph.nodes.records import ExtractionError, ToolResult
 
 LEAST_USD: Final = 0.0001
 """What four decimals can show."""
@@ -42,3 +47,120 @@ def usd(amount: float) -> str:
 def output_words(tokens: int, reasoning: int) -> str:
     """Output tokens, and how many of them were reasoning, where any were."""
     return f"{tokens:,} out" + (f" ({reasoning:,} reasoning)" if reasoning else "")
+
+
+# --- Calls and their results in a few words
+
+
+_LONGEST_TARGET = 80
+_LISTED_FILES = 5
+_RULED = re.compile(r"(?m)^[^\S\n]*+([=\-_*#~])\1{4,}+[^\S\n]*+$")
+"""A line that test runners draw between their parts."""
+
+_FOR_THE_MODEL = re.compile(r"\A[A-Z]+(?:_[A-Z]+)+: | Available: \[.*\]\Z")
+"""What a message has for the model alone: the name of the error, and all names that there are."""
+
+
+def target_of(arguments: Mapping[str, Any]) -> str:
+    """What a call is about (a command, a URL, a pattern, a path), on one line; "" where it says nothing of the kind."""
+    return one_line(_command(arguments) or _place(arguments), _LONGEST_TARGET)
+
+
+def result_words(result: ToolResult) -> str:
+    """What a result amounts to: `35 lines`, `1 replacement`, `not found: ...`; "ok" for what has no number."""
+    if result.error is not None:
+        message = one_line(_RULED.sub("", _FOR_THE_MODEL.sub("", result.error.message)))
+        return f"{result.error.code.value.replace('_', ' ')}: {message}"
+    data = result.data
+    for key, words in _WORDS.items():
+        if key in data:
+            return one_line(words(data))
+    return "ok"
+
+
+def error_words(errors: tuple[ExtractionError, ...]) -> str:
+    """The first error of a reply, and how many more there are."""
+    if not errors:
+        return "it could not be read"
+    first = errors[0]
+    place = f" in line {first.line_number}" if first.line_number else ""
+    more = f" and {len(errors) - 1} more" if len(errors) > 1 else ""
+    return f"{first.error_type.name}{place}{more}"
+
+
+def _command(arguments: Mapping[str, Any]) -> str:
+    argv, folder = arguments.get("argv"), arguments.get("cwd")
+    if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
+        return ""
+    return shlex.join(argv) + (f" in {folder}" if isinstance(folder, str) and folder != "." else "")
+
+
+def _place(arguments: Mapping[str, Any]) -> str:
+    named = {key: value for key, value in arguments.items() if isinstance(value, str)}
+    if "url" in named:
+        return named["url"]
+    if "pattern" in named:
+        return repr(named["pattern"]) + (f" in {named['path']}" if named.get("path", ".") != "." else "")
+    return _moved(named) if "path" in named else ""
+
+
+def _moved(names: Mapping[str, str]) -> str:
+    return f"{names['path']} → {names['target']}" if "target" in names else names["path"]
+
+
+def _page(data: Mapping[str, Any]) -> str:
+    shown, remaining = data["lines_shown"], data.get("lines_remaining", 0)
+    return count_of(shown, "line") + (f", {remaining:,} more" if remaining else "")
+
+
+def _edit(data: Mapping[str, Any]) -> str:
+    if not data["replacements"]:
+        return "created"
+    edits = f"{count_of(data['edits'], 'edit')}, " if "edits" in data else ""
+    return edits + count_of(data["replacements"], "replacement")
+
+
+def _ended(data: Mapping[str, Any]) -> str:
+    end = f"killed by signal {data['signal']}" if "signal" in data else f"exit {data['exit_code']}"
+    made = data.get("made_denied", ())
+    return end + (f", made {count_of(len(made), 'denied file')}" if made else "")
+
+
+def _patched(data: Mapping[str, Any]) -> str:
+    files = data["files"]
+    more = f" and {len(files) - _LISTED_FILES} more" if len(files) > _LISTED_FILES else ""
+    return ", ".join(f"{each['action']} {_moved(each)}" for each in files[:_LISTED_FILES]) + more
+
+
+def _checked(data: Mapping[str, Any]) -> str:
+    ran = len(data.get("ran", ()))
+    words = {
+        "passed": f"{count_of(ran, 'check')} passed",
+        "none": "nothing to run",
+        "unavailable": f"cannot run: {data.get('reason', '')}",
+    }
+    return words.get(data["checks"], str(data["checks"]))
+
+
+def _more(data: Mapping[str, Any]) -> str:
+    return " and more" if data.get("has_more") else ""
+
+
+_WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "checks": _checked,
+    "exit_code": _ended,
+    "status": lambda data: f"{data['status']}, {count_of(data['size'], 'byte')}{_more(data)}",
+    "lines_shown": _page,
+    "replacements": _edit,
+    "changed": lambda data: f"{data.get('action', 'changed')} {', '.join(map(str, data['changed']))}".strip(),
+    "lines": lambda data: f"{data.get('action', 'written')}, {count_of(data['lines'], 'line')}",
+    "directories": lambda data: (
+        f"{count_of(data['files'], 'file')}, {count_of(data['directories'], 'directory', 'directories')}"
+    ),
+    "paths": lambda data: count_of(len(data["paths"]), "file") + _more(data),
+    "matches": lambda data: count_of(len(data["matches"]), "match", "matches") + _more(data),
+    "in_progress": lambda data: f"{data['done']} done, {data['in_progress']} in progress, {data['pending']} pending",
+    "files": _patched,
+    "action": lambda data: str(data["action"]),
+}
+"""The key by which a tool's result is known, and the words for it; the first one that is there counts."""

@@ -1,7 +1,11 @@
 """Is this progress? Repeated actions get one typed override; repeating on ends the run (spec 3)."""
 
-from mendgraph.nodes.loop_check.repetition import LOOP_OVERRIDE_MAX_RETRIES, LOOP_REPEAT_THRESHOLD, REPEAT_WINDOW
-from mendgraph.nodes.loop_check.signature import action_signature
+from mendgraph.nodes.loop_check.repetition import (
+    LOOP_OVERRIDE_MAX_RETRIES,
+    LOOP_REPEAT_THRESHOLD,
+    REPEAT_WINDOW,
+    action_signature,
+)
 from mendgraph.nodes.records import OverrideConstraint
 
 __all__ = [

@@ -3,9 +3,9 @@
 import re
 from typing import Final
 
+from mendgraph.nodes.language.content_blocks import without_thoughts
 from mendgraph.nodes.language.dialects import recognised
 from mendgraph.nodes.language.text_protocol import extract_in_order, fence_after
-from mendgraph.nodes.language.thoughts import without_thoughts
 from mendgraph.nodes.records import FinishReason, ModelReply
 
 

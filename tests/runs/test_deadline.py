@@ -10,9 +10,9 @@ from time import sleep
 import pytest
 
 from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_model
+from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 

@@ -11,9 +11,9 @@ import yaml
 from pydantic import SecretStr
 
 from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_model
+from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import (
     FinishReason,

@@ -16,8 +16,7 @@ from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.graph.runs.runs import Forked, fork_run, resume_run
-from mendgraph.graph.spending.report import account_spent
-from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.graph.spending.store import SpendingStore, account_spent
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason
 from tests.runs.playing import set_clock, write_files

@@ -14,7 +14,7 @@ from mendgraph.graph.fleet.batch.local import Executor
 from mendgraph.graph.fleet.batch.orders import LEFT_OPEN, TaskResult, Worked, WorkOrder
 from mendgraph.graph.fleet.batch.tasks import BatchTask, Source, doubled
 from mendgraph.graph.machine.run_records import Durability
-from mendgraph.graph.spending.report import account_spent
+from mendgraph.graph.spending.store import account_spent
 from mendgraph.nodes.execute_tools.copies.workspace_copies import delete_copy, open_copy, pin_source
 from mendgraph.nodes.execute_tools.files.failures import is_disk_full, os_failure
 from mendgraph.nodes.records import JsonMap, StopReason, ToolError, ToolErrorCode

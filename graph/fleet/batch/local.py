@@ -21,7 +21,7 @@ from typing import IO, Any, ClassVar, Final
 
 from mendgraph.graph.fleet.batch.orders import MOST_TRIES, WORKER_FAILED, Worked, WorkOrder, cancelled, failed
 from mendgraph.graph.fleet.batch.work import work
-from mendgraph.graph.machine.build_arguments import SessionOptions
+from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values

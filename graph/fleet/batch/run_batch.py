@@ -29,7 +29,7 @@ from mendgraph.graph.fleet.batch.tasks import (
     read_task_file,
 )
 from mendgraph.graph.fleet.batch.work import first_problem
-from mendgraph.graph.machine.build_arguments import BuildArguments, SessionOptions, check_arguments
+from mendgraph.graph.machine.build import BuildArguments, SessionOptions, check_arguments
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 

@@ -21,7 +21,7 @@ from mendgraph.graph.fleet.batch.orders import (
     cancelled,
     failed,
 )
-from mendgraph.graph.machine.build_arguments import SessionOptions
+from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.machine.run_records import UNDONE, RunRecord
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.runs.events import Asked, Event

@@ -21,7 +21,6 @@ from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.file_changes import LARGEST_BACKUP, MOST_CHANGES, Change, DeleteFile, WriteFile
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.journal.fingerprints import call_fingerprint
 from mendgraph.nodes.execute_tools.journal.found_files import (
     NO_FILE,
     Found,
@@ -31,7 +30,7 @@ from mendgraph.nodes.execute_tools.journal.found_files import (
     found_at,
     size_at,
 )
-from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey, Journal
+from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey, Journal, call_fingerprint
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import ChangeKind, ToolError, ToolErrorCode
 

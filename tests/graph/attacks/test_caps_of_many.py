@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from mendgraph.graph.spending.report import account_spent
-from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.graph.spending.store import SpendingStore, account_spent
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
 from mendgraph.nodes.records import StopCause, StopReason, ToolError
 from tests.graph.spending.reserving import CAP, TRIES

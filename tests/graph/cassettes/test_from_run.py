@@ -283,7 +283,7 @@ def test_what_is_in_the_way_of_a_test_is_told(folder: Path) -> None:
 
 def test_neither_the_spending_book_nor_the_store_hears_of_it(folder: Path) -> None:
     from mendgraph.graph.runs.runs import list_runs
-    from mendgraph.graph.spending.report import spent_by_day
+    from mendgraph.graph.spending.store import spent_by_day
 
     run = played(folder, EDIT, Say("Done."))
     before = (list_runs(str(folder)), spent_by_day(1))

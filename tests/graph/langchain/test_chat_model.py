@@ -17,9 +17,8 @@ from pydantic import PrivateAttr, SecretStr
 from mendgraph.graph.langchain import chat_model
 from mendgraph.graph.langchain.chat_model import MOST_STALE, ChatModel
 from mendgraph.graph.langchain.chat_models import given_model
-from mendgraph.nodes.call_model.driver import unnoticed
+from mendgraph.nodes.call_model.driver import MODEL_LOOP, unnoticed
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import (
     Chunked,

@@ -19,8 +19,8 @@ from mendgraph.graph.langchain import chat_models
 from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.chat_models import ChatModels, EndpointModel, endpoint_chat, given_model
 from mendgraph.graph.langchain.failures import Learned, Provider
+from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelChoice, ModelOptions
-from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.replies import Message

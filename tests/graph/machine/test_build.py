@@ -18,8 +18,7 @@ from langgraph.types import Command
 from pydantic import BaseModel, SecretStr
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.build_arguments import BuildArguments, check_arguments, with_keys
+from mendgraph.graph.machine.build import BuildArguments, build_graph, check_arguments, with_keys
 from mendgraph.graph.machine.compiled import Machine
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.run import run_task

@@ -25,7 +25,7 @@ from mendgraph.nodes.execute_tools import journaled_calls
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals
 from mendgraph.nodes.execute_tools.store.database import FINGERPRINT
 from mendgraph.nodes.execute_tools.store.database_schema import SQLITE_TABLES
-from mendgraph.nodes.guard.grants import Grant
+from mendgraph.nodes.guard.approvals import Grant
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import (

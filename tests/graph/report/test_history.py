@@ -10,7 +10,7 @@ from mendgraph.graph.machine.routes import Transition
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import END, START, History, course_of, read_history
 from mendgraph.graph.runs.run import Session
-from mendgraph.nodes.guard.grants import Grant
+from mendgraph.nodes.guard.approvals import Grant
 from mendgraph.nodes.records import (
     LoopRecord,
     LoopVerdict,

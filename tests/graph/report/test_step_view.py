@@ -19,12 +19,12 @@ from mendgraph.graph.report.step_view import (
     seconds_words,
     step_view,
 )
-from mendgraph.graph.spending.report import AccountSpent
+from mendgraph.graph.spending.store import AccountSpent
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.guard.grants import Grant
+from mendgraph.nodes.guard.approvals import Grant
 from mendgraph.nodes.guard.policy import denied
 from mendgraph.nodes.records import (
     CallError,

@@ -257,7 +257,7 @@ def test_a_wait_that_is_interrupted_cancels_its_work(monkeypatch: pytest.MonkeyP
             return super().wait(timeout)
 
     with LoopThread() as loop:
-        monkeypatch.setattr("mendgraph.nodes.call_model.model_loop.Event", Interrupted)
+        monkeypatch.setattr("mendgraph.nodes.call_model.driver.Event", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             loop.run(for_ever())
         monkeypatch.undo()

@@ -12,8 +12,7 @@ import psycopg
 import pytest
 
 from mendgraph.graph.spending.database import FILE_NAME, SPENDING_TABLES, reading
-from mendgraph.graph.spending.report import accounts_spent, spent_by_day
-from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.graph.spending.store import SpendingStore, accounts_spent, spent_by_day
 from mendgraph.nodes.call_model.ledger import RunLimits, Used
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE

@@ -11,8 +11,14 @@ import pytest
 
 from mendgraph.graph.spending import store as spending_store
 from mendgraph.graph.spending.database import FILE_NAME
-from mendgraph.graph.spending.report import AccountSpent, ModelDay, account_spent, accounts_spent, spent_by_day
-from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.graph.spending.store import (
+    AccountSpent,
+    ModelDay,
+    SpendingStore,
+    account_spent,
+    accounts_spent,
+    spent_by_day,
+)
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.graph.spending.spending_entries import Clock, entry, reserved, rows, settled, used

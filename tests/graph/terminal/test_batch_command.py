@@ -17,8 +17,7 @@ from mendgraph.graph.fleet.batch.batch_result import BatchEnd, BatchResult, Tall
 from mendgraph.graph.fleet.batch.orders import TaskResult, TaskUsage, Worked, WorkOrder, failed
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.terminal.answers import clock
-from mendgraph.graph.terminal.batch_command import exit_code_of_batch
-from mendgraph.graph.terminal.batch_progress import BatchProgress, State, status
+from mendgraph.graph.terminal.batch_command import BatchProgress, State, exit_code_of_batch, status
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Pinned
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode

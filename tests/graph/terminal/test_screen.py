@@ -28,8 +28,7 @@ from mendgraph.graph.runs.events import (
     Waiting,
 )
 from mendgraph.graph.terminal.answers import Line, Screen
-from mendgraph.graph.terminal.screen import Display, RunView
-from mendgraph.graph.terminal.visible_text import VisibleText
+from mendgraph.graph.terminal.screen import Display, RunView, VisibleText
 from mendgraph.nodes.records import (
     CallError,
     CallResult,

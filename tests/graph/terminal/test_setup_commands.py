@@ -17,8 +17,7 @@ from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import CONFIG_VARIABLE
 from mendgraph.graph.doctor.examination import Finding, Status
-from mendgraph.graph.spending.report import AccountSpent, ModelDay
-from mendgraph.graph.spending.store import SpendingStore
+from mendgraph.graph.spending.store import AccountSpent, ModelDay, SpendingStore
 from mendgraph.graph.terminal import setup_commands
 from mendgraph.graph.terminal.answers import Line
 from mendgraph.graph.terminal.setup_commands import (

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.graph.terminal.visible_text import VisibleText
+from mendgraph.graph.terminal.screen import VisibleText
 from mendgraph.nodes.language.blocks import read_blocks
 from mendgraph.nodes.language.text_protocol import extract_in_order
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.begin_turn.named_files import (
+from mendgraph.nodes.begin_turn.turn_start import (
     MAX_FEW_BYTES,
     MAX_NAMED_FILES,
     MAX_SMALL_BYTES,

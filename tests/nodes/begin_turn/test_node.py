@@ -4,9 +4,8 @@ from typing import Any, NamedTuple
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from mendgraph.nodes.begin_turn.named_files import read_ahead
 from mendgraph.nodes.begin_turn.node import BeginTurnState, begin_turn
-from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN, TurnResources
+from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN, TurnResources, read_ahead
 from mendgraph.nodes.language.content_blocks import media_of, media_problem
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls
 from mendgraph.nodes.records import EditForm, LoopRecord, Plan, PlanStep, Profile, Protocol, StopCause, StopReason

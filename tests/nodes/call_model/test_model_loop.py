@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from mendgraph.nodes.call_model.model_loop import ModelLoop
+from mendgraph.nodes.call_model.driver import ModelLoop
 
 WHO: ContextVar[str] = ContextVar("WHO", default="nobody")
 WAIT_S = 20.0

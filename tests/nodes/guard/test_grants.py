@@ -1,6 +1,6 @@
 import pytest
 
-from mendgraph.nodes.guard.grants import Grant, grant_for, grant_words
+from mendgraph.nodes.guard.approvals import Grant, grant_for, grant_words
 from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolSpec
 
 WRITE = ToolSpec(name="edit_file", description="", parameters={}, effect=Effect.WRITE)

@@ -7,10 +7,9 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.guard.approvals import NO_PREVIEW, RESPONSE_SCHEMA, Preview
+from mendgraph.nodes.guard.approvals import NO_PREVIEW, RESPONSE_SCHEMA, Grant, Preview
 from mendgraph.nodes.guard.asking import GuardUpdate, Hands
 from mendgraph.nodes.guard.file_rules import WorkspacePath, check_file_guardrails, format_guardrail_violations
-from mendgraph.nodes.guard.grants import Grant
 from mendgraph.nodes.guard.node import GuardState, judge_step
 from mendgraph.nodes.guard.policy import GuardConfig, Item, denied, judge_reply
 from mendgraph.nodes.records import (

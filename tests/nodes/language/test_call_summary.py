@@ -10,8 +10,7 @@ from mendgraph.nodes.execute_tools.tools.apply_patch import apply_patch
 from mendgraph.nodes.execute_tools.tools.edit_file import multi_edit
 from mendgraph.nodes.execute_tools.tools.move_file import delete_file, move_file
 from mendgraph.nodes.execute_tools.tools.write_file import append_file
-from mendgraph.nodes.language.call_summary import error_words, result_words, target_of
-from mendgraph.nodes.language.display import count_of
+from mendgraph.nodes.language.display import count_of, error_words, result_words, target_of
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolErrorCode, ToolResult
 from tests.nodes.execute_tools.conftest import Bench
 

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.language.thoughts import without_thoughts
+from mendgraph.nodes.language.content_blocks import without_thoughts
 from mendgraph.nodes.records import FinishReason, ModelReply, RawCall
 
 CALL = 'tool: read_file({"path": "a.py"})'

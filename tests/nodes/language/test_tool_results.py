@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.language.tool_results import (
+from mendgraph.nodes.language.history import (
     MISSED,
     is_miss,
     miss_advice,

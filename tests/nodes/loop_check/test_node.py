@@ -3,10 +3,9 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage
 
-from mendgraph.nodes.language.tool_results import MISSED, miss_advice
+from mendgraph.nodes.language.history import MISSED, miss_advice
 from mendgraph.nodes.loop_check.node import check
-from mendgraph.nodes.loop_check.repetition import LoopConfig, LoopState
-from mendgraph.nodes.loop_check.signature import signature_of
+from mendgraph.nodes.loop_check.repetition import LoopConfig, LoopState, signature_of
 from mendgraph.nodes.records import (
     Answer,
     CallError,

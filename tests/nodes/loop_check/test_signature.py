@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.loop_check.signature import action_signature, signature_of, target_of
+from mendgraph.nodes.loop_check.repetition import action_signature, signature_of, target_of
 from mendgraph.nodes.records import Effect, ToolCall, ToolSpec
 
 READ = ToolSpec(name="read_file", description="", parameters={}, effect=Effect.READ, path_fields=("path",))

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.language.thoughts import without_thoughts
+from mendgraph.nodes.language.content_blocks import without_thoughts
 from mendgraph.nodes.parse.cutting import cut_invented, kept_part, was_cut
 from mendgraph.nodes.records import FinishReason, ModelReply, RawCall
 

@@ -14,7 +14,7 @@ from mendgraph.graph.fleet.batch.local import ThreadExecutor
 from mendgraph.graph.fleet.batch.orders import TaskResult, Worked, WorkOrder, failed
 from mendgraph.graph.fleet.batch.tasks import BatchTask
 from mendgraph.graph.machine.stop_request import StopRequest
-from mendgraph.graph.spending.report import AccountSpent
+from mendgraph.graph.spending.store import AccountSpent
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, Pinned
 from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.records import ToolError, ToolErrorCode

@@ -12,7 +12,7 @@ import pytest
 from mendgraph.graph.fleet.batch import local
 from mendgraph.graph.fleet.batch.local import ProcessExecutor, ThreadExecutor
 from mendgraph.graph.fleet.batch.orders import Worked, WorkOrder
-from mendgraph.graph.machine.build_arguments import SessionOptions
+from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.machine.stop_request import StopRequest
 from tests.graph.fleet.batch.scripted_work import Work, done, order, waits
 

@@ -13,7 +13,7 @@ from mendgraph.graph.fleet.batch.batch import Terms
 from mendgraph.graph.fleet.batch.local import ProcessExecutor, ThreadExecutor
 from mendgraph.graph.fleet.batch.orders import Worked, failed
 from mendgraph.graph.fleet.batch.run_batch import Crew, Ready, check_crew, prepare, terms_problem
-from mendgraph.graph.machine.build_arguments import SessionOptions
+from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
 from tests.graph.fleet.batch.scripted_work import done
 

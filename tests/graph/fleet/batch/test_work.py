@@ -13,7 +13,7 @@ from mendgraph.graph.fleet.batch import work as working
 from mendgraph.graph.fleet.batch.orders import TaskUsage, Worked, WorkOrder
 from mendgraph.graph.fleet.batch.tasks import BatchTask
 from mendgraph.graph.fleet.batch.work import ANY_FILE, context_of, trusted_settings, work
-from mendgraph.graph.machine.build_arguments import SessionOptions
+from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import Session

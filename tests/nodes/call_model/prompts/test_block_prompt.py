@@ -5,11 +5,7 @@ from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.nodes.call_model.prompts import block_prompt as texts
-from mendgraph.nodes.call_model.prompts.block_prompt import (
-    bounded_request,
-    estimated_tokens,
-    without_body,
-)
+from mendgraph.nodes.call_model.prompts.block_prompt import bounded_request, estimated_tokens, without_body
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
 from mendgraph.nodes.call_model.prompts.shown_messages import describe_tool, native_tool

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.journal.fingerprints import call_fingerprint, idempotency_key
+from mendgraph.nodes.execute_tools.journal.journal import call_fingerprint, idempotency_key
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -11,7 +11,7 @@ import pytest
 
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.runs import list_runs
-from mendgraph.nodes.call_model.model_loop import MODEL_LOOP
+from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.execute_tools.store import database
 from mendgraph.nodes.execute_tools.store.database import (
     APPLICATION_ID,
