@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mendgraph.graph.configuration.context import AgentContext as AgentContext
     from mendgraph.graph.configuration.loading import load_context as load_context
-    from mendgraph.graph.fleet.batch.batch_result import BatchResult as BatchResult
+    from mendgraph.graph.fleet.batch.batch_folder import BatchResult as BatchResult
     from mendgraph.graph.fleet.batch.orders import TaskResult as TaskResult
     from mendgraph.graph.fleet.batch.run_batch import run_batch as run_batch
     from mendgraph.graph.fleet.batch.tasks import BatchTask as BatchTask

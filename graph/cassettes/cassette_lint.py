@@ -33,7 +33,8 @@ from mendgraph.graph.langchain.failures import Learned, Provider
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt, offered_tools
+from mendgraph.nodes.call_model.prompts.profiles import offered_tools
+from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.registry import ActionRegistry

@@ -29,8 +29,8 @@ from mendgraph.graph.langchain.chat_models import EndpointModel, endpoint_chat
 from mendgraph.graph.langchain.failures import LESSONS
 from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.judged_workspace import judged_workspace
 from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.machine.workspace import judged_workspace
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import small_history, thread_config
 from mendgraph.nodes.call_model.endpoint import ModelChoice

@@ -18,7 +18,6 @@ from langgraph.types import Overwrite
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission, client_context, given_context, run_id_of
 from mendgraph.graph.machine.guard_runtime import judge_calls, with_known_files
-from mendgraph.graph.machine.judged_workspace import WorkspaceFiles
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared
 from mendgraph.graph.machine.reply_reader import reply_reader, rescue
 from mendgraph.graph.machine.run_records import REQUEST_ID
@@ -36,7 +35,7 @@ from mendgraph.graph.machine.state import (
 )
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
-from mendgraph.graph.machine.workspace_records import WorkspaceRecords
+from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords
 from mendgraph.nodes.begin_turn.node import begin_turn
 from mendgraph.nodes.begin_turn.noted_files import most_bytes
 from mendgraph.nodes.begin_turn.turn_start import Made, TurnResources

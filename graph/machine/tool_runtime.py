@@ -14,12 +14,11 @@ from typing import Any, TypeVar
 from langchain_core.messages import AnyMessage
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.judged_workspace import judged_workspace, own_rules
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenWords
 from mendgraph.graph.machine.state import ExecuteToolsSlice, Update
-from mendgraph.graph.machine.workspace_records import WorkspaceRecords
+from mendgraph.graph.machine.workspace import WorkspaceRecords, judged_workspace, own_rules
 from mendgraph.graph.telemetry.observing import observed_call
-from mendgraph.nodes.call_model.prompts.prompt import offered_tools
+from mendgraph.nodes.call_model.prompts.profiles import offered_tools
 from mendgraph.nodes.execute_tools.call_policy import CallPolicy, PolicyMemory, allowed_tools
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks

@@ -17,7 +17,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.compiled import NodeTimeoutError
 from mendgraph.graph.machine.run_records import REQUEST_ID, UNDONE
 from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.machine.workspace_records import WorkspaceRecords, decide_open_changes
+from mendgraph.graph.machine.workspace import WorkspaceRecords, decide_open_changes
 from mendgraph.graph.persistence.store import Durability, RunRecord, Store
 from mendgraph.graph.runs.events import EventReader
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace

@@ -19,10 +19,9 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import StateSnapshot
 
 from mendgraph.graph.machine import routes
-from mendgraph.graph.machine.judged_workspace import judged_workspace
 from mendgraph.graph.machine.run_records import find_run, old_runs
 from mendgraph.graph.machine.state import SmallState
-from mendgraph.graph.machine.workspace_records import decide_open_changes
+from mendgraph.graph.machine.workspace import decide_open_changes, judged_workspace
 from mendgraph.graph.persistence.store import Pruned, RunRecord, Store
 from mendgraph.graph.runs.events import Asked
 from mendgraph.graph.runs.run_keeper import CALLING, TO_THE_CALL, Found, Snapshot, requests_of

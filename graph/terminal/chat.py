@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.judged_workspace import judged_workspace
+from mendgraph.graph.machine.workspace import judged_workspace
 from mendgraph.graph.runs.runs import RunDiff, RunStep, run_diffs, run_plan, steps_of, undo_run
 from mendgraph.graph.terminal.answers import Line, terminal_width
 from mendgraph.graph.terminal.approval import ReadLine

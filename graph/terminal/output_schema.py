@@ -15,7 +15,7 @@ from mendgraph.graph.cassettes.from_run import WrittenCassette
 from mendgraph.graph.configuration.settings_file import Problem
 from mendgraph.graph.doctor.bundle import Written
 from mendgraph.graph.doctor.examination import Finding
-from mendgraph.graph.fleet.batch.batch_result import BatchResult, Tally
+from mendgraph.graph.fleet.batch.batch_folder import BatchResult, Tally
 from mendgraph.graph.fleet.batch.orders import TaskResult
 from mendgraph.graph.runs.events import Compacted, Ended, Event, Paid
 from mendgraph.graph.runs.runs import RunDiff

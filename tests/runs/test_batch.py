@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.fleet.batch.batch import Batch, Terms
-from mendgraph.graph.fleet.batch.batch_result import BatchEnd
+from mendgraph.graph.fleet.batch.batch_folder import BatchEnd
 from mendgraph.graph.fleet.batch.local import ProcessExecutor
 from mendgraph.graph.fleet.batch.orders import TaskResult
 from mendgraph.graph.fleet.batch.run_batch import Crew, Ready, prepare, run_batch

@@ -8,8 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.batch.batch_folder import WORK, BatchFolder, copies_in, forget_run
-from mendgraph.graph.fleet.batch.batch_result import BatchEnd, BatchResult, Tally, way_to_go_on
+from mendgraph.graph.fleet.batch.batch_folder import (
+    WORK,
+    BatchEnd,
+    BatchFolder,
+    BatchResult,
+    Tally,
+    copies_in,
+    forget_run,
+    way_to_go_on,
+)
 from mendgraph.graph.fleet.batch.local import Executor
 from mendgraph.graph.fleet.batch.orders import LEFT_OPEN, TaskResult, Worked, WorkOrder
 from mendgraph.graph.fleet.batch.tasks import BatchTask, Source, doubled

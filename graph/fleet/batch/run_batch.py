@@ -15,8 +15,7 @@ from pydantic import ValidationError
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.settings_file import Problem
 from mendgraph.graph.fleet.batch.batch import Batch, Terms, changed_since
-from mendgraph.graph.fleet.batch.batch_folder import BatchFolder, is_batch_folder, open_batch_folder
-from mendgraph.graph.fleet.batch.batch_result import BatchResult, Tally
+from mendgraph.graph.fleet.batch.batch_folder import BatchFolder, BatchResult, Tally, is_batch_folder, open_batch_folder
 from mendgraph.graph.fleet.batch.local import PATIENCE_S, Executor, ProcessExecutor, ThreadExecutor
 from mendgraph.graph.fleet.batch.orders import TaskResult
 from mendgraph.graph.fleet.batch.tasks import (

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from langchain_core.messages import AIMessage, AnyMessage
 
 from mendgraph.nodes.call_model.prompts.estimates import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, estimate_tokens
-from mendgraph.nodes.call_model.prompts.prompt import owes_a_value
+from mendgraph.nodes.call_model.prompts.profiles import owes_a_value
 from mendgraph.nodes.call_model.prompts.shown_messages import as_map, describe_tool, message_of, native_tool
 from mendgraph.nodes.call_model.prompts.turn_view import TurnView, view_turn
 from mendgraph.nodes.language.blocks import EXAMPLE_EDITS, render_file

@@ -5,10 +5,9 @@ describes them in the system prompt and is answered in `tool:` lines. The block 
 its own (`nodes.call_model.prompts.block_prompt`). Nothing in these texts would do harm if it came back as a call.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from langchain_core.messages import AnyMessage
@@ -17,7 +16,7 @@ from mendgraph.nodes.call_model.prompts.block_prompt import block_request, retry
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
 from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages, from_map, json_size, message_of, size_of
 from mendgraph.nodes.language.text_protocol import BODY_BLOCK_RULE
-from mendgraph.nodes.records import CHANGING, Correction, EditForm, JsonMap, Profile, Protocol, ToolSpec
+from mendgraph.nodes.records import Correction, EditForm, JsonMap, Profile, Protocol, ToolSpec
 
 NATIVE_SYSTEM = """\
 You are a coding agent. You work on the files of one workspace through tools.
@@ -134,55 +133,3 @@ def build_prompt(
 def _stop(profile: Profile) -> tuple[str, ...]:
     """Where a reply in text is cut: a small model writes its tool's result itself. Some endpoints refuse such words."""
     return SMALL_STOP if profile.small and profile.protocol is not Protocol.NATIVE else ()
-
-
-# --- Which tools the model is told of
-
-
-NO_NOTES: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-def offered_tools(
-    specs: Iterable[ToolSpec],
-    edit_form: EditForm,
-    *,
-    read_only: bool,
-    answer_schema: JsonMap | None,
-    usable: Collection[str] | None = None,
-    few: bool = True,
-    notes: Mapping[str, str] = NO_NOTES,
-) -> list[ToolSpec]:
-    """The tools to offer, in order. A call of a tool that is not offered is still judged like any other.
-
-    A model that is offered several ways to edit takes the one that it masters least, and a small one takes each tool
-    that it sees for a hint: with `few`, what is convenient but not worth its tokens in each prompt is left out.
-    `usable` are the names that the run may use at all, None means every one. `notes` say of a tool, by its name, what
-    holds in this run only. Where the user gave a schema for the answer's value, the terminal tool shows that schema and
-    requires the value.
-    """
-    offered = [
-        spec.model_copy(update={"description": f"{spec.description} {notes[spec.name]}"})
-        if spec.name in notes
-        else spec
-        for spec in specs
-        if spec.offered
-        and (not spec.edit_forms or edit_form in spec.edit_forms)
-        and not (few and edit_form in spec.seldom_in)
-        and (usable is None or spec.name in usable)
-        and not (read_only and spec.effect in CHANGING)
-    ]
-    if answer_schema is None:
-        return offered
-    return [_with_value(spec, answer_schema) if spec.terminal else spec for spec in offered]
-
-
-def owes_a_value(spec: ToolSpec) -> bool:
-    """Is this the terminal tool of a run whose answer has to fit a schema?"""
-    return spec.terminal and "value" in spec.parameters.get("required", [])
-
-
-def _with_value(spec: ToolSpec, schema: JsonMap) -> ToolSpec:
-    known = spec.parameters
-    properties = {**known.get("properties", {}), "value": schema}
-    required = [*(name for name in known.get("required", []) if name != "value"), "value"]
-    return spec.model_copy(update={"parameters": {**known, "properties": properties, "required": required}})

@@ -10,8 +10,7 @@ from typing import Any
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 from pydantic import Field
 
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
-from mendgraph.nodes.language.tool_results import parse_text_results
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request, parse_text_results
 from mendgraph.nodes.records import JsonMap, Record, ToolErrorCode
 
 FOUND_LIMIT = 2_000

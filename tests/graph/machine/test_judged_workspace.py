@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.graph.machine.judged_workspace import judged_workspace, own_rules
+from mendgraph.graph.machine.workspace import judged_workspace, own_rules
 from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, FileContent, MoveFile, Workspace
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.tools.list_files import glob_files

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.machine.workspace_records import WorkspaceRecords, decide_open_changes
+from mendgraph.graph.machine.workspace import WorkspaceRecords, decide_open_changes
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.store import run_folder

@@ -12,7 +12,7 @@ from langgraph.types import Command
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.run_records import resuming_request
-from mendgraph.graph.machine.workspace_records import WorkspaceRecords
+from mendgraph.graph.machine.workspace import WorkspaceRecords
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run_keeper import RETRIED, Begun, ResumePlan, RunKeeper, TurnStart, resume_plan
 from mendgraph.nodes.execute_tools.store.database import StoreError

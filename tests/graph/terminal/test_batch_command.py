@@ -13,11 +13,12 @@ import pytest
 from rich.console import Console
 
 from mendgraph.graph import cli
-from mendgraph.graph.fleet.batch.batch_result import BatchEnd, BatchResult, Tally
+from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchResult, Tally
 from mendgraph.graph.fleet.batch.orders import TaskResult, TaskUsage, Worked, WorkOrder, failed
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.terminal.answers import clock
-from mendgraph.graph.terminal.batch_command import BatchProgress, State, exit_code_of_batch, status
+from mendgraph.graph.terminal.batch_command import exit_code_of_batch
+from mendgraph.graph.terminal.batch_progress import BatchProgress, State, status
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Pinned
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode

@@ -8,8 +8,7 @@ import pytest
 
 from mendgraph.graph.fleet.batch import batch as whole
 from mendgraph.graph.fleet.batch.batch import Batch, Terms, changed_since
-from mendgraph.graph.fleet.batch.batch_folder import BatchFolder, open_batch_folder
-from mendgraph.graph.fleet.batch.batch_result import BatchEnd, BatchResult, Tally
+from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchFolder, BatchResult, Tally, open_batch_folder
 from mendgraph.graph.fleet.batch.local import ThreadExecutor
 from mendgraph.graph.fleet.batch.orders import TaskResult, Worked, WorkOrder, failed
 from mendgraph.graph.fleet.batch.tasks import BatchTask

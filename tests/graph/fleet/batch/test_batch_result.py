@@ -4,7 +4,7 @@ from multiprocessing.reduction import ForkingPickler
 
 import pytest
 
-from mendgraph.graph.fleet.batch.batch_result import BatchEnd, BatchResult, Tally, counted, way_to_go_on
+from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchResult, Tally, counted, way_to_go_on
 from mendgraph.graph.fleet.batch.orders import TaskResult, TaskUsage, Worked, WorkOrder, cancelled, failed
 from mendgraph.graph.fleet.batch.tasks import BatchTask
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode

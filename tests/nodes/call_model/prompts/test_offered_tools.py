@@ -1,6 +1,6 @@
 import pytest
 
-from mendgraph.nodes.call_model.prompts.prompt import offered_tools, owes_a_value
+from mendgraph.nodes.call_model.prompts.profiles import offered_tools, owes_a_value
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import EditForm
 
