@@ -79,18 +79,14 @@ if TYPE_CHECKING:
         DEFAULT_GUARDRAIL_RULES as DEFAULT_GUARDRAIL_RULES,
         FileGuardrailRule as FileGuardrailRule,
     )
-    from mendgraph.nodes.records import (
-        Effect as Effect,
-        Outcome as Outcome,
-        ToolError as ToolError,
-    )
+    from mendgraph.nodes.records import Effect as Effect, Outcome as Outcome, ToolError as ToolError
 
 _HOMES = {
     "build_graph": "mendgraph.graph.machine.build",
     "AgentContext": "mendgraph.graph.configuration.context",
     "run_batch": "mendgraph.graph.fleet.batch.run_batch",
     "BatchTask": "mendgraph.graph.fleet.batch.tasks",
-    "BatchResult": "mendgraph.graph.fleet.batch.orders",
+    "BatchResult": "mendgraph.graph.fleet.batch.batch_folder",
     "TaskResult": "mendgraph.graph.fleet.batch.orders",
     "load_context": "mendgraph.graph.configuration.loading",
     "report_html": "mendgraph.graph.report.page",

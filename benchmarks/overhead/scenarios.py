@@ -6,15 +6,7 @@ from dataclasses import dataclass
 from benchmarks.overhead.figures import growth, per_unit
 from benchmarks.overhead.imports import import_costs
 from benchmarks.overhead.script import Script
-from benchmarks.overhead.workers import (
-    CREATE_AGENT_STORED,
-    OURS,
-    OURS_STORED,
-    Entrant,
-    Ran,
-    Times,
-    Workers,
-)
+from benchmarks.overhead.workers import CREATE_AGENT_STORED, OURS, OURS_STORED, Entrant, Ran, Times, Workers
 
 FLOOR = "httpx loop"
 PIECES = 25

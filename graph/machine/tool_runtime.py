@@ -45,16 +45,7 @@ from mendgraph.nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRul
 from mendgraph.nodes.guard.policy import judge_content, judge_path, results_of_denied, told_of_edit
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.records import (
-    CallError,
-    EditForm,
-    JsonMap,
-    Plan,
-    Profile,
-    ToolCall,
-    ToolError,
-    ToolSpec,
-)
+from mendgraph.nodes.records import CallError, EditForm, JsonMap, Plan, Profile, ToolCall, ToolError, ToolSpec
 
 Rules = TypeVar("Rules", CommandRules, CheckRules)
 Opened = TypeVar("Opened", Commands, Checks)

@@ -34,15 +34,7 @@ from mendgraph.nodes.execute_tools.store.database import StoreError, UnreadableV
 from mendgraph.nodes.execute_tools.store.run_folder import copy_artifacts
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock, lock_holder
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
-from mendgraph.nodes.records import (
-    CallError,
-    OutcomeKind,
-    Plan,
-    Reading,
-    ToolCall,
-    ToolError,
-    ToolErrorCode,
-)
+from mendgraph.nodes.records import CallError, OutcomeKind, Plan, Reading, ToolCall, ToolError, ToolErrorCode
 
 if TYPE_CHECKING:  # who only looks does not wait for what a run needs
     from mendgraph.graph.runs.run import RunResult, Session

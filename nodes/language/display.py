@@ -1,4 +1,4 @@
-"""Text for people: from elsewhere made fit for a terminal, and counts and amounts in words. Pure."""
+"""Text for people: what is foreign made fit for a terminal; counts, amounts, calls and results in a few words. Pure."""
 
 import re
 import shlex

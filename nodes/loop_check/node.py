@@ -6,13 +6,7 @@ from typing import Any
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.loop_check import repetition
 from mendgraph.nodes.loop_check.repetition import target_of
-from mendgraph.nodes.records import (
-    LoopRecord,
-    LoopVerdict,
-    ModelReply,
-    ToolCall,
-    ToolSpec,
-)
+from mendgraph.nodes.records import LoopRecord, LoopVerdict, ModelReply, ToolCall, ToolSpec
 
 
 def check(

@@ -2,20 +2,7 @@
 
 from mendgraph.nodes.records import OutcomeKind, StopReason
 from tests.doubles.replies import Empty, Filtered, Refuse, Say, Status
-from tests.runs.scenario import (
-    ANSWER,
-    ASK,
-    BEGIN,
-    FINISHED,
-    HEAL,
-    STEP,
-    SYSTEM_ERROR,
-    Ends,
-    Scenario,
-    Turn,
-    Use,
-    use,
-)
+from tests.runs.scenario import ANSWER, ASK, BEGIN, FINISHED, HEAL, STEP, SYSTEM_ERROR, Ends, Scenario, Turn, Use, use
 from tests.runs.scenarios_of_work import CALC, DONE, EDIT, MENDED, READ, TASK
 
 NOT_JSON = ("read_file", '{"path": calc.py}')

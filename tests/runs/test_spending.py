@@ -20,18 +20,7 @@ from mendgraph.graph.spending.store import SpendingStore, account_spent
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import JsonMap, OutcomeKind, StopReason
 from tests.runs.playing import set_clock, write_files
-from tests.runs.spending_play import (
-    LIMITS,
-    MOVES,
-    PRICES,
-    Dies,
-    Move,
-    Provider,
-    Said,
-    book_of,
-    total,
-    worked,
-)
+from tests.runs.spending_play import LIMITS, MOVES, PRICES, Dies, Move, Provider, Said, book_of, total, worked
 
 NUMBERS = count()
 STEP = Said("call")

@@ -5,14 +5,7 @@ from pathlib import Path
 import pytest
 
 from mendgraph.graph.runs.events import Denied, Event, HealingBegan, LoopOverridden, StepDone
-from mendgraph.nodes.records import (
-    ExtractionErrorType,
-    JsonMap,
-    OutcomeKind,
-    Protocol,
-    StopReason,
-    ToolErrorCode,
-)
+from mendgraph.nodes.records import ExtractionErrorType, JsonMap, OutcomeKind, Protocol, StopReason, ToolErrorCode
 from tests.doubles.replies import Say
 from tests.runs.scenario import Use, use
 from tests.specs.watched_runs import watch

@@ -21,13 +21,7 @@ from mendgraph.nodes.execute_tools.edits.asked_edits import (
 )
 from mendgraph.nodes.execute_tools.edits.definition_merge import MergeDraft, merge_module
 from mendgraph.nodes.execute_tools.edits.left_out import function_names, left_out, torn_statement, unwritten_bodies
-from mendgraph.nodes.execute_tools.edits.python_text import (
-    PythonText,
-    SyntaxProblem,
-    apply_edits,
-    parse,
-    read_python,
-)
+from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, apply_edits, parse, read_python
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 
 _SHOWN_STATEMENTS = 5

@@ -18,12 +18,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from mendgraph.nodes.execute_tools.files.change_records import (
-    ChangeState,
-    FileEffect,
-    FileState,
-    RecordedChange,
-)
+from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState, RecordedChange
 from mendgraph.nodes.execute_tools.files.file_changes import LARGEST_BACKUP
 from mendgraph.nodes.execute_tools.store.database import (
     FILE_NAME,

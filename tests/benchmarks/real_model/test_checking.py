@@ -3,13 +3,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.real_model import checking
-from benchmarks.real_model.checking import (
-    Answers,
-    Holds,
-    Keeps,
-    NothingBeside,
-    changed_files,
-)
+from benchmarks.real_model.checking import Answers, Holds, Keeps, NothingBeside, changed_files
 from benchmarks.real_model.task import write_files
 
 FILES = {"a.py": "X = 1\n", "lib/b.txt": "two\r\n"}

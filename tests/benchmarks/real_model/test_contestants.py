@@ -3,14 +3,7 @@ import sys
 import pytest
 
 from benchmarks.real_model import harness_mendgraph
-from benchmarks.real_model.contestants import (
-    LIMITS,
-    Contestant,
-    our_contestants,
-    run_task,
-    settled_end,
-    task_digest,
-)
+from benchmarks.real_model.contestants import LIMITS, Contestant, our_contestants, run_task, settled_end, task_digest
 from benchmarks.real_model.endpoint import MeasuredEndpoint
 from benchmarks.real_model.measured_run import MeasuredRun
 from benchmarks.real_model.record import RunEnd

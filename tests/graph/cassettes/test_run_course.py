@@ -25,14 +25,7 @@ from mendgraph.graph.runs.runs import thread_config
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
-from mendgraph.nodes.records import (
-    Outcome,
-    OutcomeKind,
-    Profile,
-    StopReason,
-    ToolCall,
-    ToolError,
-)
+from mendgraph.nodes.records import Outcome, OutcomeKind, Profile, StopReason, ToolCall, ToolError
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel

@@ -8,17 +8,7 @@ from mendgraph.graph.langchain.failures import Learned
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, RawCall
-from tests.graph.langchain.asked_models import (
-    CALL,
-    MESSAGES,
-    TOOL,
-    ask,
-    called,
-    event,
-    replied,
-    streamed,
-    through,
-)
+from tests.graph.langchain.asked_models import CALL, MESSAGES, TOOL, ask, called, event, replied, streamed, through
 
 FULL = Call(
     prompt=Prompt(messages=MESSAGES, tools=(TOOL,), stop=("\ntool_result(",), temperature=0.5),

@@ -15,14 +15,7 @@ from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.approvals import Preview
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from mendgraph.nodes.records import (
-    CallError,
-    Effect,
-    ExtractionError,
-    ExtractionErrorType,
-    JsonMap,
-    ToolCall,
-)
+from mendgraph.nodes.records import CallError, Effect, ExtractionError, ExtractionErrorType, JsonMap, ToolCall
 from tests.runs.playing import write_files
 
 TEXT = "one\ntwo\nthree\n"

@@ -89,7 +89,7 @@ def test_the_workspace_is_locked_for_the_step_and_free_after_it(root: str, folde
 def test_a_step_that_waits_too_long_is_told_who_works_there(
     root: str, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mendgraph.graph.machine.tool_runtime.LONGEST_WAIT_S", 0.0)
+    monkeypatch.setattr("mendgraph.graph.machine.workspace.LONGEST_WAIT_S", 0.0)
     with RunLock(folder) as lock:
         assert lock.acquire(Owner("other")) is None
         busy = journal_of(root, [])

@@ -20,14 +20,7 @@ from mendgraph.graph.runs.runs import ListedRun, RunState
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.database import FILE_NAME, open_file
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
-from mendgraph.nodes.records import (
-    ModelReply,
-    Outcome,
-    OutcomeKind,
-    StopReason,
-    ToolError,
-    ToolErrorCode,
-)
+from mendgraph.nodes.records import ModelReply, Outcome, OutcomeKind, StopReason, ToolError, ToolErrorCode
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.graph.report.report_plays import HOSTILE, asked_run, hostile_run, page

@@ -25,12 +25,7 @@ from mendgraph.graph.terminal.turns import Turns
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.graph.terminal.played_terminal import BUG, FIX, READ, Terminal
-from tests.graph.terminal.signalled_models import (
-    STOPPING,
-    Interrupted,
-    Terminated,
-    TerminatedTwice,
-)
+from tests.graph.terminal.signalled_models import STOPPING, Interrupted, Terminated, TerminatedTwice
 
 COMMENT = 'tool: edit_file({"path": "calc.py", "old_str": "a + b", "new_str": "a + b  # sum"})'
 PLAN = 'tool: update_plan({"steps": [{"title": "Look\\u001b[2J", "status": "done"}, {"title": "Mend"}]})'

@@ -17,12 +17,7 @@ from mendgraph.graph.terminal.output_schema import line_schema, object_schema
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.graph.terminal.turns import run_once
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.records import (
-    JsonMap,
-    ProviderErrorKind,
-    ProviderFailure,
-    ToolCall,
-)
+from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure, ToolCall
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.graph.terminal.played_terminal import BUG, FIX, READ, Terminal

@@ -20,13 +20,7 @@ from mendgraph.graph.doctor.examination import Finding, Status
 from mendgraph.graph.spending.store import AccountSpent, ModelDay, SpendingStore
 from mendgraph.graph.terminal import setup_commands
 from mendgraph.graph.terminal.answers import Line
-from mendgraph.graph.terminal.setup_commands import (
-    account_lines,
-    day_lines,
-    day_objects,
-    finding_lines,
-    shown_pull,
-)
+from mendgraph.graph.terminal.setup_commands import account_lines, day_lines, day_objects, finding_lines, shown_pull
 from mendgraph.graph.terminal.turns import Setup
 from mendgraph.nodes.call_model.embedded import local_model, pull, weights
 from mendgraph.nodes.call_model.embedded.pull import Pulled, PullFailure, PullFailureKind

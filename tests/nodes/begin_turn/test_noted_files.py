@@ -5,13 +5,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.begin_turn.noted_files import (
-    MOST_BYTES,
-    MOST_READ,
-    Head,
-    find_notes,
-    most_bytes,
-)
+from mendgraph.nodes.begin_turn.noted_files import MOST_BYTES, MOST_READ, Head, find_notes, most_bytes
 from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import Profile, ToolError, ToolErrorCode
 

@@ -23,13 +23,7 @@ from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid
 from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.records import (
-    ModelReply,
-    ProviderErrorKind as Kind,
-    ProviderFailure,
-    StopCause,
-    StopReason,
-)
+from mendgraph.nodes.records import ModelReply, ProviderErrorKind as Kind, ProviderFailure, StopCause, StopReason
 
 PROMPT = Prompt(messages=({"role": "user", "content": "Mend calc.py, please."},))
 ESTIMATE = estimate_tokens(PROMPT.size, 1)

@@ -21,12 +21,7 @@ from mendgraph.nodes.call_model.ledger import (
     usage_report,
 )
 from mendgraph.nodes.call_model.prices import FREE, Price
-from mendgraph.nodes.call_model.prompts.estimates import (
-    MOST_TOKENS,
-    PREAMBLE_TOKENS,
-    Gauge,
-    estimate_input,
-)
+from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, PREAMBLE_TOKENS, Gauge, estimate_input
 from mendgraph.nodes.records import StopCause, StopReason
 from tests.nodes.call_model.spendings import spent
 

@@ -5,10 +5,7 @@ from email.utils import formatdate
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.call_model.retry import (
-    retry_after_s,
-    wait_before_retry,
-)
+from mendgraph.nodes.call_model.retry import retry_after_s, wait_before_retry
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
 NOW = 1_700_000_000.0

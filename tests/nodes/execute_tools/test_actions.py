@@ -10,12 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import BaseModel, SecretStr
 
-from mendgraph.nodes.execute_tools.actions import (
-    LONGEST_INTEGER,
-    freed,
-    is_plain,
-    json_like,
-)
+from mendgraph.nodes.execute_tools.actions import LONGEST_INTEGER, freed, is_plain, json_like
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
 
 SECRET = "xyzzy-" + "plugh-4711"

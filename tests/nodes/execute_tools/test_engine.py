@@ -8,13 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from mendgraph.nodes.execute_tools.call_policy import CallPolicy, CallRules, PolicyMemory, RetryPolicy
-from mendgraph.nodes.execute_tools.engine import (
-    Engine,
-    EngineConfig,
-    GuardrailError,
-    RetryableToolError,
-    ToolRun,
-)
+from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig, GuardrailError, RetryableToolError, ToolRun
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput

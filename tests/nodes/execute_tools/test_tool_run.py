@@ -18,15 +18,7 @@ from mendgraph.nodes.execute_tools.tool_run import (
     reason_of,
     unknown_tool,
 )
-from mendgraph.nodes.records import (
-    CallResult,
-    ChangeKind,
-    FileChange,
-    Plan,
-    PlanStep,
-    ToolErrorCode,
-    ToolResult,
-)
+from mendgraph.nodes.records import CallResult, ChangeKind, FileChange, Plan, PlanStep, ToolErrorCode, ToolResult
 
 CHANGE = FileChange(path="a", kind=ChangeKind.CREATED, sha256_before="", sha256_after="x", diff="")
 

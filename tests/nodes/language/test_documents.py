@@ -4,14 +4,7 @@ import pytest
 import yaml
 from hypothesis import example, given, settings, strategies as st
 
-from mendgraph.nodes.language.documents import (
-    DEEPEST,
-    MOST_VALUES,
-    DocumentProblem,
-    read_toml,
-    read_yaml,
-    storable,
-)
+from mendgraph.nodes.language.documents import DEEPEST, MOST_VALUES, DocumentProblem, read_toml, read_yaml, storable
 
 NINE = ",".join
 VALUES: st.SearchStrategy[Any] = st.recursive(

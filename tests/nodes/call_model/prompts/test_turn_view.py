@@ -7,15 +7,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 
 from mendgraph.nodes.call_model.prompts.turn_view import FOUND_LIMIT, TurnView, view_turn
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, settle_exchange
-from mendgraph.nodes.records import (
-    CallResult,
-    JsonMap,
-    ModelReply,
-    Protocol,
-    ToolCall,
-    ToolErrorCode,
-    ToolResult,
-)
+from mendgraph.nodes.records import CallResult, JsonMap, ModelReply, Protocol, ToolCall, ToolErrorCode, ToolResult
 
 TASK = HumanMessage("Fix calc.py")
 LISTING = {"entries": ["calc.py", "src/"], "has_more": False}

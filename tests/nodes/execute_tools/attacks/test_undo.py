@@ -14,15 +14,7 @@ from mendgraph.nodes.execute_tools.journal.recovery import recover
 from mendgraph.nodes.execute_tools.journal.restoring import LeftFile, Obstacle, Restored, net_effects, restore
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.memory_folder import memory_folder
-from tests.nodes.execute_tools.files.journaled_runs import (
-    Tree,
-    World,
-    directories,
-    files,
-    killed,
-    swap,
-    tree,
-)
+from tests.nodes.execute_tools.files.journaled_runs import Tree, World, directories, files, killed, swap, tree
 from tests.nodes.execute_tools.files.layout import no_env
 
 NAMES = ("a", "b", "d/a", "d/b", "d/e/a", "n/m/a", "n/m/b", "ü/ b", "d")

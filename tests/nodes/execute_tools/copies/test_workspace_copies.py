@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.execute_tools.copies import workspace_copies
-from mendgraph.nodes.execute_tools.copies.workspace_copies import (
-    Copy,
-    compare_copy,
-    delete_copy,
-    make_copy,
-    open_copy,
-)
+from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, delete_copy, make_copy, open_copy
 from mendgraph.nodes.records import ToolError
 from tests.memory_folder import memory_folder
 from tests.nodes.execute_tools.processes.git_places import Tree, committed, git, repository, tree, write

@@ -3,12 +3,7 @@ import difflib
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.edits.diffs import (
-    MAX_DIFF_LINES,
-    MAX_OUTLINE_LINES,
-    outline,
-    unified_diff,
-)
+from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_LINES, MAX_OUTLINE_LINES, outline, unified_diff
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS
 

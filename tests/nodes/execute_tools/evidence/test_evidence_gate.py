@@ -4,12 +4,7 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
-from mendgraph.nodes.execute_tools.evidence.evidence_gate import (
-    GatePlan,
-    gate_verdict,
-    plan_gate,
-    unmet,
-)
+from mendgraph.nodes.execute_tools.evidence.evidence_gate import GatePlan, gate_verdict, plan_gate, unmet
 from mendgraph.nodes.execute_tools.evidence.examples import ModuleRun, Result, Status
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.registry import ToolContext

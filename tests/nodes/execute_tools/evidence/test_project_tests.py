@@ -11,12 +11,7 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.evidence import checks, project_tests
-from mendgraph.nodes.execute_tools.evidence.project_tests import (
-    NOTHING_RAN,
-    by_hand,
-    main,
-    with_pytest,
-)
+from mendgraph.nodes.execute_tools.evidence.project_tests import NOTHING_RAN, by_hand, main, with_pytest
 
 PLAIN = """from app import add
 

@@ -23,14 +23,7 @@ from mendgraph.nodes.execute_tools.files.workspace import (
 from mendgraph.nodes.execute_tools.journal.recovery import recover
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.files.file_trees import A, B, all_kinds, everything, failing, modes
-from tests.nodes.execute_tools.files.layout import (
-    SECRET,
-    allow,
-    build,
-    no_env,
-    sha,
-    tree_of,
-)
+from tests.nodes.execute_tools.files.layout import SECRET, allow, build, no_env, sha, tree_of
 from tests.nodes.execute_tools.files.recorder_doubles import BrokenJournal, MemoryJournal, WatchingJournal
 
 INVALID, CONFLICT, PERMISSION = (

@@ -12,12 +12,7 @@ import pytest
 
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes import bubblewrap
-from mendgraph.nodes.execute_tools.processes.bubblewrap import (
-    View,
-    bubblewrap_path,
-    sandbox_problem,
-    started,
-)
+from mendgraph.nodes.execute_tools.processes.bubblewrap import View, bubblewrap_path, sandbox_problem, started
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult
 from mendgraph.nodes.records import ToolError
 from tests.nodes.execute_tools.processes.command_place import Place, alive, command_place, opened, unique

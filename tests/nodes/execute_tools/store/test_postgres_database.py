@@ -11,11 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from mendgraph.nodes.execute_tools.store.database import (
-    StoreError,
-    open_postgres,
-    transaction,
-)
+from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres, transaction
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
 from mendgraph.nodes.execute_tools.store.postgres_database import (
     PostgresDatabase,

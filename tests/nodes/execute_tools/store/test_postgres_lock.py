@@ -14,12 +14,7 @@ from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgr
 from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
 from mendgraph.nodes.execute_tools.store.postgres_connections import FENCED_MESSAGE, Connections, connections_to
 from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase
-from mendgraph.nodes.execute_tools.store.postgres_lock import (
-    Locks,
-    close_locks,
-    locks_in,
-    postgres_holder,
-)
+from mendgraph.nodes.execute_tools.store.postgres_lock import Locks, close_locks, locks_in, postgres_holder
 from mendgraph.nodes.execute_tools.store.postgres_url import postgres_url, read_url
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from tests.architecture.house import ROOT

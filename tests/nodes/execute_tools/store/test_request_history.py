@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
-from mendgraph.nodes.execute_tools.store.user_files import (
-    LONGEST_REQUEST,
-    MOST_REQUESTS,
-    REQUESTS_FILE,
-    RequestHistory,
-)
+from mendgraph.nodes.execute_tools.store.user_files import LONGEST_REQUEST, MOST_REQUESTS, REQUESTS_FILE, RequestHistory
 
 
 def kept(root: Path, base: Path) -> Path:

@@ -5,13 +5,7 @@ import json
 import pytest
 
 from mendgraph.nodes.parse.answers import TurnFacts
-from mendgraph.nodes.parse.reading import (
-    MOST_CALLS,
-    Reader,
-    ReplyReading,
-    completed,
-    read_reply,
-)
+from mendgraph.nodes.parse.reading import MOST_CALLS, Reader, ReplyReading, completed, read_reply
 from mendgraph.nodes.records import (
     Answer,
     CallError,
