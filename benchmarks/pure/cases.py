@@ -17,7 +17,7 @@ from mendgraph.nodes.execute_tools.secrets.shown_parts import RedactedStream, ma
 from mendgraph.nodes.language.blocks import read_blocks
 from mendgraph.nodes.language.dialects import looks_like_call
 from mendgraph.nodes.language.json_arguments import read_native_calls
-from mendgraph.nodes.language.requests import claims_a_change, is_question
+from mendgraph.nodes.language.names import claims_a_change, is_question
 from mendgraph.nodes.language.text_protocol import extract_in_order
 from mendgraph.nodes.loop_check.repetition import action_signature
 from mendgraph.nodes.parse.cutting import cut_invented

@@ -17,8 +17,14 @@ from typing_extensions import TypedDict
 from mendgraph.nodes.language.content_blocks import media_problem, without_media
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.language.history import settle_exchange
-from mendgraph.nodes.language.names import TEXT_SUFFIXES, named_identifiers, named_paths
-from mendgraph.nodes.language.requests import asks_for_a_change, is_question, reports_a_problem
+from mendgraph.nodes.language.names import (
+    TEXT_SUFFIXES,
+    asks_for_a_change,
+    is_question,
+    named_identifiers,
+    named_paths,
+    reports_a_problem,
+)
 from mendgraph.nodes.records import (
     CallError,
     CallResult,

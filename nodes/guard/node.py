@@ -8,8 +8,15 @@ from collections.abc import Callable, Mapping
 from typing_extensions import TypedDict
 
 from mendgraph.nodes.guard.approvals import RESPONSE_SCHEMA, ApprovalRequest, Grant
-from mendgraph.nodes.guard.asking import GuardUpdate, Hands, Settled, settle_with_person, stop_asked_for
-from mendgraph.nodes.guard.chat_pages import page_answer, page_fields
+from mendgraph.nodes.guard.asking import (
+    GuardUpdate,
+    Hands,
+    Settled,
+    page_answer,
+    page_fields,
+    settle_with_person,
+    stop_asked_for,
+)
 from mendgraph.nodes.guard.policy import Item, results_of_denied
 from mendgraph.nodes.records import LoopRecord, ToolSpec, Verdict, VerdictKind
 

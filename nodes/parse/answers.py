@@ -13,7 +13,7 @@ from jsonschema.exceptions import SchemaError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from mendgraph.nodes.language.requests import (
+from mendgraph.nodes.language.names import (
     asks_for_a_change,
     claims_a_change,
     is_question,

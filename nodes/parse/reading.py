@@ -25,8 +25,7 @@ from mendgraph.nodes.language.dialects import (
     recognised,
 )
 from mendgraph.nodes.language.json_arguments import ReadCall, read_native_calls, unknown_tool_details
-from mendgraph.nodes.language.names import named_paths
-from mendgraph.nodes.language.requests import is_question
+from mendgraph.nodes.language.names import is_question, named_paths
 from mendgraph.nodes.language.text_protocol import BODY_ARGUMENTS, TextCall, extract_in_order, without_bodies
 from mendgraph.nodes.parse.answers import TurnFacts, echoes, is_placeholder_content, paths_to_check, unfounded
 from mendgraph.nodes.records import (

@@ -21,8 +21,7 @@ from mendgraph.nodes.call_model.prompts.turn_view import TurnView, view_turn
 from mendgraph.nodes.language.blocks import EXAMPLE_EDITS, render_file
 from mendgraph.nodes.language.documents import parse_quietly
 from mendgraph.nodes.language.history import is_request
-from mendgraph.nodes.language.names import TEXT_SUFFIXES, named_paths
-from mendgraph.nodes.language.requests import asks_for_a_change, is_question, reports_a_problem
+from mendgraph.nodes.language.names import TEXT_SUFFIXES, asks_for_a_change, is_question, named_paths, reports_a_problem
 from mendgraph.nodes.records import Correction, JsonMap, ToolSpec
 
 _FRONT = """\

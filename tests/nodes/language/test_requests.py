@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.language.requests import (
+from mendgraph.nodes.language.names import (
     asks_for_a_change,
     claims_a_change,
     is_question,
