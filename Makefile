@@ -60,7 +60,7 @@ demo: setup ## a real bug, repaired by the local model before your eyes (the fir
 	@$(BIN)/python -P benchmarks/demo/demo.py $(ARGS)
 
 test: setup ## all tests, offline
-	@$(BIN)/pytest -n 4 --dist loadfile $(ARGS)
+	@$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 SWEEP ?= all
 sweep: setup ## kill and fail a run at every single call that changes the disk (make test visits some, SWEEP=turns more)

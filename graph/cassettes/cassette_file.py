@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from http import HTTPStatus
 from importlib import metadata
 from secrets import token_hex
@@ -20,65 +19,13 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from mendgraph.graph.cassettes.naming import SUFFIX
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.execute_tools.secrets.known_secrets import forms_of, known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, without_spans
 from mendgraph.nodes.execute_tools.store.user_files import open_regular, read_bytes
 from mendgraph.nodes.language.documents import DocumentProblem, read_yaml
 from mendgraph.nodes.records import JsonMap, Record, ToolError, ToolErrorCode
-
-SUFFIX: Final = ".yaml"
-LONGEST: Final = 120
-"""Characters of a file's name; file systems allow 255 bytes, and a draft has more to its name."""
-
-_CHOSEN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
-_HASH_DIGITS: Final = 8
-
-
-def is_name(name: object) -> bool:
-    """Whether a test may choose this name for its cassette: letters, digits, `.`, `_` and `-`, but no folder."""
-    return isinstance(name, str) and _CHOSEN.fullmatch(name) is not None
-
-
-def cassette_name(node_id: str, chosen: str = "") -> str:
-    """The cassette of the test `node_id`, relative to the library and with "/"; `chosen` stands for the test's name."""
-    module, _, test = node_id.partition("::")
-    function, bracket, parameters = test.partition("[")
-    name = chosen or _safe(function.replace("::", "."), exact=True)
-    own = parameters.removesuffix("]")
-    if bracket:
-        # Some file systems do not tell capital letters from small ones, and parameters often differ in nothing else.
-        name = f"{name}-{_safe(own, exact=own == own.lower())}"
-    return f"{folder_of(module)}/{_bounded(name)}{SUFFIX}"
-
-
-def folder_of(module: str) -> str:
-    """The folder of a module's cassettes, relative to the library; one outside of the root directory has its name's."""
-    path = module.removesuffix(".py")
-    parts = [part for part in path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
-    return "/".join(parts)
-
-
-def unused(files: Iterable[str], named: Iterable[str], whole: Iterable[str]) -> list[str]:
-    """The cassettes among `files` that no test names, of the modules that were collected `whole`."""
-    folders, known = {folder_of(module) for module in whole}, set(named)
-    return sorted(file for file in files if file.rpartition("/")[0] in folders and file not in known)
-
-
-def _safe(text: str, *, exact: bool) -> str:
-    """A part of a file's name; where something had to be replaced, a hash of the whole keeps names apart."""
-    clean = _UNSAFE.sub("_", text)
-    return clean if exact and clean == text else f"{clean}-{_hash(text)}"
-
-
-def _bounded(name: str) -> str:
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - _HASH_DIGITS - 1]}-{_hash(name)}"
-
-
-def _hash(text: str) -> str:
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
-
 
 HOST: Final = "http://llm.test"
 """What stands in a cassette for the endpoint's own host. Source: RFC 2606, section 2: `.test` is nobody's."""

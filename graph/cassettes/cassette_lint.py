@@ -15,15 +15,14 @@ from mendgraph.graph.cassettes.cassette_file import (
     MOST_BYTES,
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
-    SUFFIX,
     CassetteFile,
     decode,
-    folder_of,
     machine_traces_in,
     parse,
     secrets_in,
 )
 from mendgraph.graph.cassettes.difference import difference, parsed
+from mendgraph.graph.cassettes.naming import SUFFIX, folder_of
 from mendgraph.graph.cassettes.player import REPLAY_URL
 from mendgraph.graph.cassettes.replayed_run import anything_goes
 from mendgraph.graph.configuration.context import AgentContext

@@ -12,15 +12,8 @@ from configparser import ConfigParser, Error as IniError
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mendgraph.graph.cassettes.cassette_file import (
-    CassetteFile,
-    Exchange,
-    cassette_name,
-    context_on,
-    render,
-    scrubbed,
-    settings_of,
-)
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange, context_on, render, scrubbed, settings_of
+from mendgraph.graph.cassettes.naming import cassette_name
 from mendgraph.graph.cassettes.player import REPLAY_URL
 from mendgraph.graph.cassettes.replayed_run import (
     KEEPS_TESTS_OUT,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pytest
 
-from mendgraph.graph.cassettes.cassette_file import cassette_name, is_name, unused
+from mendgraph.graph.cassettes.naming import cassette_name, is_name, unused
 
 if TYPE_CHECKING:
     from mendgraph.graph.cassettes.fixture import Cassette

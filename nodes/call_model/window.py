@@ -12,14 +12,9 @@ from typing import Any, Final
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 
 from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
-from mendgraph.nodes.language.history import (
-    RESULT_MESSAGE_NAME,
-    is_request,
-    parse_text_results,
-    render_native_result,
-    render_text_results,
-)
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
 from mendgraph.nodes.language.project_notes import ProjectNotes, notes_text
+from mendgraph.nodes.language.text_protocol import parse_text_results, render_native_result, render_text_results
 from mendgraph.nodes.records import CallResult, JsonMap, Record, ToolError, ToolErrorCode, ToolResult
 
 SizeOf = Callable[[AnyMessage], int]

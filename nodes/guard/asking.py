@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 from mendgraph.nodes.guard.approvals import (
     NO_PREVIEW,
     ApprovalRequest,
+    AskedCall,
     Decision,
     Grant,
     Preview,
@@ -269,12 +270,11 @@ def page_fields(calls: Sequence[Mapping[str, Any]]) -> JsonMap:
     }
 
 
-def page_answer(answer: object, asked: Mapping[int, JsonMap], tools: Mapping[int, str] | None = None) -> object:
-    """A page's answer as one of ours; any other is given back as it is.
+def page_answer(answer: object, asked: Sequence[AskedCall]) -> object:
+    """A page's answer to what was `asked`, as one of ours; any other is given back as it is.
 
-    `asked` holds the arguments of each call that was asked about, by its index in the reply. Fewer decisions than
-    calls leave the rest undecided; more decide nothing. `tools` are the names of the calls: an edit that names another
-    tool than its call rejects it, for a tool cannot be exchanged.
+    Fewer decisions than calls leave the rest undecided; more decide nothing. An edit that names another tool than its
+    call rejects it: a tool cannot be exchanged.
     """
     if isinstance(answer, Mapping) and _are_decisions(answer.get("decisions")):
         given = [_middleware(each) for each in answer["decisions"]]
@@ -285,11 +285,10 @@ def page_answer(answer: object, asked: Mapping[int, JsonMap], tools: Mapping[int
         return answer
     if len(given) > len(asked):
         return {"decisions": {}}
-    pairs = zip(asked.items(), given, strict=False)
-    called = tools or {}
+    pairs = zip(asked, given, strict=False)
     return {
         "decisions": {
-            str(index): _fitted(decision, called.get(index), arguments) for (index, arguments), decision in pairs
+            str(call["index"]): _fitted(decision, call["tool"], call["arguments"]) for call, decision in pairs
         }
     }
 
@@ -347,10 +346,10 @@ def _decision(action: str, arguments: object, reason: object, tool: object) -> J
     return {"action": action, "reason": reason} if isinstance(reason, str) and reason else {"action": action}
 
 
-def _fitted(decision: JsonMap, tool: str | None, arguments: JsonMap) -> JsonMap:
+def _fitted(decision: JsonMap, tool: str, arguments: JsonMap) -> JsonMap:
     """The decision with arguments of the kinds of the first ones, for a page's fields hold text; no other tool."""
     named = decision.get("tool")
-    if tool is not None and isinstance(named, str) and named not in {"", tool}:
+    if isinstance(named, str) and named not in {"", tool}:
         why = f"the call was changed to another tool, {named}, which cannot be done here"
         return {"action": "reject", "reason": why}
     fitted = {name: value for name, value in decision.items() if name != "tool"}

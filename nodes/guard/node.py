@@ -56,7 +56,5 @@ def judge_step(
 def _ask(request: ApprovalRequest) -> object:
     from langgraph.types import interrupt
 
-    calls = request["calls"]
-    answer: object = interrupt({**request, **page_fields(calls)}, response_schema=RESPONSE_SCHEMA)
-    tools = {call["index"]: call["tool"] for call in calls}
-    return page_answer(answer, {call["index"]: call["arguments"] for call in calls}, tools)
+    answer: object = interrupt({**request, **page_fields(request["calls"])}, response_schema=RESPONSE_SCHEMA)
+    return page_answer(answer, request["calls"])

@@ -18,6 +18,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCal
 from mendgraph.nodes.language.content_blocks import with_state
 from mendgraph.nodes.language.json_arguments import decode_arguments
 from mendgraph.nodes.language.names import names_elsewhere
+from mendgraph.nodes.language.text_protocol import render_native_result, render_text_results
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
@@ -26,74 +27,10 @@ from mendgraph.nodes.records import (
     ModelReply,
     Protocol,
     ToolCall,
-    ToolError,
     ToolErrorCode,
     ToolResult,
     ToolSpec,
 )
-
-_OPENING, _CLOSING = "tool_result(", ")"
-_LINE_BREAKING_OR_UNSENDABLE = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-
-
-def render_text_results(results: Sequence[CallResult]) -> str:
-    """One `tool_result({...})` line for each result, in order, "tool" first, then spec 2's envelope.
-
-    Every line break, control character and lone surrogate is escaped, so a result is always one line that can be
-    sent and stored.
-    """
-    return "\n".join(
-        f"{_OPENING}{_compact({'tool': result.tool, **result.result.as_map()})}{_CLOSING}" for result in results
-    )
-
-
-def render_native_result(result: CallResult) -> str:
-    """The content of the tool message: the envelope as compact JSON, without the tool's name."""
-    return _compact(result.result.as_map())
-
-
-def parse_text_results(text: str) -> list[JsonMap]:
-    """The maps that `render_text_results` rendered, in order; lines that are no such result are passed over."""
-    results = []
-    for line in text.split("\n"):
-        if line.startswith(_OPENING) and line.endswith(_CLOSING):
-            try:
-                value = json.loads(line[len(_OPENING) : -len(_CLOSING)])
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(value, dict):
-                results.append(value)
-    return results
-
-
-def _compact(value: JsonMap) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-    return _LINE_BREAKING_OR_UNSENDABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-MISSED: Final = "old_str does not occur in"
-"""How the error of such an edit begins, after what multi_edit says of the edits before."""
-WHOLE_FORM_AFTER: Final = 2
-"""Misses on one file in one turn after which the whole file is asked for: who cannot quote it can still write it."""
-
-
-def is_miss(error: ToolError | None) -> bool:
-    """Whether an edit failed because its old text is not in the file."""
-    return error is not None and error.code is ToolErrorCode.INVALID_ARGUMENT and MISSED in error.message
-
-
-def miss_advice(path: str, misses: int) -> str:
-    """What is added to the error of the last of so many misses on this file, "" where nothing is yet.
-
-    It names the form that needs no old text. The file is read first, as write_file replaces only what was read.
-    """
-    if misses < WHOLE_FORM_AFTER:
-        return ""
-    return (
-        f"That is miss {misses} on {path} in this turn: read_file it, then give its whole new text with write_file"
-        " instead of old_str and new_str."
-    )
-
 
 NO_SPECS: Final[Mapping[str, ToolSpec]] = MappingProxyType({})
 

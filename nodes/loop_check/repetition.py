@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.language.history import is_miss, miss_advice
+from mendgraph.nodes.language.text_protocol import is_miss, miss_advice
 from mendgraph.nodes.records import (
     CHANGING,
     Answer,

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from mendgraph.nodes.language.history import READ_AHEAD, RESULT_MESSAGE_NAME, is_request, parse_text_results
-from mendgraph.nodes.language.text_protocol import extract_in_order
+from mendgraph.nodes.language.history import READ_AHEAD, RESULT_MESSAGE_NAME, is_request
+from mendgraph.nodes.language.text_protocol import extract_in_order, parse_text_results
 from mendgraph.nodes.records import Protocol
 
 BLOCKS = "```"

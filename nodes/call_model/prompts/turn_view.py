@@ -10,7 +10,8 @@ from typing import Any
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 from pydantic import Field
 
-from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request, parse_text_results
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
+from mendgraph.nodes.language.text_protocol import parse_text_results
 from mendgraph.nodes.records import JsonMap, Record, ToolErrorCode
 
 FOUND_LIMIT = 2_000

@@ -8,7 +8,7 @@ from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.files.text_files import BOM, count_lines, unstorable
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import instead_of, load_current, save_text
-from mendgraph.nodes.language.history import is_miss
+from mendgraph.nodes.language.text_protocol import is_miss
 from mendgraph.nodes.records import EditForm, Effect, ToolError, ToolErrorCode
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.graph.cassettes.cassette_file import LONGEST, cassette_name, is_name, unused
+from mendgraph.graph.cassettes.naming import LONGEST, cassette_name, is_name, unused
 
 
 @pytest.mark.parametrize(

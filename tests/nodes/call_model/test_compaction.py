@@ -20,7 +20,8 @@ from mendgraph.nodes.call_model.compaction import (
     summary_request,
 )
 from mendgraph.nodes.call_model.window import WHOLE, StandIns, Window, shown
-from mendgraph.nodes.language.history import is_request, parse_text_results
+from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.language.text_protocol import parse_text_results
 from mendgraph.nodes.records import Plan, PlanStep, Protocol, StopCause
 from tests.nodes.call_model.window_histories import exchange, histories, read, size_of, tokens, with_ids
 

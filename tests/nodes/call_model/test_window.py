@@ -21,8 +21,8 @@ from mendgraph.nodes.call_model.window import (
     with_notes,
     without_results,
 )
-from mendgraph.nodes.language.history import parse_text_results
 from mendgraph.nodes.language.project_notes import ProjectNotes, notes_text
+from mendgraph.nodes.language.text_protocol import parse_text_results
 from mendgraph.nodes.records import JsonMap, Protocol, ToolErrorCode, ToolResult
 from tests.nodes.call_model.window_histories import exchange, failed, read, results, with_ids
 

@@ -11,7 +11,7 @@ from mendgraph.nodes.guard.asking import page_answer, page_fields
 
 EDIT = {"path": "a.py", "old_str": "1", "new_str": "2", "replace_all": False}
 DIFF = {"kind": "diff", "text": "-1\n+2", "truncated": False}
-ONE: dict[str, Any] = {
+ONE: Any = {
     "index": 0,
     "tool": "edit_file",
     "path": "a.py",
@@ -20,7 +20,7 @@ ONE: dict[str, Any] = {
     "preview": DIFF,
 }
 RUN = {"command": "pytest"}
-TWO: dict[str, Any] = {"index": 2, "tool": "run_command", "path": "", "rule": "ask", "arguments": RUN}
+TWO: Any = {"index": 2, "tool": "run_command", "path": "", "rule": "ask", "arguments": RUN}
 APPROVE = {"action": "approve"}
 
 
@@ -69,16 +69,16 @@ def test_a_file_cannot_end_the_block_in_which_it_is_shown() -> None:
 )  # fmt: skip
 def test_the_answer_of_a_page_is_one_of_ours(answer: Any, decisions: Any) -> None:
     expected = answer if decisions is None else {"decisions": decisions}
-    assert page_answer(answer, {0: EDIT, 2: RUN}) == expected
+    assert page_answer(answer, [ONE, TWO]) == expected
 
 
 def test_a_field_that_held_no_text_is_read_as_json() -> None:
     edited = {**EDIT, "new_str": "3", "replace_all": "true", "extra": "1"}
     answer = [{"type": "edit", "args": {"action": "edit_file", "args": edited}}]
-    read = page_answer(answer, {0: EDIT})
+    read = page_answer(answer, [ONE])
     assert read == {"decisions": {"0": {"action": "edit", "arguments": {**edited, "replace_all": True}}}}
     answer[0]["args"]["args"] = {"replace_all": "perhaps"}  # type: ignore[index]
-    assert page_answer(answer, {0: EDIT}) == {
+    assert page_answer(answer, [ONE]) == {
         "decisions": {"0": {"action": "edit", "arguments": {"replace_all": "perhaps"}}}
     }
 
@@ -87,7 +87,7 @@ def test_a_field_that_held_no_text_is_read_as_json() -> None:
     "answer", ["approve", None, 7, [], {}, {"decisions": {}}, {"decisions": {"0": "approve"}}, [1]]
 )
 def test_any_other_answer_is_left_alone(answer: Any) -> None:
-    assert page_answer(answer, {0: EDIT}) is answer
+    assert page_answer(answer, [ONE]) is answer
 
 
 words = st.sampled_from(["accept", "approve", "edit", "ignore", "reject", "respond", "response", "stop", "", "x"])
@@ -101,7 +101,7 @@ decisions = st.lists(
 def test_nothing_but_a_word_for_yes_lets_a_call_run_as_it_is(answer: Any) -> None:
     given_words = json.dumps(answer)
     for index in (0, 2):
-        action = read_decision(page_answer(answer, {0: EDIT, 2: RUN}), index).action
+        action = read_decision(page_answer(answer, [ONE, TWO]), index).action
         assert action != "approve" or '"accept"' in given_words or '"approve"' in given_words
 
 
@@ -127,9 +127,10 @@ def test_a_file_name_is_no_markup_on_a_page(path: str, said: str) -> None:
     ],
 )
 def test_an_edit_cannot_exchange_the_tool(answer: object) -> None:
-    asked = {0: {"path": "a.py"}}
-    other = read_decision(page_answer(answer, asked, {0: "delete_file"}), 0)
+    asked: Any = {**ONE, "arguments": {"path": "a.py"}, "tool": "delete_file"}
+    other = read_decision(page_answer(answer, [asked]), 0)
     assert other.action == "reject"
     assert other.reason == "the call was changed to another tool, read_file, which cannot be done here"
-    same = read_decision(page_answer(answer, asked, {0: "read_file"}), 0)
+    asked["tool"] = "read_file"
+    same = read_decision(page_answer(answer, [asked]), 0)
     assert (same.action, same.arguments) == ("edit", {"path": "a.py"})

@@ -6,13 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from mendgraph.nodes.language.history import (
-    RESULT_MESSAGE_NAME,
-    close_dangling_calls,
-    is_request,
-    parse_text_results,
-    settle_exchange,
-)
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls, is_request, settle_exchange
+from mendgraph.nodes.language.text_protocol import parse_text_results
 from mendgraph.nodes.records import (
     CallError,
     CallResult,

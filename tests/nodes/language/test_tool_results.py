@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.language.history import (
+from mendgraph.nodes.language.text_protocol import (
     MISSED,
     is_miss,
     miss_advice,

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage
 
-from mendgraph.nodes.language.history import MISSED, miss_advice
+from mendgraph.nodes.language.text_protocol import MISSED, miss_advice
 from mendgraph.nodes.loop_check.node import check
 from mendgraph.nodes.loop_check.repetition import LoopConfig, LoopState, signature_of
 from mendgraph.nodes.records import (

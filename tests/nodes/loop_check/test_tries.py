@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.language.history import MISSED, MISSED as OLD_TEXT_MISSED, miss_advice
+from mendgraph.nodes.language.text_protocol import MISSED, MISSED as OLD_TEXT_MISSED, miss_advice
 from mendgraph.nodes.loop_check.repetition import (
     MISSES_BEFORE_STEPPING_DOWN,
     count_tries,
