@@ -21,9 +21,18 @@ from mendgraph.nodes.execute_tools.files.change_records import (
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-from mendgraph.nodes.execute_tools.journal.found_files import NO_FILE, Found, FoundAbove, FoundDirectory, found_at
 from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.journal.restoring import NetEffect, is_state, kept_bytes, path_effects
+from mendgraph.nodes.execute_tools.journal.restoring import (
+    NO_FILE,
+    Found,
+    FoundAbove,
+    FoundDirectory,
+    NetEffect,
+    found_at,
+    is_state,
+    kept_bytes,
+    path_effects,
+)
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
-from mendgraph.nodes.execute_tools.journal import found_files
-from mendgraph.nodes.execute_tools.journal.found_files import (
+from mendgraph.nodes.execute_tools.journal import restoring
+from mendgraph.nodes.execute_tools.journal.restoring import (
     Found,
     FoundAbove,
     FoundDirectory,
@@ -68,7 +68,7 @@ def test_all_below_a_directory_is_named_and_links_are_not_walked(root: Path, roo
 def test_a_directory_that_holds_too_much_is_not_looked_through(
     root: Path, root_fd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(found_files, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(restoring, "MOST_ENTRIES", 3)
     for name in "abc":
         (root / "src" / name).write_bytes(b"")
     assert found_at(root_fd, "src") == Unusable("it is a directory now, which holds very much")
@@ -93,7 +93,7 @@ def test_directories_that_change_under_the_look_are_told(root_fd: int, monkeypat
     def gone(*_: object) -> None:
         raise FileNotFoundError(2, os.strerror(2))
 
-    monkeypatch.setattr(found_files, "status_beneath", gone)
+    monkeypatch.setattr(restoring, "status_beneath", gone)
     assert found_at(root_fd, "a.py/b") == Unusable("its directories are being changed at this moment")
 
 

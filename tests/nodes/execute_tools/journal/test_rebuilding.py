@@ -18,7 +18,6 @@ from mendgraph.nodes.execute_tools.files.change_records import (
     FileState,
     RecordedChange,
 )
-from mendgraph.nodes.execute_tools.journal.found_files import Found, FoundAbove, FoundDirectory, Unusable
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.rebuilding import (
     RebuildPlan,
@@ -29,7 +28,7 @@ from mendgraph.nodes.execute_tools.journal.rebuilding import (
     rebuild_plan,
     rebuild_workspace,
 )
-from mendgraph.nodes.execute_tools.journal.restoring import NetEffect
+from mendgraph.nodes.execute_tools.journal.restoring import Found, FoundAbove, FoundDirectory, NetEffect, Unusable
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder

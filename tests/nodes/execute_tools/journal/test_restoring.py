@@ -15,15 +15,19 @@ from mendgraph.nodes.execute_tools.files.change_records import (
 )
 from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, WriteFile
-from mendgraph.nodes.execute_tools.journal.found_files import NO_FILE, Found, FoundAbove, FoundDirectory, Unusable
 from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey
 from mendgraph.nodes.execute_tools.journal.restoring import (
+    NO_FILE,
+    Found,
+    FoundAbove,
+    FoundDirectory,
     LeftFile,
     Obstacle,
     Restored,
     RestoredFile,
     RestorePlan,
     RestoreStep,
+    Unusable,
     net_effects,
     restore,
     restore_plan,
