@@ -38,9 +38,9 @@ HOMES = {"HOME": "", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}
 STORES = {"XDG_DATA_HOME": "data", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run"}
 
 # The same examples at every run, so that a red test is about the change at hand; new ones with MENDGRAPH_EXPLORE=1.
-hypothesis.settings.register_profile("house", deadline=None, print_blob=True, derandomize=True)
+hypothesis.settings.register_profile("fixed", deadline=None, print_blob=True, derandomize=True)
 hypothesis.settings.register_profile("explore", deadline=None, print_blob=True, max_examples=500)
-hypothesis.settings.load_profile("explore" if os.environ.get("MENDGRAPH_EXPLORE") else "house")
+hypothesis.settings.load_profile("explore" if os.environ.get("MENDGRAPH_EXPLORE") else "fixed")
 
 
 @pytest.fixture(scope="session", autouse=True)

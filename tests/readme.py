@@ -27,7 +27,7 @@ from typing import Any, Final
 import yaml
 
 from mendgraph.nodes.records import JsonMap
-from tests.architecture.house import text_of
+from tests.architecture.product import text_of
 from tests.doubles.replies import Message, Say
 
 _BLOCK = re.compile(

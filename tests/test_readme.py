@@ -22,7 +22,7 @@ from mendgraph.graph.cli import app
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.serving.tenants import Tenants, parse_tenants
 from tests import readme
-from tests.architecture.house import ROOT, text_of
+from tests.architecture.product import ROOT, text_of
 from tests.doubles.scripted_server import ScriptedServer
 from tests.providers.servers import FAMILIES, ProviderServer, say, use
 from tests.readme import Block, Saying

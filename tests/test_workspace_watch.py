@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from tests.architecture.house import EFFECT_PACKAGES
+from tests.architecture.product import EFFECT_PACKAGES
 from tests.nodes.execute_tools.files.layout import allow
 from tests.workspace_watch import ROOT, Sighting, Watch, installed, watched
 
-HOUSE, ENVIRONMENT = "nodes/guard/made_up.py", f"{EFFECT_PACKAGES[0]}made_up.py"
+PRODUCT, EFFECTS = "nodes/guard/made_up.py", f"{EFFECT_PACKAGES[0]}made_up.py"
 OPEN = "def act(path):\n    with open(path) as file:\n        return file.read()\n"
 
 
@@ -48,9 +48,9 @@ def watch() -> Iterator[Watch]:
 
 def test_a_culprit_is_named_with_file_line_and_path(root: Path, watch: Watch) -> None:
     path = str(root / "a")
-    assert act_in(HOUSE)(path) == "x"
-    assert watch.culprits == [Sighting("open", path, f"{HOUSE}:2 in act")]
-    assert str(watch.culprits[0]) == f"{HOUSE}:2 in act: open {path!r}"
+    assert act_in(PRODUCT)(path) == "x"
+    assert watch.culprits == [Sighting("open", path, f"{PRODUCT}:2 in act")]
+    assert str(watch.culprits[0]) == f"{PRODUCT}:2 in act: open {path!r}"
 
 
 WAYS = {
@@ -76,20 +76,20 @@ WAYS = {
 
 @pytest.mark.parametrize(("event", "way"), WAYS.items())
 def test_every_way_to_use_a_name_is_seen(root: Path, watch: Watch, event: str, way: str) -> None:
-    act = act_in(HOUSE, f"import os, shutil, subprocess\ndef act(path):\n    {way}\n")
+    act = act_in(PRODUCT, f"import os, shutil, subprocess\ndef act(path):\n    {way}\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root.parent)
         with suppress(OSError):  # the attempt is seen as well
             act(str(root / "a"))
     assert watch.culprits[0].event == event
-    assert {each.place for each in watch.culprits} == {f"{HOUSE}:3 in act"}
+    assert {each.place for each in watch.culprits} == {f"{PRODUCT}:3 in act"}
 
 
 @pytest.mark.parametrize(
     "spelling", ["{}/a", "{}//a", "{}/./a", "{}/d/../a", "{}/d/../../root/a", "{}/../root/a", "/{}/a"]
 )
 def test_every_spelling_of_the_name_is_seen(root: Path, watch: Watch, spelling: str) -> None:
-    act_in(HOUSE)(spelling.format(root))
+    act_in(PRODUCT)(spelling.format(root))
     assert [each.path for each in watch.culprits] == [spelling.format(root)]
 
 
@@ -97,10 +97,10 @@ def test_a_relative_name_is_seen_where_the_process_stands_in_the_workspace(
     root: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
-    act_in(HOUSE)("a")
+    act_in(PRODUCT)("a")
     act_in("graph/made_up.py")("../root/a")
     monkeypatch.chdir(root.parent)
-    act_in(HOUSE)("beside")
+    act_in(PRODUCT)("beside")
     assert [each.path for each in watch.culprits] == ["a", "../root/a"]
 
 
@@ -108,7 +108,7 @@ def test_a_relative_name_is_seen_where_the_process_stands_in_the_workspace(
 
 
 def test_other_files_are_let_through(root: Path, watch: Watch) -> None:
-    act = act_in(HOUSE)
+    act = act_in(PRODUCT)
     for path in (root.parent / "root-evil", root.parent / "beside", root / ".." / "beside"):
         act(str(path))
     assert (watch.culprits, watch.excused) == ([], [])
@@ -125,13 +125,13 @@ def test_what_a_test_hands_in_is_the_tests_own(root: Path, watch: Watch) -> None
     def read() -> str:
         return (root / "a").read_text()
 
-    call = act_in(HOUSE, "def act(callback):\n    return callback()\n")
+    call = act_in(PRODUCT, "def act(callback):\n    return callback()\n")
     assert (call(read), watch.culprits) == ("x", [])
     call((root / "a").read_text)
-    assert watch.culprits == [Sighting("open", str(root / "a"), f"{HOUSE}:2 in act")]
+    assert watch.culprits == [Sighting("open", str(root / "a"), f"{PRODUCT}:2 in act")]
 
 
-def test_the_environment_works_by_handle(root: Path, watch: Watch) -> None:
+def test_execute_tools_works_by_handle(root: Path, watch: Watch) -> None:
     workspace = Workspace(str(root), allow)
     workspace.read_file("a")
     workspace.write_file("new/b", b"x", expected_sha256="")
@@ -154,26 +154,26 @@ def act(path):
 """
 
 
-def test_in_the_environment_too_no_other_function_opens_the_absolute_name(
+def test_in_execute_tools_too_no_other_function_opens_the_absolute_name(
     root: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
-    act_in(ENVIRONMENT, BY_HANDLE)(str(root / "a"))
-    assert watch.culprits == [Sighting("open", str(root), f"{ENVIRONMENT}:4 in act")]
+    act_in(EFFECTS, BY_HANDLE)(str(root / "a"))
+    assert watch.culprits == [Sighting("open", str(root), f"{EFFECTS}:4 in act")]
 
 
-def test_in_the_environment_too_no_change_is_relative_to_where_the_process_stands(
+def test_in_execute_tools_too_no_change_is_relative_to_where_the_process_stands(
     root: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
-    act_in(ENVIRONMENT, "import os\ndef act():\n    os.mkdir('new')\n    os.listdir('.')\n")()
+    act_in(EFFECTS, "import os\ndef act():\n    os.mkdir('new')\n    os.listdir('.')\n")()
     assert [each.event for each in watch.culprits] == ["os.mkdir", "os.listdir"]
 
 
 def test_imports_are_let_through(root: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "module_of_a_workspace.py").write_text("")
     monkeypatch.syspath_prepend(str(root))
-    act_in(HOUSE, "def act():\n    import module_of_a_workspace\n")()
+    act_in(PRODUCT, "def act():\n    import module_of_a_workspace\n")()
     del sys.modules["module_of_a_workspace"]
     assert watch.culprits == []
 
@@ -192,10 +192,10 @@ def test_our_own_sources_are_no_workspace() -> None:
 
 
 def test_the_test_of_a_culprit_fails(root: Path) -> None:
-    path, act = str(root / "a"), act_in(HOUSE)
+    path, act = str(root / "a"), act_in(PRODUCT)
     with pytest.raises(pytest.fail.Exception) as failure, watched():
         assert act(path) + act(path) == "xx"
-    seen = f"{HOUSE}:2 in act: open {path!r}"
+    seen = f"{PRODUCT}:2 in act: open {path!r}"
     assert failure.value.msg == f"paths of a workspace were used by name:\n{seen}"
     with watched() as watch:
         assert watch.culprits == []

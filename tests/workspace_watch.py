@@ -18,10 +18,10 @@ from typing import Any, Final, Literal
 import pytest
 
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from tests.architecture.house import EFFECT_PACKAGES, PACKAGES
+from tests.architecture.product import EFFECT_PACKAGES, PACKAGES
 
 ROOT: Final = os.path.realpath(Path(__file__).parent.parent)
-Part = Literal["house", "environment", "tests"]
+Part = Literal["product", "effects", "tests"]
 
 EXCUSED: Final = {
     "files/handles.py:open_root": "the one place where an absolute name is opened",
@@ -114,12 +114,12 @@ class Watch:
         part, frame = self._innermost()
         if frame is None or part == "tests":
             return
-        if not absolute and ((part == "environment" and event == "open") or not self._is_watched(_from_here(path))):
+        if not absolute and ((part == "effects" and event == "open") or not self._is_watched(_from_here(path))):
             return  # in there, it is relative to a handle that the event does not tell
         file, function = _relative(frame.f_code.co_filename, self._root), frame.f_code.co_name
         seen = (
             self.excused
-            if part == "environment" and f"{file}:{function}".removeprefix("nodes/execute_tools/") in EXCUSED
+            if part == "effects" and f"{file}:{function}".removeprefix("nodes/execute_tools/") in EXCUSED
             else self.culprits
         )
         seen.append(Sighting(event, path, f"{file}:{frame.f_lineno} in {function}"))
@@ -149,10 +149,10 @@ class Watch:
     def _part_of(self, file: str) -> Part | None:
         relative = _relative(file, self._root)
         if relative.startswith(EFFECT_PACKAGES):
-            return "environment"
+            return "effects"
         if relative.startswith("tests/"):
             return "tests"
-        return "house" if relative.startswith(tuple(f"{package}/" for package in PACKAGES)) else None
+        return "product" if relative.startswith(tuple(f"{package}/" for package in PACKAGES)) else None
 
 
 def _relative(file: str, root: str) -> str:
@@ -182,7 +182,7 @@ def installed() -> Watch:
 
 @contextmanager
 def watched() -> Iterator[Watch]:
-    """Fail the test in which somebody outside of `environment/` used the name of a file in a workspace."""
+    """Fail the test in which somebody outside of `execute_tools` used the name of a file in a workspace."""
     watch = installed()
     watch.culprits.clear()
     watch.excused.clear()

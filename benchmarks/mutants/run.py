@@ -28,7 +28,7 @@ from benchmarks.mutants.explanations import explained, read_explanations, stale
 from benchmarks.mutants.mutation import Mutant, mutants_of
 from benchmarks.mutants.report import WANTED, rows, staleness, survivors, table, verdict
 from benchmarks.mutants.verdicts import Judged, Place, Verdict, judge
-from tests.architecture.house import PACKAGES, ROOT, is_pure, module_name, sources, text_of
+from tests.architecture.product import PACKAGES, ROOT, is_pure, module_name, sources, text_of
 
 THIRD_PARTY: Final = (
     *("jsonschema", "langchain_core.messages", "langchain_openai", "langgraph.checkpoint.sqlite", "langgraph.graph"),

@@ -441,7 +441,7 @@ class Endpointless(ABC):
         LESSONS.forget()  # as a test does
         context = session.context
         wanted = ModelChoice(model=context.model, base_url=context.base_url, options=context.model_options())
-        model = session._rooms._models._models.connect(wanted)  # noqa: SLF001 - there is no seam for a transport
+        model = session._nodes._models._models.connect(wanted)  # noqa: SLF001 - there is no seam for a transport
         if isinstance(model, EndpointModel):
             transport = MockTransport(self._sent)
             model.chat = cache(

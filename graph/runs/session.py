@@ -94,7 +94,7 @@ class Session:
         self._result: RunResult | None = None
         self._values: Mapping[str, Any] = {}
         self._stop = StopRequest()
-        self._machine, self._rooms = build_machine(
+        self._machine, self._nodes = build_machine(
             self._keeper.saver,
             model=model,
             tools=tools,
@@ -161,7 +161,7 @@ class Session:
 
     def scrub(self, text: str) -> str:
         """The text without the secrets that this session knows of."""
-        return self._rooms.scrub(text)
+        return self._nodes.scrub(text)
 
     def result(self) -> RunResult:
         """The thread as it stands after a run that ended; also after `close`."""
@@ -178,12 +178,12 @@ class Session:
 
     def close(self) -> None:
         """Close the connections of sync calls, and the store."""
-        self._rooms.close()
+        self._nodes.close()
         self._keeper.close()
 
     async def aclose(self) -> None:
         """Close the connections of this event loop, those of sync calls, and the store."""
-        await self._rooms.aclose()
+        await self._nodes.aclose()
         await asyncio.to_thread(self._keeper.close)
 
     # --- One turn
@@ -191,18 +191,18 @@ class Session:
     def _begin(self, request: str) -> TurnStart | StopCause:
         if not isinstance(request, str):
             raise TypeError(f"request: {type(request).__name__} is no text: say in words what is wanted.")
-        begun = self._keeper.begin(self.scrub(request), self._rooms.records)
+        begun = self._keeper.begin(self.scrub(request), self._nodes.records)
         if isinstance(begun, StopCause):
             return begun
         self._reader = EventReader()
         if begun.request_id:
             first = begun.request_id == f"{REQUEST_ID}1"
-            self._rooms.mark_turn(self.context, self.thread_id, first=first)
+            self._nodes.mark_turn(self.context, self.thread_id, first=first)
         return TurnStart.asking(begun.request, begun.request_id)
 
     def _answered(self, decisions: Mapping[str, Any] | str) -> TurnStart | StopCause:
         """Somebody may have asked in another process, which is gone: then the workspace has to be taken again."""
-        begun = self._keeper.begin_again(self._rooms.records)
+        begun = self._keeper.begin_again(self._nodes.records)
         if isinstance(begun, StopCause):
             return begun
         state = self._machine.get_state(self._config())
@@ -214,7 +214,7 @@ class Session:
 
     def _begin_again(self) -> TurnStart | StopCause:
         """Take the turn up again, as its own state says; see `mendgraph.graph.runs.run_keeper`."""
-        begun = self._keeper.begin_again(self._rooms.records)
+        begun = self._keeper.begin_again(self._nodes.records)
         if isinstance(begun, StopCause):
             return begun
         values = self._machine.get_state(self._config()).values
@@ -388,7 +388,7 @@ class Session:
 
     def _bytes(self, path: str, sha256: str) -> bytes | None:
         """What a file held: what it holds now, or what the journal kept of it."""
-        now = self._rooms.read_file(self.context, path)
+        now = self._nodes.read_file(self.context, path)
         same = now is not None and hashlib.sha256(now).hexdigest() == sha256
         return now if same else self._keeper.kept_bytes(sha256)
 

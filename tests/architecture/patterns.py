@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from tests.architecture.house import PACKAGES, module_name, sources, text_of
+from tests.architecture.product import PACKAGES, module_name, sources, text_of
 
 NOT_IMPORTED: Final = frozenset({"mendgraph.graph.agent", "mendgraph.nodes.call_model.embedded.local_server"})
 """Modules that do something when they are imported."""

@@ -15,7 +15,7 @@ from mendgraph.graph.cassettes.cassette_file import (
     render,
     secrets_in,
 )
-from tests.architecture.house import ROOT, sources, walk
+from tests.architecture.product import ROOT, sources, walk
 from tests.cassettes import LIBRARY, Origin, cassette_path
 
 FILES = sorted(path for path in LIBRARY.rglob("*") if path.is_file() and path.name != ".gitkeep")

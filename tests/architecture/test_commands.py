@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.house import ROOT, text_of
+from tests.architecture.product import ROOT, text_of
 from tests.postgres import SERVER_VARIABLE
 
 CHECKED = "machine runs checked: 20 (100,000 transitions), no violation"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.house import PACKAGES, ROOT, module_name, sources
+from tests.architecture.product import PACKAGES, ROOT, module_name, sources
 
 COMPILES_ON_IMPORT = "graph/agent.py"
 """What langgraph.json names has to be a compiled graph."""
@@ -99,7 +99,7 @@ def imported(root: Path, modules: list[str]) -> list[str]:
     return list(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_importing_the_house_does_nothing() -> None:
+def test_importing_the_product_does_nothing() -> None:
     modules = [module_name(path) for path in sources(*PACKAGES) if path != COMPILES_ON_IMPORT]
     assert imported(ROOT, modules) == []
 

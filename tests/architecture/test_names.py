@@ -4,7 +4,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from tests.architecture.house import PACKAGES, sources
+from tests.architecture.product import PACKAGES, sources
 
 EMPTY_WORDS = frozenset({"util", "utils", "helper", "helpers", "common", "core", "base", "manager", "managers", "misc"})
 

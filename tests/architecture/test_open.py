@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.architecture.house import EFFECT_FILES, EFFECT_PACKAGES, PACKAGES, is_pure, module_name, sources, text_of
+from tests.architecture.product import EFFECT_FILES, EFFECT_PACKAGES, PACKAGES, is_pure, module_name, sources, text_of
 
 OPENERS = frozenset({"open", "os.open", "io.open", "io.FileIO", "codecs.open", "pathlib.Path.open", "Path.open"})
 PATH_EFFECTS = re.compile(

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
 
-from tests.architecture.house import PACKAGES, ROOT, module_name, sources, walk
+from tests.architecture.product import PACKAGES, ROOT, module_name, sources, walk
 
 FILES = 20
 

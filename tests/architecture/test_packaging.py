@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.architecture.house import PACKAGES, ROOT, text_of
+from tests.architecture.product import PACKAGES, ROOT, text_of
 
 
 @pytest.mark.parametrize("package", PACKAGES)

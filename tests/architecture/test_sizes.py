@@ -2,7 +2,7 @@
 
 import ast
 
-from tests.architecture.house import PACKAGES, sources, text_of, walk
+from tests.architecture.product import PACKAGES, sources, text_of, walk
 
 FILE_LINES = 600
 NODE_LINES = 60

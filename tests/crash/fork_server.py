@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 from tests.crash.shim import How
 
 START_SECONDS: Final = 120

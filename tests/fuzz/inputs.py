@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from hypothesis import strategies as st
 
 from mendgraph.nodes.records import ModelReply
-from tests.architecture.house import ROOT, text_of
+from tests.architecture.product import ROOT, text_of
 from tests.cassettes import LIBRARY
 from tests.nodes.parse.readings import REGISTRY
 from tests.runs.recutting import recorded_replies, reply_of

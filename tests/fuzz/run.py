@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 from tests.fuzz.campaign import attack, error_of
 from tests.fuzz.case import REGRESSIONS, Case, load
 from tests.fuzz.target import Target

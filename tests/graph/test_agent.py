@@ -8,7 +8,7 @@ from langgraph.graph.state import CompiledStateGraph
 from mendgraph.graph.agent import graph
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.routes import NODES
-from tests.architecture.house import text_of
+from tests.architecture.product import text_of
 
 
 def test_the_served_graph_brings_no_checkpointer() -> None:

@@ -15,11 +15,11 @@ import pytest
 
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.serving.admission import open_desk
+from mendgraph.graph.fleet.serving.admission import open_admitter
 from mendgraph.graph.fleet.serving.tenants import token_hash
 from mendgraph.graph.terminal.output_schema import line_schema, object_schema
 from mendgraph.nodes.records import JsonMap
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 
@@ -408,7 +408,7 @@ def test_the_configuration_for_one_machine_is_a_file(capsys: pytest.CaptureFixtu
 
 
 def test_a_server_that_cannot_be_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    open_desk.cache_clear()
+    open_admitter.cache_clear()
     assert cli.main(["serve"]) == 2
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", "mendgraph: Name the file with the server's users in MENDGRAPH_TENANTS.\n")

@@ -76,7 +76,7 @@ class Process:
     """What a process has in memory."""
 
     machine: Machine
-    rooms: BoundNodes
+    nodes: BoundNodes
     stop: StopRequest
 
     @classmethod
@@ -136,8 +136,8 @@ class AnyOrder(RuleBasedStateMachine):
     def died(self) -> None:
         """The process is gone, with all that it had not written yet."""
         if self.running is not None:
-            self.running.rooms._models._book._settled.clear()
-            self.running.rooms.close()
+            self.running.nodes._models._book._settled.clear()
+            self.running.nodes.close()
             self.running = None
             self.disk.died()
             self.watch.machine = build_graph(self.disk.reader(), tools=())
@@ -326,7 +326,7 @@ class AnyOrder(RuleBasedStateMachine):
                 self.end()
         finally:
             if self.running is not None:
-                self.running.rooms.close()
+                self.running.nodes.close()
             self.disk.close()
             self.exits.close()
             shutil.rmtree(self.folder)

@@ -223,9 +223,9 @@ class Explorer:
         saver = InMemorySaver()
         saver.serde = LiveObjects()
         self.saver = saver
-        self.machine, self.rooms = build_machine(saver, model=self.voice, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
-        self.rooms._models._book = OneBranch()
-        self.rooms._models.__dict__["_models"] = Direct(self.voice)
+        self.machine, self.nodes = build_machine(saver, model=self.voice, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
+        self.nodes._models._book = OneBranch()
+        self.nodes._models.__dict__["_models"] = Direct(self.voice)
         self.context = AgentContext(
             workspace=str(self.folder), protocol=self.protocol.value, **{**SETTINGS, **self.limits}
         )
@@ -239,7 +239,7 @@ class Explorer:
 
     def __exit__(self, *_: object) -> None:
         self.inline.close()
-        self.rooms.close()
+        self.nodes.close()
 
     def begin(self) -> tuple[Place, Standing]:
         """A turn at its first model call, and what that state is called."""

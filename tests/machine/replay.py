@@ -48,7 +48,7 @@ def replayed(world: World, teller: Teller, context: AgentContext, play: Play, tu
     """The state after these turns."""
     stop = StopRequest()
     given: JsonMap = {"model": teller, "tools": world.tools, "rules": DEFAULT_GUARDRAIL_RULES}
-    machine, rooms = build_machine(MortalSaver(world.fuse), **given, secrets=(SECRET,), stop=stop)
+    machine, nodes = build_machine(MortalSaver(world.fuse), **given, secrets=(SECRET,), stop=stop)
     try:
         for turn in turns:
             stop.clear()
@@ -68,7 +68,7 @@ def replayed(world: World, teller: Teller, context: AgentContext, play: Play, tu
                 sent = Command(resume=next(answers)) if machine.get_state(play.thread).interrupts else None
         return machine.get_state(play.thread).values
     finally:
-        rooms.close()
+        nodes.close()
 
 
 def ending(values: Any, world: World, lost: bool) -> JsonMap:

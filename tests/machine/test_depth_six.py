@@ -250,4 +250,4 @@ def test_whole_runs_take_the_ways_that_were_explored(name: str, tmp_path: Path) 
     try:
         check()
     finally:
-        world.explorer.rooms.close()
+        world.explorer.nodes.close()

@@ -12,7 +12,7 @@ import pytest
 
 from mendgraph.graph.machine import build
 from mendgraph.nodes.records import Protocol
-from tests.architecture.house import text_of
+from tests.architecture.product import text_of
 from tests.machine.alphabet import DENIED, FINAL, INVALID_JSON, LOOP, READ, Letter
 from tests.machine.explorer import Explorer, explore
 from tests.machine.invariants import check_edge

@@ -10,7 +10,7 @@ from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.compiled import Machine
 from mendgraph.graph.machine.routes import NODES, TRANSITIONS
 from mendgraph.nodes.records import OutcomeKind
-from tests.architecture.house import walk
+from tests.architecture.product import walk
 
 START, END = "__start__", "__end__"
 TERMINALS = [kind.value for kind in OutcomeKind]

@@ -75,7 +75,7 @@ def set_clock(
 def run(context: AgentContext, *tasks: str) -> Played:
     """Run these turns in one thread, on the machine as it is delivered."""
     saver = InMemorySaver(serde=serializer())
-    machine, rooms = build_machine(saver, model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
+    machine, nodes = build_machine(saver, model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
     config: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": recursion_limit(context.max_calls_per_turn)}
     played = Played()
     try:
@@ -86,7 +86,7 @@ def run(context: AgentContext, *tasks: str) -> Played:
                 for node, update in part.items():
                     _note(played, node, update or {})
     finally:
-        rooms.close()
+        nodes.close()
     for snapshot in machine.get_state_history(config):
         if "profile" in snapshot.values:
             played.problems += history_problems(snapshot.values["messages"], snapshot.values["profile"].protocol)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 
 CPUS: Final = 2
 STORE_BYTES: Final = 78_643_200

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from mendgraph.nodes.records import JsonMap, Protocol
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 from tests.doubles.replies import Reply
 from tests.doubles.scripted_server import ScriptedServer
 from tests.runs.scenario import Use, spoken

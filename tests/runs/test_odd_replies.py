@@ -147,7 +147,7 @@ class Run:
     def __init__(
         self, model: BaseChatModel, folder: Path, *, is_async: bool, tools: Sequence[Tool] = (), **settings: Any
     ) -> None:
-        machine, rooms = build_machine(
+        machine, nodes = build_machine(
             InMemorySaver(serde=serializer()),
             model=model,
             tools=[*default_tools(), *tools],
@@ -165,12 +165,12 @@ class Run:
         async def play(given: Any) -> None:
             async for part in machine.astream(given, config, context=context, stream_mode="updates"):
                 self._note(part)
-            await rooms.aclose()
+            await nodes.aclose()
 
         def play_here(given: Any) -> None:
             for part in machine.stream(given, config, context=context, stream_mode="updates"):
                 self._note(part)
-            rooms.close()
+            nodes.close()
 
         def begin(given: Any) -> None:
             asyncio.run(play(given)) if is_async else play_here(given)

@@ -44,7 +44,7 @@ def lines(folder: Path, *script: Message, task: str = "Do it.", **settings: Any)
     """The results of a run in `folder`, and all that its model was sent."""
     model = ScriptedModel(script)
     context = AgentContext(workspace=str(folder), evidence=False, wrap_up=False, **settings)
-    machine, rooms = build_machine(
+    machine, nodes = build_machine(
         InMemorySaver(serde=serializer()), model=model, tools=None, rules=DEFAULT_GUARDRAIL_RULES
     )
     results: list[CallResult] = []
@@ -54,7 +54,7 @@ def lines(folder: Path, *script: Message, task: str = "Do it.", **settings: Any)
         for part in machine.stream(request, config, context=context, stream_mode="updates"):
             results += [each for update in part.values() for each in (update or {}).get("results", [])]
     finally:
-        rooms.close()
+        nodes.close()
     sent = [message for call in model.calls for message in call.prompt.messages]
     return results, [str(message.get("content") or "") for message in sent]
 

@@ -103,7 +103,7 @@ def _ended(
 
 
 def _run(context: AgentContext) -> tuple[Any, list[JsonMap]]:
-    machine, rooms = build_machine(None, model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
+    machine, nodes = build_machine(None, model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
     values: Any = {}
     parts: list[Any] = []
     try:
@@ -111,12 +111,12 @@ def _run(context: AgentContext) -> tuple[Any, list[JsonMap]]:
             values = part if mode == "values" else values
             parts += [part] if mode == "custom" else []
     finally:
-        rooms.close()
+        nodes.close()
     return values, parts
 
 
 async def _arun(context: AgentContext) -> tuple[Any, list[JsonMap]]:
-    machine, rooms = build_machine(None, model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
+    machine, nodes = build_machine(None, model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES)
     values: Any = {}
     parts: list[Any] = []
     try:
@@ -124,7 +124,7 @@ async def _arun(context: AgentContext) -> tuple[Any, list[JsonMap]]:
             values = part if mode == "values" else values
             parts += [part] if mode == "custom" else []
     finally:
-        await rooms.aclose()
+        await nodes.aclose()
     return values, parts
 
 

@@ -23,7 +23,7 @@ from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import JsonMap, OutcomeKind
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 from tests.crash.batch_play import number_of
 from tests.doubles.replies import Calls, Reply, Say
 from tests.doubles.scripted_server import ScriptedServer

@@ -10,7 +10,7 @@ import pytest
 from langgraph_sdk.errors import ConflictError
 from psycopg import sql
 
-from mendgraph.graph.fleet.serving.door import MOST_OPEN
+from mendgraph.graph.fleet.serving.middleware import MOST_OPEN
 from mendgraph.nodes.records import JsonMap
 from tests.doubles.replies import Say, Stall
 from tests.runs.playing import changed_files
@@ -161,7 +161,7 @@ def test_a_deleted_thread_leaves_nothing_to_the_next_user(servers: Servers) -> N
 
 
 def test_of_many_requests_at_once_a_thread_takes_one_after_another(servers: Servers) -> None:
-    """Whoever comes in between the door's look and the engine's row is refused there, and writes nothing."""
+    """Whoever comes in between the middleware's look and the engine's row is refused there, and writes nothing."""
     servers.project("ann", "crowd", CALC)
     thread = servers.thread("ann", servers.first)
     servers.model.say(*(Say("Yes?") for _ in range(8)))

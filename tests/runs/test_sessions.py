@@ -21,7 +21,7 @@ from mendgraph.graph.runs.runs import list_runs, open_run, prune_runs, undo_run
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.records import Outcome, OutcomeKind, Protocol, StopReason, ToolError, ToolErrorCode
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.runs.playing import write_files

@@ -68,7 +68,7 @@ def play(
     """One turn; after the last reply the model answers "Done."."""
     write_files(folder, FILES)
     model = ScriptedModel([*replies])
-    machine, rooms = build_machine(
+    machine, nodes = build_machine(
         InMemorySaver(serde=serializer()), model=model, tools=None, rules=DEFAULT_GUARDRAIL_RULES
     )
     off = dict.fromkeys(("evidence", "read_ahead", "wrap_up"), False)
@@ -78,7 +78,7 @@ def play(
     for part in machine.stream({"messages": [HumanMessage(request)]}, config, context=context, stream_mode="updates"):
         for node, update in part.items():
             note(run, node, update or {})
-    rooms.close()
+    nodes.close()
     for snapshot in machine.get_state_history(config):
         if "profile" in snapshot.values:
             run.problems += history_problems(snapshot.values["messages"], protocol)

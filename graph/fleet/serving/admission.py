@@ -37,7 +37,7 @@ class RunRefusedError(RuntimeError):
     """Why a run is not taken up and leaves the thread as it is: another one may be writing it, or may go on later."""
 
 
-class FrontDesk:
+class Admitter:
     """Admits the runs of one server process. Its methods wait for the disk and the database: call them in a thread."""
 
     def __init__(self, tenants: Tenants, resolver: Resolver, locks: Locks) -> None:
@@ -162,7 +162,7 @@ def load_tenants() -> Tenants:
 
 
 @lru_cache(1)
-def open_desk() -> FrontDesk:
+def open_admitter() -> Admitter:
     """The one of this process.
 
     Raises:
@@ -170,7 +170,7 @@ def open_desk() -> FrontDesk:
     """
     tenants = load_tenants()
     try:
-        return FrontDesk(tenants, load_resolver(tenants), open_locks())
+        return Admitter(tenants, load_resolver(tenants), open_locks())
     except (ValueError, StoreError) as error:
         raise CannotServeError(" ".join(str(error).split())) from None
 
@@ -210,7 +210,7 @@ def project_folder(resolver: Resolver, user: str, project: object) -> str | Stop
         return refusal(f"{shown} is no project's name: workspace is one name of A-Z a-z 0-9 . _ -, and no path.")
     try:
         found = resolver(user, project)
-    except Exception as error:  # noqa: BLE001 - an operator's function may fail in any way, and none of them opens a door
+    except Exception as error:  # noqa: BLE001 - an operator's function may fail in any way, and none of that lets anybody in
         return refusal(f"The server's resolver failed for the project {project} ({type(error).__name__}).")
     if found is None:
         return refusal(f"There is no project {project}. Ask the people who run this server for it.")

@@ -6,18 +6,18 @@ from contextlib import asynccontextmanager
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from mendgraph.graph.fleet.serving.admission import open_desk
+from mendgraph.graph.fleet.serving.admission import open_admitter
 from mendgraph.graph.fleet.serving.machine import served
 from mendgraph.graph.fleet.serving.request_guard import RequestGuard
 from mendgraph.graph.machine.build import build_graph
 
-graph = served(build_graph(), open_desk)
+graph = served(build_graph(), open_admitter)
 
 
 @asynccontextmanager
 async def lifespan(_app: Starlette) -> AsyncIterator[None]:
     """Ends the start of `langgraph dev` with one line where the tenants file is missing or wrong."""
-    open_desk()
+    open_admitter()
     yield
 
 

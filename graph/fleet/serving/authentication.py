@@ -9,7 +9,7 @@ from typing import Any
 
 from langgraph_sdk import Auth
 
-from mendgraph.graph.fleet.serving.admission import open_desk
+from mendgraph.graph.fleet.serving.admission import open_admitter
 
 auth = Auth()
 
@@ -29,7 +29,7 @@ def token_of(headers: Mapping[Any, Any]) -> str:
 @auth.authenticate
 async def authenticate(headers: dict[str, str]) -> Auth.types.MinimalUserDict:
     """The user who has this token."""
-    tenant = open_desk().tenants.of_token(token_of(headers))
+    tenant = open_admitter().tenants.of_token(token_of(headers))
     if tenant is None:
         raise Auth.exceptions.HTTPException(status_code=401, detail="Send the header Authorization: Bearer <token>.")
     return {"identity": tenant.name, "display_name": tenant.name, "is_authenticated": True}

@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from mendgraph.graph.fleet.serving.admission import CannotServeError, open_desk
-from mendgraph.graph.fleet.serving.door import Door
+from mendgraph.graph.fleet.serving.admission import CannotServeError, open_admitter
 from mendgraph.graph.fleet.serving.locks import Locks, PostgresLocks
+from mendgraph.graph.fleet.serving.middleware import TenantMiddleware
 from mendgraph.graph.fleet.serving.request_guard import App
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE, PostgresUrl
@@ -60,8 +60,8 @@ def create_app() -> App:
     Raises:
         CannotServeError: the extra `serve` is missing, nobody says where the database is, or there are no users.
     """
-    desk = open_desk()
-    locks = desk.locks
+    admitter = open_admitter()
+    locks = admitter.locks
     if not isinstance(locks, PostgresLocks):
         raise CannotServeError(f"Servers share one PostgreSQL database: name it in {STORE_URL_VARIABLE}.")
     if any(find_spec(name) is None for name in ("aegra_api", "greenlet", "psycopg")):
@@ -93,7 +93,7 @@ def create_app() -> App:
             await finish_runs()
 
     app.router.lifespan_context = lifespan
-    return Door(app, desk.tenants, threads)
+    return TenantMiddleware(app, admitter.tenants, threads)
 
 
 def check_rights(url: PostgresUrl) -> None:

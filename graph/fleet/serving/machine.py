@@ -9,7 +9,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command
 
 from mendgraph.graph.configuration.narrowing import Admission, fields_set
-from mendgraph.graph.fleet.serving.admission import FrontDesk, RunRefusedError
+from mendgraph.graph.fleet.serving.admission import Admitter, RunRefusedError
 from mendgraph.graph.fleet.serving.tenants import Tenant
 from mendgraph.graph.machine.compiled import AgentGraph
 from mendgraph.nodes.records import StopCause
@@ -30,14 +30,14 @@ class _Decided(NamedTuple):
 
 
 class ServedMachine(AgentGraph):
-    """Runs as any compiled graph, for the users that `desk` admits, which is opened when it is needed.
+    """Runs as any compiled graph, for the users that `admitter` admits, which is opened when it is needed.
 
     A turn that is not admitted ends in SYSTEM_ERROR before anything is spent or touched.
     """
 
-    def __init__(self, *, desk: Callable[[], FrontDesk], **parts: Any) -> None:
+    def __init__(self, *, admitter: Callable[[], Admitter], **parts: Any) -> None:
         super().__init__(**parts)
-        self.desk = desk
+        self.admitter = admitter
 
     async def astream(self, *sent: Any, **options: Any) -> AsyncIterator[Any]:
         """Run once admitted; the parts are LangGraph's own."""
@@ -47,7 +47,7 @@ class ServedMachine(AgentGraph):
             raise RunRefusedError(
                 "A thread is written by its runs alone: a command may hold `resume`, and nothing else."
             )
-        asked, tenant = more.pop("context", None), self.desk().user(configurable)
+        asked, tenant = more.pop("context", None), self.admitter().user(configurable)
         async with AsyncExitStack() as held:
             refused = tenant if isinstance(tenant, StopCause) else await self._placed(held, tenant, configurable)
             if isinstance(request, Command) or not request:
@@ -64,7 +64,7 @@ class ServedMachine(AgentGraph):
 
     async def _placed(self, held: AsyncExitStack, tenant: Tenant, configurable: Mapping[str, Any]) -> StopCause | None:
         """Take a place, which is left when `held` ends."""
-        place = self.desk().place(tenant, str(configurable.get("thread_id") or ""))
+        place = self.admitter().place(tenant, str(configurable.get("thread_id") or ""))
         held.push_async_callback(asyncio.to_thread, place.leave)
         return await asyncio.to_thread(place.take)
 
@@ -74,7 +74,7 @@ class ServedMachine(AgentGraph):
             return _Decided(Admission(tenant, ""), "")
         if refused is not None:
             return _Decided(Admission(refused, tenant.name), "")
-        admitted = await asyncio.to_thread(self.desk().admit, tenant, asked)
+        admitted = await asyncio.to_thread(self.admitter().admit, tenant, asked)
         project = "" if isinstance(admitted, StopCause) else str(fields_set(asked)["workspace"])
         return _Decided(Admission(admitted, tenant.name), project)
 
@@ -96,7 +96,7 @@ class ServedMachine(AgentGraph):
         if not _NOT_BEGUN.isdisjoint(found.next):
             return await self._begins(tenant, None, asked)
         project, stored = (found.metadata or {}).get(PROJECT), found.values.get("context")
-        readmitted = await asyncio.to_thread(self.desk().readmit, tenant, stored, project)
+        readmitted = await asyncio.to_thread(self.admitter().readmit, tenant, stored, project)
         if isinstance(readmitted, StopCause):
             raise RunRefusedError(readmitted.message)
         return _Decided(Admission(readmitted, tenant.name), str(project))
@@ -118,10 +118,10 @@ class ServedMachine(AgentGraph):
     abulk_update_state = aupdate_state
 
 
-def served(machine: CompiledStateGraph[Any, Any, Any, Any], desk: Callable[[], FrontDesk]) -> ServedMachine:
+def served(machine: CompiledStateGraph[Any, Any, Any, Any], admitter: Callable[[], Admitter]) -> ServedMachine:
     """The same machine, for the users of a server."""
     parts: dict[str, Any] = {name: value for name, value in vars(machine).items() if name != "__orig_class__"}
-    return ServedMachine(desk=desk, **parts)
+    return ServedMachine(admitter=admitter, **parts)
 
 
 def _forbidden() -> Exception:

@@ -1,6 +1,6 @@
 """Which requests a server for several users takes, and what they may hold. Pure.
 
-An engine behind the door sees nothing else. Whatever a client could use to name another thread, another user or other
+An engine behind it sees nothing else. Whatever a client could use to name another thread, another user or other
 parts of the machine is refused by its name, whichever version of the engine would have believed it.
 """
 

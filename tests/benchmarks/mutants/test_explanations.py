@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.mutants.explanations import Explanation, explained, read_explanations, stale
 from benchmarks.mutants.mutation import Mutant, mutants_of
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 
 SOURCE = "def f(a):\n    return a + 1\n"
 SUM, NUMBER = mutants_of("f.py", SOURCE)

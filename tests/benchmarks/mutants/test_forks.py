@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 
 PRELUDE = """
 import os, signal, subprocess, sys, time

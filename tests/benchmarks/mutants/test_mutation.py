@@ -1,7 +1,7 @@
 import pytest
 
 from benchmarks.mutants.mutation import Mutant, is_another_program, mutants_of
-from tests.architecture.house import text_of
+from tests.architecture.product import text_of
 
 SOURCE = """LIMIT = 3
 

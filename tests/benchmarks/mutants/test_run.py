@@ -1,7 +1,7 @@
 import pytest
 
 from benchmarks.mutants.run import _independent_of, files_to_mutate, main, package_tests
-from tests.architecture.house import ROOT, is_pure
+from tests.architecture.product import ROOT, is_pure
 
 
 def test_files_are_chosen_by_pattern_among_the_pure_ones() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.mutants.verdicts import Verdict
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 
 SOURCE = """from functools import cache
 

@@ -22,7 +22,7 @@ from benchmarks.scale.plan import (
 )
 from benchmarks.scale.run import MEASURED
 from benchmarks.scale.tables import Measured, document
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 
 
 def measured(name: str = "threads", *, commits: int = 0, latency_s: float = 0.5, base: int = 100) -> Measured:

@@ -13,7 +13,7 @@ from mendgraph.graph.langchain.openai_chat import EndpointChat
 from mendgraph.nodes.execute_tools.registry import ActionRegistry
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode, ToolSpec
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 
 KEY = "sk-" + "a1B2" * 8
 OURS = (ROOT / "cassettes/bug_repaired/text.yaml").read_text(encoding="utf-8")

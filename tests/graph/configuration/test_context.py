@@ -1,4 +1,4 @@
-"""The form that Studio shows: described, bounded, and handed on to the rooms whole."""
+"""The form that Studio shows: described, bounded, and handed on to the nodes whole."""
 
 from typing import Any
 

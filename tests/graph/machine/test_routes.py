@@ -29,7 +29,7 @@ from mendgraph.nodes.records import (
     Verdict,
     VerdictKind,
 )
-from tests.architecture.house import text_of
+from tests.architecture.product import text_of
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.scenario import message_of, use

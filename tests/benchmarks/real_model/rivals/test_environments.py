@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.real_model.rivals import environments
 from benchmarks.real_model.rivals.environments import RIVALS, command, prepare
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 
 FOLDER = ROOT / "benchmarks" / "real_model" / "rivals"
 

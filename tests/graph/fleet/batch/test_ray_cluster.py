@@ -19,7 +19,7 @@ from mendgraph.graph.fleet.batch.ray_node import BATCH_DIR_VARIABLE, look
 from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 
 pytest.importorskip("ray", reason="Ray is missing: `uv sync --extra ray` installs it")
 

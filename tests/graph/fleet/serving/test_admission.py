@@ -12,12 +12,12 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import refusal
 from mendgraph.graph.fleet.serving.admission import (
     TENANTS_VARIABLE,
+    Admitter,
     CannotServeError,
-    FrontDesk,
     RunRefusedError,
     load_resolver,
     load_tenants,
-    open_desk,
+    open_admitter,
     project_folder,
 )
 from mendgraph.graph.fleet.serving.locks import FileLocks
@@ -54,8 +54,8 @@ class Held:
     def close(self) -> None: ...
 
 
-def desk(tmp_path: Path, locks: Held | None = None) -> FrontDesk:
-    return FrontDesk(Tenants({"ann": ANN}, root="/"), lambda *_: str(tmp_path), locks or Held())
+def admitter(tmp_path: Path, locks: Held | None = None) -> Admitter:
+    return Admitter(Tenants({"ann": ANN}, root="/"), lambda *_: str(tmp_path), locks or Held())
 
 
 @pytest.mark.parametrize(
@@ -71,26 +71,26 @@ def desk(tmp_path: Path, locks: Held | None = None) -> FrontDesk:
     ],
 )
 def test_who_is_not_known_is_nobody(tmp_path: Path, configurable: dict[str, Any]) -> None:
-    assert desk(tmp_path).user(configurable) == NOBODY
+    assert admitter(tmp_path).user(configurable) == NOBODY
 
 
 @pytest.mark.parametrize("user", [{"identity": "ann"}, SimpleNamespace(identity="ann")])
 def test_servers_say_it_in_two_ways(tmp_path: Path, user: object) -> None:
-    assert desk(tmp_path).user({"langgraph_auth_user": user}) is ANN
+    assert admitter(tmp_path).user({"langgraph_auth_user": user}) is ANN
 
 
 def test_a_turn_gets_its_context(tmp_path: Path) -> None:
     held = AgentContext(workspace=str(tmp_path.resolve()), account="ann", max_steps=3)
-    assert desk(tmp_path).admit(ANN, {"workspace": "website", "max_steps": 3}) == held
-    assert desk(tmp_path).admit(ANN, AgentContext(workspace="website", max_steps=3)) == held
-    assert desk(tmp_path).admit(ANN, {"workspace": "a/b"}) == refusal(
+    assert admitter(tmp_path).admit(ANN, {"workspace": "website", "max_steps": 3}) == held
+    assert admitter(tmp_path).admit(ANN, AgentContext(workspace="website", max_steps=3)) == held
+    assert admitter(tmp_path).admit(ANN, {"workspace": "a/b"}) == refusal(
         "'a/b' is no project's name: workspace is one name of A-Z a-z 0-9 . _ -, and no path."
     )
-    assert desk(tmp_path).admit(ANN, None) == desk(tmp_path).admit(ANN, {})
+    assert admitter(tmp_path).admit(ANN, None) == admitter(tmp_path).admit(ANN, {})
 
 
 def test_a_turn_goes_on_with_what_is_still_allowed(tmp_path: Path) -> None:
-    its, stored = desk(tmp_path), AgentContext(account="ann", max_steps=9, workspace=str(tmp_path.resolve()))
+    its, stored = admitter(tmp_path), AgentContext(account="ann", max_steps=9, workspace=str(tmp_path.resolve()))
     assert its.readmit(ANN, stored, "website") is stored
     others = stored.model_copy(update={"account": "bob"})
     assert its.readmit(ANN, others, "website") == refusal("This turn was begun by somebody else.")
@@ -104,7 +104,7 @@ def test_a_turn_goes_on_with_what_is_still_allowed(tmp_path: Path) -> None:
 
 def test_a_user_has_some_runs_at_once(tmp_path: Path) -> None:
     locks = Held("run 0 of ann", "thread t3")
-    its = desk(tmp_path, locks)
+    its = admitter(tmp_path, locks)
     first, second, third = (its.place(ANN, thread) for thread in ("t1", "t2", "t3"))
     assert first.take() is None
     assert locks.names == {"run 0 of ann", "run 1 of ann", "thread t1", "thread t3"}
@@ -120,21 +120,21 @@ def test_a_user_has_some_runs_at_once(tmp_path: Path) -> None:
 
 def test_a_place_that_was_left_is_not_taken_any_more(tmp_path: Path) -> None:
     locks = Held()
-    place = desk(tmp_path, locks).place(ANN, "t1")
+    place = admitter(tmp_path, locks).place(ANN, "t1")
     place.leave()
     assert place.take() is None
     assert locks.names == set()
 
 
 def test_without_a_lock_nobody_begins(tmp_path: Path) -> None:
-    place = desk(tmp_path, Held(broken=True)).place(ANN, "t1")
+    place = admitter(tmp_path, Held(broken=True)).place(ANN, "t1")
     with pytest.raises(RunRefusedError, match=r"The database is away\."):
         place.take()
 
 
 def test_locks_of_files_are_not_for_threads(tmp_path: Path) -> None:
     locks = Held(for_threads=False)
-    assert desk(tmp_path, locks).place(ANN, "t1").take() is None
+    assert admitter(tmp_path, locks).place(ANN, "t1").take() is None
     assert locks.names == {"run 0 of ann"}
 
 
@@ -227,9 +227,9 @@ def test_a_project_has_its_name_in_the_shared_store(root: Path, monkeypatch: pyt
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     """Each test opens it anew."""
-    open_desk.cache_clear()
+    open_admitter.cache_clear()
     yield
-    open_desk.cache_clear()
+    open_admitter.cache_clear()
 
 
 def write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
@@ -240,11 +240,11 @@ def write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
 
 def test_the_file_is_read_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     write(monkeypatch, tmp_path, f'root = "{tmp_path}"\n[users.ann]\ntoken_sha256 = []\n')
-    desk = open_desk()
-    assert list(desk.tenants.users) == ["ann"]
-    assert isinstance(desk.locks, FileLocks)
+    admitter = open_admitter()
+    assert list(admitter.tenants.users) == ["ann"]
+    assert isinstance(admitter.locks, FileLocks)
     monkeypatch.delenv(TENANTS_VARIABLE)
-    assert open_desk() is desk
+    assert open_admitter() is admitter
 
 
 def test_without_a_file_nothing_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +266,7 @@ def test_without_a_file_nothing_is_opened(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_is_wrong_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, said: str) -> None:
     write(monkeypatch, tmp_path, text)
     with pytest.raises(CannotServeError, match=said) as refused:
-        open_desk()
+        open_admitter()
     assert "\n" not in str(refused.value)
 
 
@@ -274,4 +274,4 @@ def test_a_store_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path:
     write(monkeypatch, tmp_path, f'root = "{tmp_path}"\n[users.ann]\ntoken_sha256 = []\n')
     monkeypatch.setenv("MENDGRAPH_STORE_URL", "mysql://secret@host/db")
     with pytest.raises(CannotServeError, match="MENDGRAPH_STORE_URL is no URL of a PostgreSQL database"):
-        open_desk()
+        open_admitter()

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.graph.fleet.serving.admission import TENANTS_VARIABLE, CannotServeError, open_desk
+from mendgraph.graph.fleet.serving.admission import TENANTS_VARIABLE, CannotServeError, open_admitter
 from mendgraph.graph.fleet.serving.agent import app, graph, lifespan
 from mendgraph.graph.fleet.serving.engine import CONFIGURATION
 from mendgraph.graph.fleet.serving.machine import ServedMachine
 from mendgraph.graph.machine.routes import NODES
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 
 
 def test_the_machine_is_served_without_a_saver_of_its_own() -> None:
@@ -22,9 +22,9 @@ def test_the_machine_is_served_without_a_saver_of_its_own() -> None:
 
 
 def test_nothing_is_opened_before_it_is_needed() -> None:
-    open_desk.cache_clear()
+    open_admitter.cache_clear()
     with pytest.raises(CannotServeError):
-        graph.desk()
+        graph.admitter()
 
 
 def test_both_servers_load_the_same() -> None:
@@ -43,9 +43,9 @@ def test_both_servers_load_the_same() -> None:
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    open_desk.cache_clear()
+    open_admitter.cache_clear()
     yield
-    open_desk.cache_clear()
+    open_admitter.cache_clear()
 
 
 async def start() -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from langgraph_sdk import Auth
 
-from mendgraph.graph.fleet.serving.admission import TENANTS_VARIABLE, open_desk
+from mendgraph.graph.fleet.serving.admission import TENANTS_VARIABLE, open_admitter
 from mendgraph.graph.fleet.serving.authentication import (
     auth,
     authenticate,
@@ -29,9 +29,9 @@ def users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     path = tmp_path / "tenants.toml"
     path.write_text(f'root = "{tmp_path}"\n[users.ann]\ntoken_sha256 = ["{token_hash(TOKEN)}"]\n', encoding="utf-8")
     monkeypatch.setenv(TENANTS_VARIABLE, str(path))
-    open_desk.cache_clear()
+    open_admitter.cache_clear()
     yield
-    open_desk.cache_clear()
+    open_admitter.cache_clear()
 
 
 def by(action: str, resource: str = "threads") -> Any:

@@ -1,4 +1,4 @@
-"""The engine behind the door, before it is started; `tests/runs/test_servers.py` has it running."""
+"""The engine behind the middleware, before it is started; `tests/runs/test_servers.py` has it running."""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from mendgraph.graph.fleet.serving import engine
-from mendgraph.graph.fleet.serving.admission import TENANTS_VARIABLE, CannotServeError, open_desk
+from mendgraph.graph.fleet.serving.admission import TENANTS_VARIABLE, CannotServeError, open_admitter
 from mendgraph.graph.fleet.serving.engine import alone, check_rights, connection_variables, create_app, run_server
 from mendgraph.graph.fleet.serving.locks import FileLocks
 from mendgraph.nodes.execute_tools.store.postgres_connections import close_all
@@ -20,9 +20,9 @@ def users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     path = tmp_path / "tenants.toml"
     path.write_text(f'root = "{tmp_path}"\n[users.ann]\ntoken_sha256 = []\n', encoding="utf-8")
     monkeypatch.setenv(TENANTS_VARIABLE, str(path))
-    open_desk.cache_clear()
+    open_admitter.cache_clear()
     yield
-    open_desk.cache_clear()
+    open_admitter.cache_clear()
 
 
 def test_several_servers_need_a_database() -> None:

@@ -11,7 +11,7 @@ from langgraph.types import Command
 from starlette.exceptions import HTTPException
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.serving.admission import FrontDesk, RunRefusedError
+from mendgraph.graph.fleet.serving.admission import Admitter, RunRefusedError
 from mendgraph.graph.fleet.serving.locks import FileLocks
 from mendgraph.graph.fleet.serving.machine import ServedMachine, served
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
@@ -31,8 +31,8 @@ HELLO = {"messages": [("user", "Hello.")]}
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServedMachine:
     """As a server has it, which puts its own saver in."""
     monkeypatch.setenv("OPENAI_API_KEY", "k-1234567890")
-    desk = FrontDesk(TENANTS, lambda *_: str(tmp_path), FileLocks())
-    return served(build_graph(), lambda: desk).copy({"checkpointer": InMemorySaver()})
+    admitter = Admitter(TENANTS, lambda *_: str(tmp_path), FileLocks())
+    return served(build_graph(), lambda: admitter).copy({"checkpointer": InMemorySaver()})
 
 
 def config(user: str = "ann") -> Any:
@@ -56,10 +56,10 @@ def test_a_servers_saver_gets_our_serializer(machine: ServedMachine) -> None:
 def test_a_turn_runs_with_what_its_user_may(machine: ServedMachine, tmp_path: Path) -> None:
     with ScriptedServer([Say("Hello, Ann.")]) as model:
         own = TENANTS.users["ann"].context.model_copy(update={"base_url": model.base_url, "evidence": False})
-        desk = FrontDesk(
+        admitter = Admitter(
             Tenants({"ann": Tenant("ann", (), own, ("m",))}, root="/"), lambda *_: str(tmp_path), FileLocks()
         )
-        machine.desk = lambda: desk
+        machine.admitter = lambda: admitter
         ended = run(machine, HELLO, workspace="website", model="m", max_steps=50)
     assert ended["outcome"].answer == "Hello, Ann."
     held = asyncio.run(machine.aget_state(config())).values
@@ -72,8 +72,8 @@ def test_a_turn_that_asked_goes_on_with_the_answer(machine: ServedMachine, tmp_p
     with told(use(EDIT), Say("Done.")) as model:
         own = AgentContext(account="ann", base_url=model.base_url, model="m", evidence=False, read_ahead=False)
         tenants = Tenants({"ann": Tenant("ann", (), own)}, root="/")
-        desk = FrontDesk(tenants, lambda *_: str(tmp_path), FileLocks())
-        machine.desk = lambda: desk
+        admitter = Admitter(tenants, lambda *_: str(tmp_path), FileLocks())
+        machine.admitter = lambda: admitter
         run(machine, {"messages": [("user", TASK)]}, workspace="website", mode="ask")
         assert (tmp_path / "calc.py").read_text(encoding="utf-8") == CALC["calc.py"]
         ended = run(machine, Command(resume="approve"))
@@ -99,7 +99,7 @@ def test_a_turn_that_is_not_admitted_ends_at_once(
 
 
 def test_a_user_without_a_place_is_told(machine: ServedMachine) -> None:
-    place = machine.desk().place(TENANTS.users["ann"], "t0")
+    place = machine.admitter().place(TENANTS.users["ann"], "t0")
     assert place.take() is None
     ended = run(machine, HELLO, workspace="website")
     place.leave()
@@ -108,7 +108,7 @@ def test_a_user_without_a_place_is_told(machine: ServedMachine) -> None:
 
 @pytest.mark.parametrize("request_", [HELLO, None])
 def test_beside_another_run_nothing_is_written(machine: ServedMachine, request_: Any) -> None:
-    locks = machine.desk().locks
+    locks = machine.admitter().locks
     locks.for_threads = True
     assert locks.take("thread t1")
     with pytest.raises(RunRefusedError, match="Another run of this thread is at work"):
@@ -156,7 +156,7 @@ def test_input_and_config_may_have_their_names(machine: ServedMachine) -> None:
 
 
 def test_what_goes_on_needs_a_place_as_well(machine: ServedMachine) -> None:
-    place = machine.desk().place(TENANTS.users["ann"], "t0")
+    place = machine.admitter().place(TENANTS.users["ann"], "t0")
     assert place.take() is None
     with pytest.raises(RunRefusedError, match="ann has 1 run at work on these servers"):
         run(machine, None)

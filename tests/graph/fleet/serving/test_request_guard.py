@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from mendgraph.graph.fleet.serving.request_guard import HOSTS_VARIABLE, LOOPBACK_ORIGINS, STUDIO_ORIGINS, RequestGuard
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 
 JSON = {"content-type": "application/json"}
 STUDIO = {"origin": "https://smith.langchain.com"}

@@ -23,7 +23,7 @@ from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import judge_path
 from mendgraph.nodes.records import Effect, ToolCall, ToolResult
-from tests.architecture.house import text_of
+from tests.architecture.product import text_of
 from tests.nodes.execute_tools.files.layout import sha
 from tests.workspace_watch import EXCUSED, Watch, installed, watched
 

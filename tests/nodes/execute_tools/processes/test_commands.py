@@ -25,7 +25,7 @@ from mendgraph.nodes.execute_tools.processes.commands import (
 )
 from mendgraph.nodes.execute_tools.processes.processes import Ends
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 from tests.nodes.execute_tools.processes.command_place import PROGRAMS, Place, alive, command_place, opened, unique
 
 NOT_STARTED = (

@@ -18,7 +18,7 @@ from hypothesis import given, settings, strategies as st
 from mendgraph.nodes.execute_tools.store import audit_log
 from mendgraph.nodes.execute_tools.store.audit_log import LOCK_NAME, LONGEST_LINE, AuditLog, audit_line
 from mendgraph.nodes.records import Effect
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 
 WRITER = """
 import sys

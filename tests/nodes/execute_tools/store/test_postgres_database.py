@@ -20,7 +20,7 @@ from mendgraph.nodes.execute_tools.store.postgres_database import (
     names_of_runs,
 )
 from mendgraph.nodes.execute_tools.store.postgres_url import read_url
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 from tests.postgres import fresh_database
 
 INSERT = "INSERT INTO backups VALUES (?, ?)"

@@ -17,7 +17,7 @@ from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDataba
 from mendgraph.nodes.execute_tools.store.postgres_lock import Locks, close_locks, locks_in, postgres_holder
 from mendgraph.nodes.execute_tools.store.postgres_url import postgres_url, read_url
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 
 PATIENCE_S = 60.0
 OWNER = Owner("r1", 12, "2026-11-20T13:00:00Z")

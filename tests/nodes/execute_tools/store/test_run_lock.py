@@ -21,7 +21,7 @@ from mendgraph.nodes.execute_tools.store.postgres_lock import Locks, postgres_ho
 from mendgraph.nodes.execute_tools.store.postgres_url import read_url, workspace_name
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock, WorkspaceLock, lock_holder
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.architecture.house import ROOT
+from tests.architecture.product import ROOT
 from tests.broken_stores import NOWHERE
 
 US = Owner("a1", os.getpid(), "2026-01-02T03:04:05Z")

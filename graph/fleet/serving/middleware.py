@@ -1,4 +1,4 @@
-"""The door in front of an engine: every request comes through here, or not at all."""
+"""ASGI middleware in front of an engine: every request of a user comes through here, or not at all."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ class Threads(Protocol):
         """Why this run, or the thread's last one, has no result: `error` and `message`. None where it has one."""
 
 
-class Door:
+class TenantMiddleware:
     """An ASGI application in front of another one."""
 
     def __init__(self, app: App, tenants: Tenants, threads: Threads, secrets: Sequence[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""The house as the tests see it: which files there are, and which of them may touch the world."""
+"""The product as the tests see it: which files there are, and which of them may touch the world."""
 
 import ast
 from collections.abc import Iterator

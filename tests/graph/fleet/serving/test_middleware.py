@@ -1,4 +1,4 @@
-"""The door: what an engine behind it sees of requests, and what is answered without it."""
+"""The middleware: what an engine behind it sees of requests, and what is answered without it."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.serving.door import MOST_OPEN, Door, Why, masking
+from mendgraph.graph.fleet.serving.middleware import MOST_OPEN, TenantMiddleware, Why, masking
 from mendgraph.graph.fleet.serving.request_rules import MOST_BYTES
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants, token_hash
 
@@ -36,14 +36,14 @@ class Threads:
 
 
 class Client:
-    """One request to the door, and what comes of it."""
+    """One request to the middleware, and what comes of it."""
 
     def __init__(self) -> None:
         self.seen: list[bytes] = []
         self.sent: list[Any] = []
 
     async def engine(self, scope: Any, receive: Any, send: Any) -> None:
-        """Behind the door: takes the whole body."""
+        """Behind the middleware: takes the whole body."""
         body, more = b"", scope["type"] == "http"
         while more:
             message = await receive()
@@ -65,7 +65,7 @@ class Client:
         async def send(message: Any) -> None:
             self.sent.append(message)
 
-        asyncio.run(Door(self.engine, TENANTS, Threads())(scope, receive, send))
+        asyncio.run(TenantMiddleware(self.engine, TENANTS, Threads())(scope, receive, send))
 
 
 def asked(method: str, path: str, body: Any = None, *, headers: tuple[tuple[bytes, bytes], ...] = (ANN,)) -> int:
@@ -156,7 +156,7 @@ def test_without_a_checkpoint_the_newest_state_is_meant(body: Any, handed_on: tu
 
     path = "/threads/mine/state/checkpoint"
     scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": (ANN,)}
-    asyncio.run(Door(engine, TENANTS, Threads())(scope, receive, lambda _: asyncio.sleep(0)))
+    asyncio.run(TenantMiddleware(engine, TENANTS, Threads())(scope, receive, lambda _: asyncio.sleep(0)))
     assert asked == [handed_on]
 
 
@@ -173,7 +173,7 @@ def test_what_comes_after_the_body_is_the_clients() -> None:
         async def receive() -> Any:
             return messages.pop(0)
 
-        await Door(engine, TENANTS, Threads())(scope, receive, lambda _: asyncio.sleep(0))
+        await TenantMiddleware(engine, TENANTS, Threads())(scope, receive, lambda _: asyncio.sleep(0))
 
     asyncio.run(ask())
     assert [each["type"] for each in told] == ["http.request", "http.disconnect"]
@@ -203,15 +203,15 @@ def test_a_user_has_some_requests_open() -> None:
         async def receive() -> Any:
             raise AssertionError
 
-        door = Door(engine, TENANTS, Threads())
+        middleware = TenantMiddleware(engine, TENANTS, Threads())
         async with asyncio.TaskGroup() as group:
             for _ in range(MOST_OPEN):
-                group.create_task(door(scope, receive, send))
+                group.create_task(middleware(scope, receive, send))
             while len(statuses) < MOST_OPEN:  # noqa: ASYNC110 - they begin one after another
                 await asyncio.sleep(0)
-            await door(scope, receive, send)
+            await middleware(scope, receive, send)
             over.set()
-        await door(scope, receive, send)
+        await middleware(scope, receive, send)
 
     asyncio.run(play())
     assert statuses == [*[0] * MOST_OPEN, 429, 0]
@@ -219,7 +219,7 @@ def test_a_user_has_some_requests_open() -> None:
 
 @pytest.mark.parametrize(("run", "stays", "seen"), [("here", True, 1), ("leaving", True, 1), ("away", False, 0)])
 def test_a_run_of_another_server_is_awaited(run: str, stays: bool, seen: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.graph.fleet.serving.door.LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr("mendgraph.graph.fleet.serving.middleware.LOOK_EVERY_S", 0.001)
     messages = [{"type": "http.request", "body": b"", "more_body": False}]
     bodies: list[Any] = []
 
@@ -232,7 +232,7 @@ def test_a_run_of_another_server_is_awaited(run: str, stays: bool, seen: int, mo
         bodies.append(await its())
 
     scope = {"type": "http", "method": "GET", "path": f"/threads/mine/runs/{run}/stream", "headers": (ANN,)}
-    asyncio.run(Door(engine, TENANTS, Threads())(scope, receive, lambda _: asyncio.sleep(0)))
+    asyncio.run(TenantMiddleware(engine, TENANTS, Threads())(scope, receive, lambda _: asyncio.sleep(0)))
     assert bodies == [{"type": "http.request", "body": b"", "more_body": False}] * seen
 
 
