@@ -308,7 +308,7 @@ def _head(profile: Profile, specs: Sequence[ToolSpec]) -> JsonMap:
 
 def _sent(prompt: Prompt) -> JsonMap:
     """The request that the chat model of an endpoint makes of a prompt; it goes nowhere."""
-    heard = _Heard()
+    heard = _RequestRecorder()
     chat = endpoint_chat(Endpoint(model="m", base_url=REPLAY_URL), PLAIN, verify=False)
     chat.async_client = heard
     model = ChatModel(lambda: chat, Provider("the cassette"), Learned())
@@ -316,7 +316,7 @@ def _sent(prompt: Prompt) -> JsonMap:
     return heard.request
 
 
-class _Heard:
+class _RequestRecorder:
     """In place of the client that would send a request."""
 
     def __init__(self) -> None:

@@ -334,12 +334,12 @@ def load(path: str, name: str) -> CassetteFile | str:
         return f"{text.message}: record it with `pytest --mendgraph-record=missing`" if missing else text.message
     found = secrets_in(text)
     if found:
-        return f"{name} is not played: {told_of_secrets(found)}"
+        return f"{name} is not played: {secrets_message(found)}"
     cassette = parse(text, name)
     return cassette.message if isinstance(cassette, ToolError) else cassette
 
 
-def told_of_secrets(found: list[Finding]) -> str:
+def secrets_message(found: list[Finding]) -> str:
     """Where the secrets of a cassette are, and what to do."""
     places = ", ".join(f"line {line} holds {what}" for line, what in found[:5])
     return f"{places}. Revoke it, remove it from the file and its history, and record again"

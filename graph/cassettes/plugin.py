@@ -116,11 +116,11 @@ class CassetteSession:
 
     def _secrets(self, name: str) -> list[str]:
         from mendgraph.graph.cassettes.cassette_file import read_text, secrets_in
-        from mendgraph.graph.cassettes.fixture import told_of_secrets
+        from mendgraph.graph.cassettes.fixture import secrets_message
 
         text = read_text(os.path.join(self.folder, name))
         found = secrets_in(text) if isinstance(text, str) else []
-        return [f"{self._shown(name)} must not be kept: {told_of_secrets(found)}"] if found else []
+        return [f"{self._shown(name)} must not be kept: {secrets_message(found)}"] if found else []
 
     def _shown(self, name: str) -> str:
         return os.path.relpath(os.path.join(self.folder, name), self.root).replace(os.sep, "/")

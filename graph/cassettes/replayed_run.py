@@ -62,7 +62,7 @@ Files = Mapping[str, bytes]
 
 
 @dataclass
-class TurnSaid:
+class TurnReplies:
     """What the endpoint said in one turn: replies, and the account of a run that a limit ended."""
 
     replies: list[ModelReply] = field(default_factory=list)
@@ -85,7 +85,7 @@ class RunCourse:
     context: AgentContext
     profile: Profile
     requests: tuple[str, ...]
-    turns: tuple[TurnSaid, ...]
+    turns: tuple[TurnReplies, ...]
     path: tuple[tuple[int, str], ...]
     results: tuple[ToolStep, ...]
     calls: tuple[ToolCall | CallError, ...]
@@ -158,18 +158,18 @@ def _problem(history: Sequence[StateSnapshot]) -> str:
     return ""
 
 
-def _turns(history: Sequence[StateSnapshot]) -> tuple[TurnSaid, ...]:
+def _turns(history: Sequence[StateSnapshot]) -> tuple[TurnReplies, ...]:
     """What was said, turn by turn; a checkpoint after `call_model` holds what came of the call."""
-    turns: list[TurnSaid] = []
+    turns: list[TurnReplies] = []
     for before, snapshot in pairwise(history):
         if snapshot.next == ("begin_turn",):
-            turns.append(TurnSaid())
+            turns.append(TurnReplies())
         elif before.next == ("call_model",) and turns:
             _take(turns[-1], snapshot.values)
     return tuple(turns)
 
 
-def _take(turn: TurnSaid, after: Mapping[str, Any]) -> None:
+def _take(turn: TurnReplies, after: Mapping[str, Any]) -> None:
     reply, stop = after.get("reply"), after.get("stop")
     turn.replies += [] if reply is None or reply.preloaded else [reply]
     turn.account = turn.account if stop is None else stop.account
@@ -387,7 +387,7 @@ class Said(NamedTuple):
     body: bytes
 
 
-def reply_said(reply: ModelReply, model: str, number: int) -> Said:
+def streamed_reply(reply: ModelReply, model: str, number: int) -> Said:
     """The reply as a stream of events; `number` counts the exchanges from 1."""
     head = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": CREATED}
     whole = ({**head, "model": reply.model or model, **document} for document in _documents(reply))
@@ -468,7 +468,7 @@ class Endpointless(ABC):
 class Reciter(Endpointless):
     """Says again what was said in a run; `exchanges` are what a recording of that holds."""
 
-    def __init__(self, model: str, turns: tuple[TurnSaid, ...]) -> None:
+    def __init__(self, model: str, turns: tuple[TurnReplies, ...]) -> None:
         """`model` is the name in the replies that tell none."""
         self.model = model
         self.exchanges: list[Exchange] = []
@@ -477,7 +477,7 @@ class Reciter(Endpointless):
 
     def next_turn(self) -> None:
         """From here on it is the next turn's words that are said."""
-        turn = next(self._turns, TurnSaid())
+        turn = next(self._turns, TurnReplies())
         self._replies, self._account = iter(turn.replies), turn.account
 
     def answer(self, body: bytes) -> Said:
@@ -486,7 +486,7 @@ class Reciter(Endpointless):
         reply = ModelReply(text=self._account) if wrapped_up else next(self._replies, None)
         if reply is None:
             return Said(MISSED, *refusal("The run had no further reply."))
-        said = reply_said(reply, self.model, len(self.exchanges) + 1)
+        said = streamed_reply(reply, self.model, len(self.exchanges) + 1)
         self.exchanges.append(
             Exchange(
                 method="POST", path=PATH, request=body, status=said.status, headers=said.headers, response=said.body

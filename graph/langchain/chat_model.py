@@ -34,7 +34,7 @@ from mendgraph.graph.langchain.failures import (
     read_refusal,
 )
 from mendgraph.graph.langchain.openai_chat import KeepsExtras
-from mendgraph.graph.langchain.replies import HeardReply, ReplyAssembly, is_listened_to
+from mendgraph.graph.langchain.replies import CallbackChatModel, ReplyAssembly, is_listened_to
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
@@ -210,7 +210,7 @@ class ChatModel(Model):
         if isinstance(chat, KeepsExtras):
             messages = self._handed_over(chat, prompt, update, options, sent)
         else:
-            messages = self._in_langchains_words(chat, prompt, options)
+            messages = self._as_langchain(chat, prompt, options)
         copied = with_settings(chat, update)
         names = frozenset(sent - learned.dropped)
         return Request(copied, messages, options, names, learned.streams, without_tools, allowed, chat.callbacks)
@@ -228,7 +228,7 @@ class ChatModel(Model):
         sent.add("stream_options")
         update["stream_usage"] = "stream_options" not in dropped  # which the ledger asks for
         if not chat.takes_prompts(prompt):
-            return self._in_langchains_words(chat, prompt, options)
+            return self._as_langchain(chat, prompt, options)
         body = {name: value for name, value in (chat.extra_body or {}).items() if name not in dropped}
         sent |= set(body)
         update["extra_body"] = body or None
@@ -236,7 +236,7 @@ class ChatModel(Model):
         sent.add(LIMIT)
         return []
 
-    def _in_langchains_words(self, chat: BaseChatModel, prompt: Prompt, options: JsonMap) -> list[AnyMessage]:
+    def _as_langchain(self, chat: BaseChatModel, prompt: Prompt, options: JsonMap) -> list[AnyMessage]:
         caching = _caches_by_breakpoints(chat)
         if prompt.tools:
             options |= self._bound(chat, prompt, caching=caching)
@@ -332,7 +332,9 @@ class _Reading:
                 async for _ in said:
                     pass
                 return
-            heard = HeardReply.of(self._request.chat, self._request.callbacks, said, self.assembly, self._call.scrub)
+            heard = CallbackChatModel.of(
+                self._request.chat, self._request.callbacks, said, self.assembly, self._call.scrub
+            )
             config = heard.config(quiet=self._call.quiet)
             async with aclosing(heard.astream(self._call.prompt.chat_messages, config)) as chunks:  # type: ignore[type-var]
                 async for _ in chunks:

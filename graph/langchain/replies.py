@@ -219,7 +219,7 @@ def is_listened_to(callbacks: Callbacks) -> bool:
     return bool(CallbackManager.configure(ensure_config().get("callbacks"), callbacks).handlers)
 
 
-class HeardReply(BaseChatModel):
+class CallbackChatModel(BaseChatModel):
     """A chat model that says what another one says, as its texts come."""
 
     _chat: BaseChatModel = PrivateAttr()

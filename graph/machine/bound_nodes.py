@@ -49,7 +49,7 @@ from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.journaled_calls import Execution
 from mendgraph.nodes.execute_tools.network.url_rules import rule_problems
 from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
-from mendgraph.nodes.guard.policy import judge_workspace, told_of_edit
+from mendgraph.nodes.guard.policy import edited_result, judge_workspace
 from mendgraph.nodes.heal.node import heal
 from mendgraph.nodes.loop_check.node import check
 from mendgraph.nodes.loop_check.repetition import signature_of
@@ -164,7 +164,7 @@ class BoundNodes:
             runs = self._tools.calls_made(context, Execution(run_id, "", state.get("step", 0)), items)
             verdicts = state.get("verdicts") or []
             return Made(
-                results={at: told_of_edit(items[at], verdicts[at], run.as_record()) for at, run in runs.items()},
+                results={at: edited_result(items[at], verdicts[at], run.as_record()) for at, run in runs.items()},
                 files_read={path: sha256 for run in runs.values() for path, sha256 in run.output.files_read.items()},
             )
 

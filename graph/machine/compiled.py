@@ -51,7 +51,7 @@ class AgentGraph(Machine):
         """The machine's own checkpointer, or the one that the graph around it lends it."""
         found = super()._resolve_checkpointer(config)
         if found is not None:
-            tell_records(found)
+            allow_records(found)
         return found
 
     def stream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Iterator[Any]:  # noqa: A002
@@ -134,17 +134,17 @@ def own_saver(saver: BaseCheckpointSaver[Any], secrets: Sequence[str] = ()) -> B
     """The saver as the machine uses it; what it has stored and its connection are shared with the one that was given.
 
     A copy of one with LangGraph's plain serializer has ours: our types and LangChain's messages are loaded, nothing
-    else, and `secrets` and those of the environment are not stored. Any other keeps its serializer: see `tell_records`.
+    else, and `secrets` and those of the environment are not stored. Any other keeps its own (`allow_records`).
     """
     if type(saver.serde) is not JsonPlusSerializer:
-        tell_records(saver)
+        allow_records(saver)
         return saver
     ours = copy(saver)
     ours.serde = serializer(secrets)
     return ours
 
 
-def tell_records(saver: BaseCheckpointSaver[Any]) -> None:
+def allow_records(saver: BaseCheckpointSaver[Any]) -> None:
     """Have a saver with a serializer of LangGraph's load our types, strict or not, without a warning; others as before.
 
     It is that of a server, or of a graph around ours. They read our records by themselves too, so it is no copy.

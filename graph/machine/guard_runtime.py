@@ -52,7 +52,7 @@ def judge_calls(tools: ToolRuntime, state: GuardSlice) -> GuardUpdate:
     allowed = tools.allowed(context)
 
     def refused(decision: JsonMap) -> None:
-        tools.tell_refused(state.get("run_id", ""), state.get("step", 0), get_stream_writer(), decision)
+        tools.report_refused(state.get("run_id", ""), state.get("step", 0), get_stream_writer(), decision)
 
     config = GuardConfig(
         mode=context.mode,

@@ -244,7 +244,7 @@ class ModelRuntime:
             return connected
         redactor = self._tools.redactor()
         # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
-        # It runs as it is written; `WrittenWords` keeps it out of what is stored.
+        # It runs as it is written; `WrittenLiterals` keeps it out of what is stored.
         scrubber = Scrubber(redactor.unnamed, partial(RedactedStream, redactor))
         return GuardedModel(connected, self._breakers.of(wanted.breaker_key), scrubber)
 

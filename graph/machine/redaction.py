@@ -57,7 +57,7 @@ def _redactor(values: tuple[str, ...]) -> Redactor:
     return Redactor(values)
 
 
-class WrittenWords:
+class WrittenLiterals:
     """The replies and calls of all runs of one machine that hold such literals, by what a state holds of them."""
 
     def __init__(self, redactor: Callable[[], Redactor]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from langchain_core.messages import AnyMessage
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenWords
+from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
 from mendgraph.graph.machine.state import ExecuteToolsSlice, Update
 from mendgraph.graph.machine.workspace import WorkspaceRecords, judged_workspace, own_rules
 from mendgraph.graph.telemetry.observing import observed_call
@@ -42,7 +42,7 @@ from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
 from mendgraph.nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRule
-from mendgraph.nodes.guard.policy import judge_content, judge_path, results_of_denied, told_of_edit
+from mendgraph.nodes.guard.policy import edited_result, judge_content, judge_path, results_of_denied
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import CallError, EditForm, JsonMap, Plan, Profile, ToolCall, ToolError, ToolSpec
@@ -81,7 +81,7 @@ class ToolRuntime:
         self.specs = {spec.name: spec for spec in self.registry.specs()}
         self._rules = rules
         self._roles, self._redactor = dict(roles), CurrentRedactor(secrets)
-        self.words = WrittenWords(self._redactor.now)
+        self.words = WrittenLiterals(self._redactor.now)
         self.records = WorkspaceRecords()
         self._memory = PolicyMemory(monotonic_s, BreakerConfig())
         self._commands: dict[tuple[str, CommandRules], Commands] = {}
@@ -146,7 +146,7 @@ class ToolRuntime:
         except OSError as error:
             return os_failure(error, "look at", context.workspace)
 
-    def tell_refused(self, run_id: str, step: int, write: Write, decision: JsonMap) -> None:
+    def report_refused(self, run_id: str, step: int, write: Write, decision: JsonMap) -> None:
         """Tell of a path that the sandbox refused while its call was judged."""
         sink = TraceSink(run_id, str(step), forward=partial(_forward, write), redactor=self.redactor())
         sink.emit("sandbox.refused", decision)
@@ -232,7 +232,7 @@ class ToolRuntime:
             )
             update = execute_tools(state, settled, using)
         for place, verdict in enumerate(state["verdicts"]):  # what has no verdict is denied
-            update["results"][place] = told_of_edit(state["items"][place], verdict, update["results"][place])
+            update["results"][place] = edited_result(state["items"][place], verdict, update["results"][place])
         spending = state["spending"]
         seconds = spending.seconds + update.pop("seconds")
         return {**update, "tool_counts": used, "spending": spending.model_copy(update={"seconds": seconds})}

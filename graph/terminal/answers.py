@@ -96,7 +96,7 @@ def tell(lines: Iterable[Line]) -> int:
     return 0
 
 
-def tell_object(value: Any) -> int:
+def write_object(value: Any) -> int:
     """Show this value as JSON on one line of standard output, and return the exit code 0."""
     typer.echo(as_json(value))
     return 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from mendgraph.graph.terminal import options as opt, process_end
-from mendgraph.graph.terminal.answers import LONGEST_LINE, tell_object
+from mendgraph.graph.terminal.answers import LONGEST_LINE, write_object
 from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, hearing, refused, settings_refused
 from mendgraph.nodes.language.display import count_of, one_line, usd
 from mendgraph.nodes.records import ToolError
@@ -164,7 +164,7 @@ def _tell_end(chosen: opt.Options, result: "BatchResult") -> None:
     from mendgraph.graph.fleet.batch.batch_folder import counted
 
     if chosen.as_json:
-        tell_object(batch_object(result))
+        write_object(batch_object(result))
         return
     tally = result.tally
     unpriced = f" (and {count_of(tally.unpriced, 'task')} without a known price)" if tally.unpriced else ""

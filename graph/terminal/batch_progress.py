@@ -15,7 +15,7 @@ from rich.text import Text
 
 from mendgraph.graph.fleet.batch.batch_folder import Tally
 from mendgraph.graph.fleet.batch.orders import TaskResult
-from mendgraph.graph.terminal.answers import clock, tell_object
+from mendgraph.graph.terminal.answers import clock, write_object
 from mendgraph.graph.terminal.output_lines import OUTCOME_STYLES
 from mendgraph.nodes.language.display import count_of, one_line, usd
 from mendgraph.nodes.records import OutcomeKind
@@ -116,7 +116,7 @@ class BatchProgress:
         self.state.at_work -= 1
         if self._as_json:
             if result.is_final:
-                tell_object(result.model_dump(mode="json"))
+                write_object(result.model_dump(mode="json"))
             return
         line = result_line(result)
         if not self._is_live or not self._out.is_terminal:

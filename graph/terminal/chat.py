@@ -39,7 +39,7 @@ _LONGEST_WORD: Final = 60
 """Characters that an error shows of a word that is not understood."""
 
 
-class Told(NamedTuple):
+class CommandAnswer(NamedTuple):
     """What a command says: `lines` to a person, `value` to a program. `leave`: the chat is over.
 
     `note` is for the model, and goes with the next request.
@@ -61,7 +61,7 @@ class SlashCommand:
     name: str
     arguments: str
     help: str
-    run: Callable[[Turns, Sequence[str]], Told | ToolError] | None
+    run: Callable[[Turns, Sequence[str]], CommandAnswer | ToolError] | None
 
     @property
     def usage(self) -> str:
@@ -77,7 +77,7 @@ def as_request(line: str) -> str | None:
     return None if words.startswith(SLASH) else line
 
 
-def run_command(turns: Turns, line: str, keys: Sequence[str] = ()) -> Told | ToolError:
+def run_command(turns: Turns, line: str, keys: Sequence[str] = ()) -> CommandAnswer | ToolError:
     """Do what the line says; NOT_FOUND names the closest command, INVALID_ARGUMENT how the command is written.
 
     `keys` are what `/help` says of the keyboard.
@@ -109,7 +109,7 @@ def _shown(word: str) -> str:
 # --- The commands
 
 
-def _undo(turns: Turns, words: Sequence[str]) -> Told | ToolError:
+def _undo(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     skip = SKIP_CHANGED in words
     steps = [word for word in words if word != SKIP_CHANGED]
     if len(steps) > 1 or not all(step.isdecimal() and step.isascii() and len(step) < 10 for step in steps):
@@ -123,10 +123,10 @@ def _undo(turns: Turns, words: Sequence[str]) -> Told | ToolError:
     if isinstance(restored, ToolError):
         return restored
     if restored is None or not restored_lines(restored):
-        return Told([Line(NOTHING_TO_UNDO)], {"undo": restored_object(restored or Restored())})
+        return CommandAnswer([Line(NOTHING_TO_UNDO)], {"undo": restored_object(restored or Restored())})
     paths = ", ".join([file.path for file in restored.files])
     note = f"(I took back your changes of these files, so look at them anew: {paths}.)" if paths else ""
-    return Told(restored_lines(restored), {"undo": restored_object(restored)}, note=note)
+    return CommandAnswer(restored_lines(restored), {"undo": restored_object(restored)}, note=note)
 
 
 def _begin_of_last_change(turns: Turns) -> int | ToolError | None:
@@ -152,7 +152,7 @@ def _restored(turns: Turns, first: int, *, skip_changed: bool) -> Restored | Too
     return None if isinstance(done, ToolError) and done.code is ToolErrorCode.NOT_FOUND else done
 
 
-def _diff(turns: Turns, _: Sequence[str]) -> Told | ToolError:
+def _diff(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
     found = run_diffs(turns.session.thread_id, turns.context.workspace)
     if isinstance(found, ToolError):
         if found.code is not ToolErrorCode.NOT_FOUND:
@@ -160,7 +160,7 @@ def _diff(turns: Turns, _: Sequence[str]) -> Told | ToolError:
         found = ()
     lines = [line for each in found for line in _of_diff(each, turns.session.scrub)]
     value = [{**asdict(each), "diff": turns.session.scrub(each.diff)} for each in found]
-    return Told(lines or [Line("no file is changed")], {"diff": value})
+    return CommandAnswer(lines or [Line("no file is changed")], {"diff": value})
 
 
 def _of_diff(found: RunDiff, scrub: Callable[[str], str]) -> Sequence[Line]:
@@ -169,22 +169,24 @@ def _of_diff(found: RunDiff, scrub: Callable[[str], str]) -> Sequence[Line]:
     return [*since * found.changed_since, *shown, *diff_lines([scrub(found.diff)] * bool(found.diff))]
 
 
-def _usage(turns: Turns, _: Sequence[str]) -> Told:
+def _usage(turns: Turns, _: Sequence[str]) -> CommandAnswer:
     turns.show_usage()
-    return Told()
+    return CommandAnswer()
 
 
-def _plan(turns: Turns, _: Sequence[str]) -> Told | ToolError:
+def _plan(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
     plan = run_plan(turns.session.thread_id, turns.context.workspace)
     if isinstance(plan, ToolError):
         if plan.code is not ToolErrorCode.NOT_FOUND:
             return plan
         plan = Plan()
     lines = [Line(f"{_MARKS[step.status]} {one_line(step.title)}") for step in plan.steps]
-    return Told(lines or [Line("there is no plan: the model has made none")], {"plan": plan.model_dump(mode="json")})
+    return CommandAnswer(
+        lines or [Line("there is no plan: the model has made none")], {"plan": plan.model_dump(mode="json")}
+    )
 
 
-def _model(turns: Turns, words: Sequence[str]) -> Told | ToolError:
+def _model(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
     if len(words) > 1:
         return _invalid(f"/model takes one name, and there is '{_shown(words[1])}' as well.")
     context = turns.context
@@ -202,7 +204,7 @@ def _model(turns: Turns, words: Sequence[str]) -> Told | ToolError:
     told = f"{named}, from the next turn on" if words else named
     address = _address(endpoint.base_url)
     value = {"model": endpoint.full_name or None, "base_url": address, "embedded": endpoint.embedded}
-    return Told([Line(one_line(f"model: {told}", 500))], {"model": value})
+    return CommandAnswer([Line(one_line(f"model: {told}", 500))], {"model": value})
 
 
 def _package_of(model: str) -> str:
@@ -233,12 +235,12 @@ def _address(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
-def _help(keys: Sequence[str]) -> Told:
+def _help(keys: Sequence[str]) -> CommandAnswer:
     width = terminal_width() or _USUAL_WIDTH
     lines = [line for each in COMMANDS.values() if each.help for line in _in_columns(each.usage, each.help, width)]
     hints = [line for hint in (*keys, AS_IT_IS) for line in textwrap.wrap(hint, width, subsequent_indent="  ")]
     value = [{"name": each.name, "usage": each.usage, "help": each.help} for each in COMMANDS.values()]
-    return Told([Line(line) for line in (*lines, "", *hints)], {"help": value})
+    return CommandAnswer([Line(line) for line in (*lines, "", *hints)], {"help": value})
 
 
 def _in_columns(usage: str, said: str, width: int) -> list[str]:
@@ -256,8 +258,8 @@ KEYS: Final = (
 AS_IT_IS: Final = "A request that begins with / needs another / before it."
 
 
-def _exit(turns: Turns, _: Sequence[str]) -> Told:
-    return Told(value={"exit": {"thread_id": turns.session.thread_id}}, leave=True)
+def _exit(turns: Turns, _: Sequence[str]) -> CommandAnswer:
+    return CommandAnswer(value={"exit": {"thread_id": turns.session.thread_id}}, leave=True)
 
 
 _UNDO_HELP: Final = (
@@ -343,7 +345,7 @@ def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
             if request is None:
                 told = run_command(turns, line, KEYS if open_prompt else ())
                 _show(setup.display, told)
-                if isinstance(told, Told):
+                if isinstance(told, CommandAnswer):
                     notes += f"{told.note}\n\n" if told.note and told.note not in notes else ""
                     if told.leave:
                         break
@@ -355,19 +357,19 @@ def chat(setup: Setup, open_prompt: OpenPrompt | None = None) -> ExitCode:
         return ExitCode.TERMINATED if turns.terminated else ExitCode.FINISHED
 
 
-def _show(display: Display, told: Told | ToolError) -> None:
+def _show(display: Display, told: CommandAnswer | ToolError) -> None:
     if isinstance(told, ToolError):
         message, named = refusal_words(told)
         for line in (f"mendgraph: {message}", *named):
             display.err.line(line)
         if display.as_json:
-            display.tell_object("error", {"error": {**told.as_map(), "message": message}})
+            display.write_object("error", {"error": {**told.as_map(), "message": message}})
     elif not display.as_json:
         for each in told.lines:
             display.out.line(*each)
     else:
         for event in told.value:  # the name of what is in it
-            display.tell_object(event, dict(told.value))
+            display.write_object(event, dict(told.value))
 
 
 def _files(root: str) -> list[str]:

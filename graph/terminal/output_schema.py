@@ -39,7 +39,7 @@ class RestoredObject(TypedDict):
     steps: list[int]
 
 
-class ModelWords(TypedDict):
+class AnsweringModel(TypedDict):
     """A model: null where the endpoint is to name it; `base_url` is "" for the usual one."""
 
     model: str | None
@@ -47,7 +47,7 @@ class ModelWords(TypedDict):
     embedded: bool
 
 
-class CommandWords(TypedDict):
+class ChatCommand(TypedDict):
     """A command of a chat, how it is written, and what it does."""
 
     name: str
@@ -55,7 +55,7 @@ class CommandWords(TypedDict):
     help: str
 
 
-class ExitWords(TypedDict):
+class ThreadReference(TypedDict):
     """The thread that can be talked on with."""
 
     thread_id: str
@@ -237,7 +237,7 @@ class ResultObject(TypedDict):
     resume: NotRequired[str]
 
 
-class ErrorWords(TypedDict):
+class ErrorDetail(TypedDict):
     """What went wrong. `suggestions` are what may have been meant, `problems` those of files of settings."""
 
     code: str
@@ -265,7 +265,7 @@ BatchObject: Final[Any] = cast("Any", create_model)(
 
 _CHAT: Final[Mapping[str, tuple[Any, str]]] = {
     "error": (
-        ErrorWords,
+        ErrorDetail,
         "There is no result: the command line is wrong, the run was ended at once, or there is a bug.",
     ),
     "usage": (dict[str, float | None], "What a chat has used so far: the answer to `/usage`."),
@@ -275,9 +275,9 @@ _CHAT: Final[Mapping[str, tuple[Any, str]]] = {
     ),
     "undo": (RestoredObject, "The answer to `/undo`."),
     "plan": (Plan, "The answer to `/plan`."),
-    "model": (ModelWords, "The answer to `/model`: which one answers, from the next turn on where it was changed."),
-    "help": (list[CommandWords], "The answer to `/help`."),
-    "exit": (ExitWords, "The answer to `/exit`: the chat is over."),
+    "model": (AnsweringModel, "The answer to `/model`: which one answers, from the next turn on where it was changed."),
+    "help": (list[ChatCommand], "The answer to `/help`."),
+    "exit": (ThreadReference, "The answer to `/exit`: the chat is over."),
 }
 """What an object with this only key holds, and says. With `--json-lines` the key is the name of its event as well."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import typer
 
-from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, as_json, tell, tell_object
+from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, as_json, tell, write_object
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
 
@@ -108,7 +108,7 @@ def answer(
     """Show what was found, with `--json` as the object that `value` makes of it; or say why there is nothing."""
     if isinstance(found, ToolError):
         return refused(chosen, found)
-    return tell_object(value(found)) if chosen.as_json else tell(lines(found))
+    return write_object(value(found)) if chosen.as_json else tell(lines(found))
 
 
 def refusal_words(error: ToolError) -> tuple[str, list[str]]:

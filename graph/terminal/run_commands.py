@@ -11,7 +11,7 @@ import typer
 
 from mendgraph.graph.runs.kept_run import KeptRun, short_id
 from mendgraph.graph.terminal import options as opt
-from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, tell, tell_object, terminal_width
+from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, tell, terminal_width, write_object
 from mendgraph.graph.terminal.options import options_without_a_task
 from mendgraph.graph.terminal.process_end import ExitCode, answer, hearing, refused
 from mendgraph.nodes.language.display import count_of, one_line
@@ -86,7 +86,7 @@ def prune(
     if isinstance(done, ToolError):
         return refused(chosen, done)
     if chosen.as_json:
-        return tell_object({"removed": list(done.run_ids), "freed_bytes": done.freed_bytes})
+        return write_object({"removed": list(done.run_ids), "freed_bytes": done.freed_bytes})
     names = ", ".join(map(short_id, done.run_ids))
     number = count_of(len(done.run_ids), "run")
     return tell([Line(f"removed {number}, {bytes_words(done.freed_bytes)}" + (f": {names}" if names else ""))])
@@ -120,7 +120,7 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
     new = KeptRun(done.run_id, can_go_on=True, root=str(chosen.root))
     if chosen.as_json:
         words = {"run_id": done.run_id, "parent": done.parent, "at": at, "resume": new.resume}
-        return tell_object({**words, **restored_object(done.restored)})
+        return write_object({**words, **restored_object(done.restored)})
     begun = f"run {short_id(done.run_id)} begins where run {short_id(done.parent)} was after step {at}"
     return tell([*restored_lines(done.restored), Line(f"{begun}; go on with: {new.resume}")])
 
@@ -185,7 +185,7 @@ def report(context: typer.Context, run: opt.NewestRun = "", output: Output = "",
     if problem is not None:
         return refused(chosen, problem)
     if chosen.as_json:
-        return tell_object({"run_id": made.run_id, "path": path, "bytes": len(made.html.encode("utf-8"))})
+        return write_object({"run_id": made.run_id, "path": path, "bytes": len(made.html.encode("utf-8"))})
     return tell([Line(f"report of run {one_line(short_id(made.run_id))}: {one_line(path, LONGEST_LINE)}")])
 
 
@@ -264,7 +264,7 @@ def lint(context: typer.Context, folder: opt.CassetteFolder = "cassettes") -> in
         return refused(chosen, found)
     mend = sum(not each.note for each in found)
     if chosen.as_json:
-        tell_object([asdict(each) for each in found])
+        write_object([asdict(each) for each in found])
     else:
         lines = [Line(one_line(f"{each.path}:{each.line}: {each.what}; {each.remedy}", 2_000)) for each in found]
         tell([*lines, Line(count_of(mend, "finding") if mend else "nothing to mend")])
@@ -308,7 +308,7 @@ def until_stopped(announce: Callable[[], None]) -> None:
 
 def _served(server: "ReplayServer", *, as_json: bool) -> int:
     if as_json:
-        tell_object({"misses": list(server.misses), "unplayed": server.unplayed})
+        write_object({"misses": list(server.misses), "unplayed": server.unplayed})
     else:
         left = count_of(server.unplayed, "exchange")
         refusals = [Line(line) for miss in server.misses for line in f"refused: {miss}".splitlines()]

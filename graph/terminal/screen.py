@@ -233,7 +233,7 @@ class Display:
     json_lines: bool = False
     live: StatusLine | None = None
 
-    def tell_object(self, event: str, value: JsonMap) -> None:
+    def write_object(self, event: str, value: JsonMap) -> None:
         """An object for programs, on a line; among JSON lines it carries the name of its event."""
         self.out.line(as_json({"event": event, **value} if self.json_lines else value))
 
@@ -336,7 +336,7 @@ class RunView:
             case StepDone(results):
                 for result in results:
                     self.changes += result.changes
-                    self._tell_result(result)
+                    self._show_result(result)
             case HealingBegan(attempt, errors):
                 self._note(
                     f"… that reply cannot be used ({error_words(errors)}): asking again, attempt {attempt}", "dim"
@@ -348,7 +348,7 @@ class RunView:
                 what = one_line(f"{override.tool} {override.target}")
                 self._note(f"↻ {what}: the same action {override.repeats} times, refused from now on", "yellow")
             case Denied():
-                self._tell_denial(event)
+                self._show_denial(event)
 
     def _take(self, calls: tuple[ToolCall | CallError, ...]) -> None:
         self._calls = {call.call_id: call for call in calls}
@@ -359,7 +359,7 @@ class RunView:
                 error = f"{call.error.error_type.name}: {call.error.details}"
                 self._debug("tool.call", {"tool": call.tool, "args": call.raw_arguments, "error": error})
 
-    def _tell_denial(self, event: Denied) -> None:
+    def _show_denial(self, event: Denied) -> None:
         verdict = event.verdict
         self._debug("guard.denied", {"tool": event.tool, "root": self._root, **verdict.model_dump(mode="json")})
         for line in verdict.blocked.splitlines():
@@ -367,7 +367,7 @@ class RunView:
         if verdict.blocked:
             self._blocked.append(verdict.error)
 
-    def _tell_result(self, result: CallResult) -> None:
+    def _show_result(self, result: CallResult) -> None:
         self._debug("tool.response", {"tool": result.tool, "response": result.result.as_map()})
         call, error = self._calls.get(result.call_id), result.result.error
         if isinstance(call, ToolCall) and call.implied:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mendgraph.graph.terminal import options as opt
-from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, table, tell, tell_object, terminal_width
+from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, table, tell, terminal_width, write_object
 from mendgraph.graph.terminal.options import options_without_a_task, options_without_events
 from mendgraph.graph.terminal.process_end import ExitCode, answer, fail, refused, settings_refused
 from mendgraph.nodes.call_model.embedded.weights import (
@@ -95,7 +95,7 @@ def show(context: typer.Context) -> int:
             name: {"value": value, "origin": origins[name].name, "line": origins[name].line}
             for name, value in values.items()
         }
-        return tell_object({"settings": settings, "files": list(found.files)})
+        return write_object({"settings": settings, "files": list(found.files)})
     rows = table([(name, _as_toml(value), plain(str(origins[name]))) for name, value in values.items()])
     styles = ("dim" if origins[name] == Origin(DEFAULT) else "" for name in values)
     lines = [Line(row.rstrip(), style) for row, style in zip(rows, styles, strict=True)]
@@ -128,7 +128,7 @@ def check(context: typer.Context, file: opt.SettingsFile = None) -> int:
         return settings_refused(chosen, problems)
     good = [each for each in found if isinstance(each, Settings) and each.file]
     if chosen.as_json:
-        return tell_object({"files": [{"file": each.file, "settings": sorted(each.values)} for each in good]})
+        return write_object({"files": [{"file": each.file, "settings": sorted(each.values)} for each in good]})
     return tell([Line(one_line(_checked(each))) for each in good] or [Line("There is no file of settings.")])
 
 
@@ -153,7 +153,7 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
     if problem is not None:
         return refused(chosen, problem)
     if chosen.as_json:
-        return tell_object({"trusted": bool(sha256), "sha256": sha256})
+        return write_object({"trusted": bool(sha256), "sha256": sha256})
     if isinstance(own, tuple) or not sha256:
         return tell([Line(f"{user_files.SETTINGS_FILE} of this folder is not trusted any more")])
     sets = [Line(one_line(f"  {name} = {_as_toml(value)}", LONGEST_LINE)) for name, value in own.values.items()]
@@ -284,7 +284,7 @@ def pull(context: typer.Context) -> int:
         return fail(chosen.forms, code, plain(pulled.message))
     how = "was already there" if pulled.source == "cache" else "is in place and verified"
     said = Line(f"the model {how}: {pulled.path} ({_gigabytes(pulled.size_bytes)})")
-    return tell_object(asdict(pulled)) if chosen.as_json else tell([said])
+    return write_object(asdict(pulled)) if chosen.as_json else tell([said])
 
 
 @model_app.command()
@@ -296,7 +296,7 @@ def status(context: typer.Context) -> int:
     has_server = find_spec("xllamacpp") is not None
     usable = has_server and found.state is WeightsState.READY
     if chosen.as_json:
-        tell_object({**asdict(found), "extra_installed": has_server, "usable": usable})
+        write_object({**asdict(found), "extra_installed": has_server, "usable": usable})
     else:
         size = f"{_gigabytes(found.bytes_present)} of {_gigabytes(found.bytes_expected)}"
         remedy = "" if found.state is WeightsState.READY else ": run `mendgraph model pull`"
@@ -319,7 +319,7 @@ def serve(context: typer.Context, port: opt.Port = 0) -> int:
 
 def _announce(base_url: str, *, as_json: bool) -> None:
     if as_json:
-        tell_object({"base_url": base_url})
+        write_object({"base_url": base_url})
     else:
         tell([Line(f"serving on {base_url} until Ctrl-C; use it with OPENAI_BASE_URL={base_url}")])
 

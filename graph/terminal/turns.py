@@ -241,7 +241,7 @@ class Turns:
         if not self._display.as_json:
             self._view.lines(Line(""), *usage_block(used, self._api), session_line(used, self._api, self._view.account))
         elif not at_end:
-            self._display.tell_object("usage", {"usage": used})
+            self._display.write_object("usage", {"usage": used})
 
     def show_run(self, code: ExitCode) -> ExitCode:
         """What it has used, which run it was, and how it goes on; a task that was ended at once has said so already."""
@@ -317,7 +317,7 @@ class Turns:
             used = self._view.account.as_map()
             used["refused"] = self._view.refused
             shown = result_object(outcome, result.changes, result.plan, result.thread_id, used, self._log(), resume)
-            self._display.tell_object("ended", {"result": shown} if self._display.json_lines else shown)
+            self._display.write_object("ended", {"result": shown} if self._display.json_lines else shown)
             return
         self._view.answer(outcome.answer)
         self._view.lines(*[Line("")] * bool(result.diffs), *diff_lines(result.diffs))
@@ -346,7 +346,7 @@ class Turns:
         message = interruption(self._signals.last, changed, kept.resume)
         self._display.err.line(f"mendgraph: {message}")
         if self._display.as_json:
-            self._display.tell_object("error", {"error": {"code": code.name.lower(), "message": message}})
+            self._display.write_object("error", {"error": {"code": code.name.lower(), "message": message}})
 
 
 def _view(setup: Setup) -> RunView:

@@ -22,6 +22,7 @@ from mendgraph.nodes.call_model.model import (
     Booked,
     Call,
     Effect,
+    Emit,
     Lost,
     Model,
     Reserve,
@@ -29,7 +30,6 @@ from mendgraph.nodes.call_model.model import (
     Sent,
     Settle,
     Stopped,
-    Tell,
     Update,
     Wait,
 )
@@ -194,7 +194,7 @@ NEVER: Final = Never()
 
 
 def unnoticed(*_: object) -> None:
-    """Tell nobody."""
+    """Emit nothing."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def perform(script: Script, hands: Hands) -> Update:
         except StopIteration as end:
             return dict(end.value)
         answer = None
-        if isinstance(effect, Settle | Tell):  # also once somebody wants the run to stop
+        if isinstance(effect, Settle | Emit):  # also once somebody wants the run to stop
             _report(hands, effect)
         elif stop.reason:
             answer = Stopped(reason=stop.reason)
@@ -253,7 +253,7 @@ async def aperform(script: Script, hands: Hands) -> Update:
         except StopIteration as end:
             return dict(end.value)
         answer = None
-        if isinstance(effect, Settle | Tell):
+        if isinstance(effect, Settle | Emit):
             _report(hands, effect)
         elif stop.reason:
             answer = Stopped(reason=stop.reason)
@@ -272,8 +272,8 @@ async def aperform(script: Script, hands: Hands) -> Update:
             answer = Stopped(reason=stop.reason) if stop.reason else None
 
 
-def _report(hands: Hands, effect: Settle | Tell) -> None:
-    if isinstance(effect, Tell):
+def _report(hands: Hands, effect: Settle | Emit) -> None:
+    if isinstance(effect, Emit):
         hands.on_tell(effect.name, effect.payload)
     elif hands.book is not None and effect.number:
         hands.book.settle(effect.number, effect.used)

@@ -29,7 +29,7 @@ from mendgraph.nodes.call_model.ledger import (
     Spending,
     exhausted_limit,
 )
-from mendgraph.nodes.call_model.model import Answer, Effect, Tell, Update
+from mendgraph.nodes.call_model.model import Answer, Effect, Emit, Update
 from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
@@ -85,7 +85,7 @@ class CallSettings:
 
 
 @dataclass(frozen=True)
-class Talk:
+class Conversation:
     """A turn's conversation, and everything that a prompt is made of besides."""
 
     history: Sequence[AnyMessage]
@@ -129,7 +129,7 @@ def exchange(
         return {"reply": preload, "preload": None, **step}
     spending, budget = state["spending"], settings.budget
     window = state.get("window") or Window()
-    talk = Talk(
+    conversation = Conversation(
         history=state["messages"],
         profile=state["profile"],
         specs=specs,
@@ -142,7 +142,7 @@ def exchange(
         stand_ins=settings.stand_ins,
         notes=state.get("notes") or (),
     )
-    shown, paid = yield from _reply(talk, window, spending, settings)
+    shown, paid = yield from _reply(conversation, window, spending, settings)
     kept: Update = {} if shown == window else {"window": shown}
     if paid.reply is not None and paid.reply.without_tools:
         kept["profile"] = state["profile"].model_copy(update={"protocol": Protocol.TEXT})
@@ -155,7 +155,7 @@ def exchange(
 
 
 def _reply(
-    talk: Talk, window: Window, spending: Spending, settings: CallSettings
+    conversation: Conversation, window: Window, spending: Spending, settings: CallSettings
 ) -> Generator[Effect, Answer, tuple[Window, Paid]]:
     """The reply to what is shown of the conversation, and what that is.
 
@@ -165,7 +165,7 @@ def _reply(
     overflow: str | None = None
     budget, cramped = settings.budget, 0
     while True:
-        fitted = yield from fit(talk, window, spending, budget, settings.window_tokens, overflow)
+        fitted = yield from fit(conversation, window, spending, budget, settings.window_tokens, overflow)
         window, spending = fitted.window, fitted.spending
         if fitted.prompt is None:
             said = () if overflow is None else (overflow,)
@@ -237,7 +237,7 @@ OUTPUT_SHARE: Final = 4
 
 
 def fit(
-    talk: Talk,
+    conversation: Conversation,
     window: Window,
     spending: Spending,
     budget: CallBudget,
@@ -255,15 +255,15 @@ def fit(
     output = budget.limits.max_output_tokens_per_call
     share = 0 if known is None else known // OUTPUT_SHARE
     output = share if output is None else output if known is None else min(output, share)
-    if talk.profile.edit_form is EditForm.BLOCKS:
-        return _blocks(talk, window, spending, known, output, overflow)
+    if conversation.profile.edit_form is EditForm.BLOCKS:
+        return _blocks(conversation, window, spending, known, output, overflow)
     forced = overflow is not None
     for _ in range(MOST_ROUNDS):
-        prompt = _prompt(talk, shown(talk.history, window, talk.stand_ins))
+        prompt = _prompt(conversation, shown(conversation.history, window, conversation.stand_ins))
         estimated = _estimate(prompt, spending)
         if not forced and (known is None or estimated + output <= known * TRIGGER):
             return Fitted(window, spending, prompt, _left(estimated, known))
-        found = _compacted(talk, window, prompt, estimated, known, output, forced=forced)
+        found = _compacted(conversation, window, prompt, estimated, known, output, forced=forced)
         if isinstance(found, NeedsSummary):
             asked = Request(Prompt(messages=found.messages), purpose="summary", most_output=found.max_output_tokens)
             paid = yield from paid_call(asked, spending, replace(budget, retries=0))
@@ -271,8 +271,8 @@ def fit(
             if paid.stop is not None and paid.stop.reason is StopReason.CANCELLED:
                 return Fitted(window, spending, stop=paid.stop)
             found = found.conclude(without_thoughts(paid.reply).text) if paid.reply else found.fallback
-        if isinstance(found, StopCause) and talk.notes:  # the request itself comes first
-            talk = replace(talk, notes=())
+        if isinstance(found, StopCause) and conversation.notes:  # the request itself comes first
+            conversation = replace(conversation, notes=())
             continue
         if isinstance(found, StopCause):
             return Fitted(window, spending, stop=found)
@@ -280,36 +280,52 @@ def fit(
             return Fitted(window, spending, prompt, _left(estimated, known))
         forced, window = False, found.window
         saved = {"tokens_before": found.tokens_before, "tokens_after": found.tokens_after}
-        yield Tell(name="context.compacted", payload={"kind": found.kind.value, **saved})
-    prompt = _prompt(talk, shown(talk.history, window, talk.stand_ins))
+        yield Emit(name="context.compacted", payload={"kind": found.kind.value, **saved})
+    prompt = _prompt(conversation, shown(conversation.history, window, conversation.stand_ins))
     return Fitted(window, spending, prompt, _left(_estimate(prompt, spending), known))
 
 
 def _compacted(
-    talk: Talk, window: Window, prompt: Prompt, estimated: int, known: int | None, output: int, *, forced: bool
+    conversation: Conversation,
+    window: Window,
+    prompt: Prompt,
+    estimated: int,
+    known: int | None,
+    output: int,
+    *,
+    forced: bool,
 ) -> Compacted | NeedsSummary | StopCause | None:
     """What to do about a request of `estimated` tokens; messages are measured at the rate of the whole."""
     rate = estimated / max(prompt.size, 1)
-    native = talk.profile.protocol is Protocol.NATIVE
+    native = conversation.profile.protocol is Protocol.NATIVE
 
     def size_of(message: AnyMessage) -> int:
         if not message.id:  # one that is only being considered
             return ceil(len(message.text.encode("utf-8", "replace")) * rate)
-        return ceil(talk.cache.messages([message], native=native)[0].size * rate)
+        return ceil(conversation.cache.messages([message], native=native)[0].size * rate)
 
-    view = sum(map(size_of, shown(talk.history, window, talk.stand_ins)))
+    view = sum(map(size_of, shown(conversation.history, window, conversation.stand_ins)))
     budget = Budget(window_tokens=known, fixed_tokens=max(0, estimated - view), output_tokens=output)
-    return compact(talk.history, window, talk.plan, talk.changed, size_of, budget, forced=forced, made=talk.stand_ins)
+    return compact(
+        conversation.history,
+        window,
+        conversation.plan,
+        conversation.changed,
+        size_of,
+        budget,
+        forced=forced,
+        made=conversation.stand_ins,
+    )
 
 
 def _blocks(
-    talk: Talk, window: Window, spending: Spending, known: int | None, output: int, overflow: str | None
+    conversation: Conversation, window: Window, spending: Spending, known: int | None, output: int, overflow: str | None
 ) -> Fitted:
     """The block form makes each request anew, and leaves out what does not fit; after a refusal half of it."""
-    prompt = _prompt(talk, talk.history, None if known is None else max(known - output, 1))
+    prompt = _prompt(conversation, conversation.history, None if known is None else max(known - output, 1))
     if overflow is not None:
         estimated = estimate_input(prompt.size, len(prompt.messages), Gauge())
-        prompt = _prompt(talk, talk.history, estimated // 2)
+        prompt = _prompt(conversation, conversation.history, estimated // 2)
     return Fitted(window, spending, prompt, _left(_estimate(prompt, spending), known))
 
 
@@ -317,25 +333,25 @@ def _estimate(prompt: Prompt, spending: Spending) -> int:
     return estimate_input(prompt.size, len(prompt.messages), spending.gauge)
 
 
-def _prompt(talk: Talk, view: Sequence[AnyMessage], most_tokens: int | None = None) -> Prompt:
-    blocks = talk.profile.edit_form is EditForm.BLOCKS
+def _prompt(conversation: Conversation, view: Sequence[AnyMessage], most_tokens: int | None = None) -> Prompt:
+    blocks = conversation.profile.edit_form is EditForm.BLOCKS
     if most_tokens is not None:
-        most_tokens = max(1, most_tokens - notes_tokens(talk.notes))
+        most_tokens = max(1, most_tokens - notes_tokens(conversation.notes))
     prompt = build_prompt(
-        talk.profile,
-        talk.specs,
-        view if blocks else with_notes(view, talk.notes, talk.stand_ins),
-        talk.corrections,
-        talk.temperature,
-        talk.asked_again,
-        talk.cache,
+        conversation.profile,
+        conversation.specs,
+        view if blocks else with_notes(view, conversation.notes, conversation.stand_ins),
+        conversation.corrections,
+        conversation.temperature,
+        conversation.asked_again,
+        conversation.cache,
         most_tokens,
     )
-    if blocks and talk.notes:
-        prompt = replace(prompt, messages=noted_request(prompt.messages, talk.notes))
-    if talk.profile.protocol is Protocol.TEXT:
+    if blocks and conversation.notes:
+        prompt = replace(prompt, messages=noted_request(prompt.messages, conversation.notes))
+    if conversation.profile.protocol is Protocol.TEXT:
         return prompt
-    told = replace(talk, profile=talk.profile.model_copy(update={"protocol": Protocol.TEXT}))
+    told = replace(conversation, profile=conversation.profile.model_copy(update={"protocol": Protocol.TEXT}))
     return replace(prompt, without_tools=partial(_prompt, told, view, most_tokens))
 
 

@@ -95,8 +95,8 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Tell:
-    """Tell whoever follows the run's trace. Answered by None."""
+class Emit:
+    """Emit an event to whoever follows the run. Answered by None."""
 
     name: str
     payload: JsonMap
@@ -121,7 +121,7 @@ class Stopped(Record):
     received_characters: int = 0
 
 
-Effect = ModelChoice | Reserve | Settle | Send | Wait | Tell
+Effect = ModelChoice | Reserve | Settle | Send | Wait | Emit
 """What a script asks for. A model is to be connected: answered by None, or by the failure to find its endpoint."""
 
 Answer = Lost | Booked | Sent | Stopped | StopCause | ProviderFailure | None

@@ -26,13 +26,13 @@ from mendgraph.nodes.call_model.model import (
     Booked,
     Call,
     Effect,
+    Emit,
     Lost,
     Reserve,
     Send,
     Sent,
     Settle,
     Stopped,
-    Tell,
     Wait,
 )
 from mendgraph.nodes.call_model.prices import Price
@@ -212,9 +212,9 @@ class _PaidCall:
         yield Settle(number=number, used=used)
         name = (reply.model if reply else "") or self.model.name
         report = {"purpose": self.request.purpose, "model": name, **used.model_dump(exclude={"calls"})}
-        yield Tell(name="model.usage", payload=report)
+        yield Emit(name="model.usage", payload=report)
         if reply is not None and reply.adapted:
-            yield Tell(name="model.adapted", payload={"model": name, "without": list(reply.adapted)})
+            yield Emit(name="model.adapted", payload={"model": name, "without": list(reply.adapted)})
 
     def _used(self, sent: Sent | Stopped, leave: Reservation) -> Used:
         """What one try came to. Where no usage is reported, as of a dropped call, the estimate is charged."""
@@ -282,7 +282,7 @@ class _PaidCall:
             )
         self.index, self.attempt = self.index + 1, 0
         payload = {"model": name, "following": self.model.name, "reason": failure.message}
-        yield Tell(name="model.fallback", payload=payload)
+        yield Emit(name="model.fallback", payload=payload)
         return None
 
     def _out_of_time(self, failure: ProviderFailure) -> StopCause | None:

@@ -98,7 +98,7 @@ def results_of_denied(items: Sequence[Item], verdicts: Sequence[Verdict]) -> lis
     return results
 
 
-def told_of_edit(item: Item, verdict: Verdict, result: CallResult) -> CallResult:
+def edited_result(item: Item, verdict: Verdict, result: CallResult) -> CallResult:
     """The result of a call that a person changed, with what ran in place of what the model's reply says."""
     if not verdict.edited or not isinstance(item, ToolCall):
         return result
@@ -270,7 +270,7 @@ def _judge_files(targets: Sequence[str], spec: ToolSpec, rules: Rules) -> Verdic
                 rule=violations[0].rule_name,
                 error=_error_of(violations, target),
                 path=target,
-                blocked=_told_of_change(violations, target) if spec.effect is Effect.WRITE else "",
+                blocked=_denial_message(violations, target) if spec.effect is Effect.WRITE else "",
             )
     return None
 
@@ -326,7 +326,7 @@ def _violated(target: str, rules: Rules, *, for_write: bool) -> tuple[GuardrailV
     return check_file_guardrails(path, tuple(rule for rule in rules if rule.check is not waived)).violations
 
 
-def _told_of_change(violations: Sequence[GuardrailViolation], target: str) -> str:
+def _denial_message(violations: Sequence[GuardrailViolation], target: str) -> str:
     told = tuple(violation._replace(file_path=shown(target)) for violation in violations)
     return format_guardrail_violations(GuardrailResult(allowed=False, violations=told))
 

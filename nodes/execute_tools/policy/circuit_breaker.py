@@ -78,14 +78,14 @@ class CircuitBreaker:
         """The call worked."""
         with self._lock:
             self._look_at_clock()
-            if self._has_a_say():
+            if self._is_counted():
                 self._state, self._failures, self._probes = BreakerState.CLOSED, 0, 0
 
     def failed(self) -> None:
         """The call did not work."""
         with self._lock:
             now = self._look_at_clock()
-            if not self._has_a_say():
+            if not self._is_counted():
                 return
             self._failures += 1
             if self._state is BreakerState.HALF_OPEN or self._failures >= self._config.failures:
@@ -105,7 +105,7 @@ class CircuitBreaker:
             self._state, self._probes = BreakerState.HALF_OPEN, 0
         return now
 
-    def _has_a_say(self) -> bool:
+    def _is_counted(self) -> bool:
         return self._state is BreakerState.CLOSED or self._probes > 0
 
 

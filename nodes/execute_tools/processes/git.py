@@ -111,7 +111,7 @@ def run_git(
     )
 
 
-def _said_by_git(result: ProcessResult) -> str:
+def _git_message(result: ProcessResult) -> str:
     lines = [line for line in result.stderr.decode(errors="replace").splitlines() if line.strip()]
     last = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "")
     text = last.removeprefix("fatal: ").removeprefix("error: ").strip() or f"exit code {result.exit_code}"
@@ -129,7 +129,7 @@ def git_failure(result: ProcessResult, doing: str, path: str) -> ToolError:
     full = next((number for number, words in _FULL.items() if any(each in result.stderr for each in words)), None)
     if full is not None:
         return os_failure(OSError(full, os.strerror(full)), doing, path)
-    message = f"Git could not {doing} {quoted(path)}: {_said_by_git(result).rstrip('.')}."
+    message = f"Git could not {doing} {quoted(path)}: {_git_message(result).rstrip('.')}."
     return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 

@@ -13,12 +13,12 @@ from mendgraph.graph.cassettes.replayed_run import (
     Reciter,
     Replayer,
     RunCourse,
-    TurnSaid,
+    TurnReplies,
     anything_goes,
     files_in,
     play,
     playground,
-    reply_said,
+    streamed_reply,
     write_files,
 )
 from mendgraph.graph.configuration.context import AgentContext
@@ -41,14 +41,14 @@ from mendgraph.nodes.records import (
 FILES = {"a.py": b"x = 1\n", "pkg/b.bin": b"\xff\x00"}
 
 
-def course(folder: str, *turns: TurnSaid) -> RunCourse:
+def course(folder: str, *turns: TurnReplies) -> RunCourse:
     context = AgentContext(workspace=folder, model="m", base_url=REPLAY_URL, evidence=False, provider_retries=1)
     requests = tuple(f"Task {number}" for number in range(len(turns)))
     return RunCourse(context, Profile(), requests, turns, (), (), (), (), (), {})
 
 
 def test_what_is_recited_can_be_replayed_and_nothing_else() -> None:
-    turns = (TurnSaid(), TurnSaid(replies=[ModelReply(text="Done.")]))
+    turns = (TurnReplies(), TurnReplies(replies=[ModelReply(text="Done.")]))
     with playground(FILES) as folder:
         assert isinstance(folder, str)
         asked = course(folder, *turns)
@@ -70,7 +70,7 @@ def test_what_is_recited_can_be_replayed_and_nothing_else() -> None:
         assert (replayer.player.misses, replayer.player.unplayed) == ([], [])
 
         strict = Replayer(cassette)
-        missed = play(course(folder, TurnSaid()), asked.context.model_copy(update={"model": "other"}), strict)
+        missed = play(course(folder, TurnReplies()), asked.context.model_copy(update={"model": "other"}), strict)
         assert isinstance(missed, RunCourse)
         assert missed.outcomes[0].reason is StopReason.PROVIDER_FAILED
         assert "model" in strict.player.misses[0]
@@ -84,7 +84,7 @@ def test_what_is_recited_can_be_replayed_and_nothing_else() -> None:
     ],
 )
 def test_a_session_without_an_endpoint_is_not_played(settings: JsonMap, message: str, tmp_path: Path) -> None:
-    asked = course(str(tmp_path), TurnSaid())
+    asked = course(str(tmp_path), TurnReplies())
     refused = play(asked, asked.context.model_copy(update=settings), Reciter("m", asked.turns))
     assert isinstance(refused, ToolError)
     assert refused.message.startswith(f"The run cannot be played again: {message}")
@@ -128,15 +128,15 @@ def read(body: bytes) -> ModelReply | None:
 @settings(max_examples=30)
 @given(REPLIES)
 def test_a_reply_is_read_as_it_was(reply: ModelReply) -> None:
-    said = reply_said(reply, "m", 1)
+    said = streamed_reply(reply, "m", 1)
     assert (said.status, said.headers) == (200, {"content-type": "text/event-stream"})
     assert read(said.body) == reply
-    assert said == reply_said(reply, "m", 1)
+    assert said == streamed_reply(reply, "m", 1)
 
 
 def test_reasoning_and_cache_writes_are_told_where_there_are_any() -> None:
     counts = {"input_tokens": 9, "output_tokens": 4, "cached_tokens": 5, "reasoning_tokens": 3, "cache_write_tokens": 2}
-    body = reply_said(ModelReply(text="a", model="m", **counts), "m", 1).body.decode()
+    body = streamed_reply(ModelReply(text="a", model="m", **counts), "m", 1).body.decode()
     assert '"prompt_tokens_details": {"cached_tokens": 5, "cache_write_tokens": 2}' in body
     assert '"completion_tokens_details": {"reasoning_tokens": 3}' in body
-    assert "details" not in reply_said(ModelReply(text="a", input_tokens=9), "m", 1).body.decode()
+    assert "details" not in streamed_reply(ModelReply(text="a", input_tokens=9), "m", 1).body.decode()

@@ -160,14 +160,14 @@ def test_a_person_is_asked_about_marks_and_allows_the_literal(folder: Path) -> N
 
 
 def test_what_a_provider_sealed_goes_back_byte_for_byte() -> None:
-    from mendgraph.graph.machine.redaction import WrittenWords
+    from mendgraph.graph.machine.redaction import WrittenLiterals
     from mendgraph.nodes.execute_tools.secrets.redact import Redactor
     from mendgraph.nodes.records import ModelReply
 
     sealed = {"type": "thinking", "thinking": CODE.format(ONE), "signature": "s1"}
     open_block = {"type": "text", "text": CODE.format(ONE)}
     reply = ModelReply(text=CODE.format(ONE), provider={"content": [sealed, open_block]})
-    words = WrittenWords(Redactor)
+    words = WrittenLiterals(Redactor)
     hidden = words.hidden("run", {"reply": reply}, "reply")["reply"]
     assert hidden.provider == {"content": [sealed, {"type": "text", "text": CODE.format(MARK)}]}
     assert words.written("run", hidden) == reply

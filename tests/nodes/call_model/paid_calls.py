@@ -10,13 +10,13 @@ from mendgraph.nodes.call_model.model import (
     Booked,
     Call,
     Effect,
+    Emit,
     Lost,
     Reserve,
     Send,
     Sent,
     Settle,
     Stopped,
-    Tell,
     Wait,
 )
 from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
@@ -81,7 +81,7 @@ class Endpoint:
             answer = self.answer(effect)
 
     def answer(self, effect: Effect) -> Any:
-        if isinstance(effect, Settle | Tell):
+        if isinstance(effect, Settle | Emit):
             return None
         if len(self.effects) == self.stop_at + 1:
             return self.stop
@@ -99,8 +99,8 @@ class Endpoint:
 
     @property
     def course(self) -> str:
-        """The kinds of the effects, one letter each: C(onnect to a model), Reserve, Send, E(nter), Tell, Wait."""
-        letters = {ModelChoice: "c", Reserve: "r", Send: "s", Settle: "e", Tell: "t", Wait: "w"}
+        """The kinds of the effects, one letter each: C(onnect to a model), Reserve, Send, E(nter), Emit, Wait."""
+        letters = {ModelChoice: "c", Reserve: "r", Send: "s", Settle: "e", Emit: "t", Wait: "w"}
         return "".join(letters[type(effect)] for effect in self.effects)
 
     def of(self, kind: type[Any]) -> list[Any]:
@@ -130,13 +130,13 @@ def used(tokens_in: int, tokens_out: int, cost: float | None = None, cached: int
     )
 
 
-def told(what: Used, model: str = "ours", purpose: str = "reply") -> Tell:
-    return Tell(name="model.usage", payload={"purpose": purpose, "model": model, **what.model_dump(exclude={"calls"})})
+def told(what: Used, model: str = "ours", purpose: str = "reply") -> Emit:
+    return Emit(name="model.usage", payload={"purpose": purpose, "model": model, **what.model_dump(exclude={"calls"})})
 
 
-def fallen_back(failure: ProviderFailure, model: str, following: str) -> Tell:
+def fallen_back(failure: ProviderFailure, model: str, following: str) -> Emit:
     payload = {"model": model, "following": following, "reason": failure.message}
-    return Tell(name="model.fallback", payload=payload)
+    return Emit(name="model.fallback", payload=payload)
 
 
 def sending(most: int = 2_048, timeout_s: float = 300.0, *, quiet: bool = False) -> Send:

@@ -8,9 +8,9 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.nodes.call_model import exchange as script_of
 from mendgraph.nodes.call_model.compaction import MOST_USELESS, SUMMARY_SYSTEM, TRIGGER
-from mendgraph.nodes.call_model.exchange import MOST_ROUNDS, OUTPUT_SHARE, Fitted, Talk, fit, overflow_window
+from mendgraph.nodes.call_model.exchange import MOST_ROUNDS, OUTPUT_SHARE, Conversation, Fitted, fit, overflow_window
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
-from mendgraph.nodes.call_model.model import Answer, Booked, Effect, Reserve, Send, Sent, Settle, Stopped, Tell
+from mendgraph.nodes.call_model.model import Answer, Booked, Effect, Emit, Reserve, Send, Sent, Settle, Stopped
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import build_prompt
@@ -54,8 +54,8 @@ TALKS = history(20, 0, said="I look at it. " * 200)
 """About as many, none of them in results."""
 
 
-def talk(messages: Sequence[AnyMessage], profile: Profile = NATIVE, **more: Any) -> Talk:
-    return Talk(history=messages, profile=profile, **more)
+def conversation(messages: Sequence[AnyMessage], profile: Profile = NATIVE, **more: Any) -> Conversation:
+    return Conversation(history=messages, profile=profile, **more)
 
 
 def estimate(fitted: Fitted, spending: Spending | None = None) -> int:
@@ -73,7 +73,7 @@ class Endpoint:
 
     def play(
         self,
-        given: Talk,
+        given: Conversation,
         window_tokens: int | None,
         *,
         window: Window = WHOLE,
@@ -107,7 +107,7 @@ class Endpoint:
     @property
     def compactions(self) -> list[str]:
         """What was told of compactions: each has to have saved something."""
-        told = [e.payload for e in self.effects if isinstance(e, Tell) and e.name == "context.compacted"]
+        told = [e.payload for e in self.effects if isinstance(e, Emit) and e.name == "context.compacted"]
         assert all(payload["tokens_after"] < payload["tokens_before"] for payload in told)
         return [payload["kind"] for payload in told]
 
@@ -118,7 +118,7 @@ class Endpoint:
 @pytest.mark.parametrize("window_tokens", [None, 100_000])
 def test_nothing_is_done_and_all_is_shown_while_it_fits(window_tokens: int | None) -> None:
     endpoint = Endpoint()
-    fitted = endpoint.play(talk(READS), window_tokens)
+    fitted = endpoint.play(conversation(READS), window_tokens)
     assert endpoint.effects == []
     assert fitted.prompt == build_prompt(NATIVE, [], READS, (), None)
     assert (fitted.window, fitted.spending, fitted.stop) == (WHOLE, Spending(), None)
@@ -126,9 +126,9 @@ def test_nothing_is_done_and_all_is_shown_while_it_fits(window_tokens: int | Non
 
 @pytest.mark.parametrize(("more", "compacted"), [(0, False), (-10, True)])
 def test_the_window_may_be_filled_to_its_trigger(more: int, compacted: bool) -> None:
-    needed = estimate(Endpoint().play(talk(READS), None)) + MOST
+    needed = estimate(Endpoint().play(conversation(READS), None)) + MOST
     endpoint = Endpoint()
-    endpoint.play(talk(READS), int(needed / TRIGGER) + 1 + more)
+    endpoint.play(conversation(READS), int(needed / TRIGGER) + 1 + more)
     assert bool(endpoint.compactions) is compacted
 
 
@@ -138,7 +138,7 @@ def test_what_the_endpoint_counted_decides_and_not_the_length() -> None:
     for tokens, compacted in ((size // 6, False), (size // 2, True)):
         endpoint = Endpoint()
         gauge = Gauge(size=size, messages=len(READS) + 1, tokens=tokens)
-        fitted = endpoint.play(talk(READS), 26_000, spending=Spending(gauge=gauge))
+        fitted = endpoint.play(conversation(READS), 26_000, spending=Spending(gauge=gauge))
         assert bool(endpoint.compactions) is compacted
         assert estimate(fitted, Spending(gauge=gauge)) <= 26_000
 
@@ -149,15 +149,15 @@ def test_what_the_endpoint_counted_decides_and_not_the_length() -> None:
 def test_notes_of_the_project_give_way_before_the_request_does() -> None:
     notes = (ProjectNotes(path="AGENTS.md", text="Use tabs.\n" * 400),)
     endpoint = Endpoint()
-    fitted = endpoint.play(talk(history(0), notes=notes), 1_000)
+    fitted = endpoint.play(conversation(history(0), notes=notes), 1_000)
     assert fitted.prompt == build_prompt(NATIVE, [], history(0), (), None)
-    roomy = endpoint.play(talk(history(0), notes=notes), 20_000)
+    roomy = endpoint.play(conversation(history(0), notes=notes), 20_000)
     assert estimate(roomy) > estimate(fitted) + 1_000
 
 
 def test_old_results_are_cleared_first_and_nobody_is_asked() -> None:
     endpoint = Endpoint()
-    fitted = endpoint.play(talk(READS), 20_000)
+    fitted = endpoint.play(conversation(READS), 20_000)
     assert (endpoint.compactions, endpoint.asked, fitted.spending) == (["cleared"], 0, Spending())
     assert (fitted.window.first, bool(fitted.window.cleared)) == ("", True)
     assert fitted.prompt == build_prompt(NATIVE, [], shown(READS, fitted.window), (), None)
@@ -166,7 +166,7 @@ def test_old_results_are_cleared_first_and_nobody_is_asked() -> None:
 def test_what_cannot_be_cleared_is_summed_up_and_that_is_paid() -> None:
     endpoint = Endpoint()
     plan = Plan(steps=(PlanStep(title="mend add"),))
-    fitted = endpoint.play(talk(TALKS, plan=plan, changed=("src/a.py",)), 20_000)
+    fitted = endpoint.play(conversation(TALKS, plan=plan, changed=("src/a.py",)), 20_000)
     assert (endpoint.compactions, endpoint.asked) == (["summarised"], 1)
     assert (fitted.spending.usage[:3], fitted.window.useless_summaries) == ((1, 900, 40), 0)
     assert fitted.prompt is not None
@@ -189,7 +189,7 @@ def test_what_cannot_be_cleared_is_summed_up_and_that_is_paid() -> None:
 )
 def test_where_no_summary_comes_the_window_slides(result: Result, calls: int) -> None:
     endpoint = Endpoint(result)
-    fitted = endpoint.play(talk(TALKS), 20_000)
+    fitted = endpoint.play(conversation(TALKS), 20_000)
     assert (endpoint.compactions, fitted.stop) == (["slid"], None)
     assert (fitted.spending.usage.total_calls, fitted.window.useless_summaries) == (calls, 1)
     assert fitted.window.summarised_at == TALKS[-1].id
@@ -199,24 +199,24 @@ def test_where_no_summary_comes_the_window_slides(result: Result, calls: int) ->
 def test_a_summary_is_what_comes_after_the_thoughts() -> None:
     thought = '<think>\nI plan {"done": ...} first.\n</think>\n'
     endpoint = Endpoint(GOOD.model_copy(update={"text": thought + SUMMARY}))
-    fitted, plain = endpoint.play(talk(TALKS), 20_000), Endpoint().play(talk(TALKS), 20_000)
+    fitted, plain = endpoint.play(conversation(TALKS), 20_000), Endpoint().play(conversation(TALKS), 20_000)
     assert (endpoint.compactions, fitted.window) == (["summarised"], plain.window)
 
 
 @pytest.mark.parametrize(("useless", "at"), [(MOST_USELESS, "elsewhere"), (0, TALKS[-1].id)])
 def test_no_summary_is_asked_for_again_without_progress(useless: int, at: str) -> None:
     endpoint = Endpoint()
-    endpoint.play(talk(TALKS), 20_000, window=Window(useless_summaries=useless, summarised_at=at))
+    endpoint.play(conversation(TALKS), 20_000, window=Window(useless_summaries=useless, summarised_at=at))
     assert (endpoint.asked, endpoint.compactions) == (0, ["slid"])
 
 
 def test_a_stop_in_the_middle_of_a_summary_ends_it_and_what_was_sent_is_paid() -> None:
     endpoint = Endpoint(Stopped(reason="by Ctrl-C", sent=True, seconds=1.5, received_characters=30))
-    fitted = endpoint.play(talk(TALKS), 20_000)
+    fitted = endpoint.play(conversation(TALKS), 20_000)
     assert fitted.stop == StopCause(reason=StopReason.CANCELLED, message="The run was stopped by Ctrl-C.")
     assert (fitted.prompt, fitted.window, endpoint.compactions) == (None, WHOLE, [])
     assert (fitted.spending.usage.total_calls, fitted.spending.usage.total_output_tokens) == (1, 10)
-    assert isinstance(endpoint.effects[-1], Tell)
+    assert isinstance(endpoint.effects[-1], Emit)
     assert isinstance(endpoint.effects[-2], Settle)
 
 
@@ -225,26 +225,26 @@ def test_a_stop_in_the_middle_of_a_summary_ends_it_and_what_was_sent_is_paid() -
 
 def test_a_refusal_that_names_the_window_is_believed_from_then_on() -> None:
     endpoint = Endpoint()
-    fitted = endpoint.play(talk(READS), None, overflow="maximum context length is 12000 tokens")
+    fitted = endpoint.play(conversation(READS), None, overflow="maximum context length is 12000 tokens")
     assert fitted.window.tokens == 12_000
     assert endpoint.compactions == ["cleared"]
     assert estimate(fitted) + MOST <= 12_000
     later = Endpoint()
-    assert later.play(talk(READS), None, window=fitted.window).prompt == fitted.prompt
+    assert later.play(conversation(READS), None, window=fitted.window).prompt == fitted.prompt
     assert later.effects == []
 
 
 def test_a_refusal_that_names_nothing_halves_what_is_shown() -> None:
     endpoint = Endpoint()
-    before = estimate(Endpoint().play(talk(READS), None))
-    fitted = endpoint.play(talk(READS), None, overflow="too long")
+    before = estimate(Endpoint().play(conversation(READS), None))
+    fitted = endpoint.play(conversation(READS), None, overflow="too long")
     assert (fitted.window.tokens, endpoint.compactions) == (None, ["cleared"])
     assert estimate(fitted) <= 0.55 * before
 
 
 def test_a_refusal_compacts_what_by_its_estimate_would_have_fitted() -> None:
     endpoint = Endpoint()
-    fitted = endpoint.play(talk(READS), 100_000, overflow="too long")
+    fitted = endpoint.play(conversation(READS), 100_000, overflow="too long")
     assert len(endpoint.compactions) == 1
     assert fitted.window != WHOLE
 
@@ -252,7 +252,7 @@ def test_a_refusal_compacts_what_by_its_estimate_would_have_fitted() -> None:
 @pytest.mark.parametrize("overflow", ["too long", "maximum context length is 12000 tokens"])
 def test_where_nothing_can_be_left_out_a_refusal_is_a_typed_stop(overflow: str) -> None:
     endpoint = Endpoint()
-    fitted = endpoint.play(talk(with_ids([HumanMessage("Mend calc.py.")])), None, overflow=overflow)
+    fitted = endpoint.play(conversation(with_ids([HumanMessage("Mend calc.py.")])), None, overflow=overflow)
     assert fitted.stop is not None
     assert (fitted.stop.reason, fitted.prompt, endpoint.effects) == (StopReason.CONTEXT_OVERFLOW, None, [])
     assert "nothing more can be left out" in fitted.stop.message
@@ -264,16 +264,16 @@ def test_where_nothing_can_be_left_out_a_refusal_is_a_typed_stop(overflow: str) 
 def test_a_small_window_keeps_a_share_for_the_reply() -> None:
     """A model that may say more than its window holds is still given a request of some size."""
     endpoint = Endpoint()
-    fitted = endpoint.play(talk(READS), 12_000, limits=RunLimits(max_output_tokens_per_call=50_000))
+    fitted = endpoint.play(conversation(READS), 12_000, limits=RunLimits(max_output_tokens_per_call=50_000))
     assert fitted.stop is None
     assert 12_000 // OUTPUT_SHARE <= (fitted.most_output or 0) == 12_000 - estimate(fitted)
 
 
 def test_after_the_last_round_the_request_is_sent_as_it_is_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = Endpoint().play(talk(READS), 20_000)
+    usual = Endpoint().play(conversation(READS), 20_000)
     monkeypatch.setattr(script_of, "MOST_ROUNDS", 1)
     endpoint = Endpoint()
-    assert endpoint.play(talk(READS), 20_000) == usual
+    assert endpoint.play(conversation(READS), 20_000) == usual
     assert endpoint.compactions == ["cleared"]
     assert usual.window.compactions == 1
 
@@ -292,8 +292,8 @@ def block_history(turns: int) -> list[AnyMessage]:
 
 def test_the_block_form_leaves_out_by_itself_and_moves_no_window() -> None:
     endpoint = Endpoint()
-    whole = endpoint.play(talk(block_history(20), BLOCKS), None)
-    fitted = endpoint.play(talk(block_history(20), BLOCKS), 4_000)
+    whole = endpoint.play(conversation(block_history(20), BLOCKS), None)
+    fitted = endpoint.play(conversation(block_history(20), BLOCKS), 4_000)
     assert (endpoint.effects, fitted.window, whole.most_output) == ([], WHOLE, None)
     assert estimate(fitted) + MOST <= 4_000 < estimate(whole)
     assert (fitted.most_output or 0) >= MOST
@@ -301,8 +301,8 @@ def test_the_block_form_leaves_out_by_itself_and_moves_no_window() -> None:
 
 @pytest.mark.parametrize(("overflow", "tokens"), [("too long", None), ("n_ctx is 4096", 4_096)])
 def test_after_a_refusal_the_block_form_shows_half(overflow: str, tokens: int | None) -> None:
-    before = estimate(Endpoint().play(talk(block_history(20), BLOCKS), tokens))
-    fitted = Endpoint().play(talk(block_history(20), BLOCKS), None, overflow=overflow)
+    before = estimate(Endpoint().play(conversation(block_history(20), BLOCKS), tokens))
+    fitted = Endpoint().play(conversation(block_history(20), BLOCKS), None, overflow=overflow)
     assert (fitted.window.tokens, fitted.stop) == (tokens, None)
     assert estimate(fitted) <= before // 2
 
@@ -323,7 +323,7 @@ def test_what_is_sent_fits_or_nothing_is(
 ) -> None:
     endpoint = Endpoint(reply)
     limits = RunLimits(max_output_tokens_per_call=most)
-    fitted = endpoint.play(talk(messages), window_tokens, limits=limits, overflow=overflow)
+    fitted = endpoint.play(conversation(messages), window_tokens, limits=limits, overflow=overflow)
     known = min((each for each in (window_tokens, fitted.window.tokens) if each), default=None)
     assert len(endpoint.compactions) <= MOST_ROUNDS
     assert endpoint.asked <= 1

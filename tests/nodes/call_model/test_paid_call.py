@@ -3,7 +3,7 @@ import pytest
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending, Used
-from mendgraph.nodes.call_model.model import Call, Lost, Reserve, Send, Settle, Stopped, Tell, Wait
+from mendgraph.nodes.call_model.model import Call, Emit, Lost, Reserve, Send, Settle, Stopped, Wait
 from mendgraph.nodes.call_model.paid_call import Paid, Request, stopped
 from mendgraph.nodes.call_model.prices import FREE, Price, cost_of, most_cost
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
@@ -83,7 +83,7 @@ def test_a_request_says_what_it_is_for_and_how_it_is_sent() -> None:
     assert endpoint.of(Reserve)[0].entry == entry("m", most=90).model_copy(update={"purpose": "summary"})
     call = Call(prompt=PROMPT, max_output_tokens=90, timeout_s=40.0, idle_timeout_s=9.0, seed=7, quiet=True)
     assert endpoint.of(Send) == [Send(call=call)]
-    assert endpoint.of(Tell) == [told(used(70, 3), "m at h", "summary")]
+    assert endpoint.of(Emit) == [told(used(70, 3), "m at h", "summary")]
 
 
 # --- The next model
@@ -93,7 +93,7 @@ def test_fallbacks_are_asked_in_order_once_the_tries_are_used_up() -> None:
     endpoint = Endpoint([DOWN, DOWN, BUSY, BUSY, REPLY])
     result = paid(endpoint, budget(OURS, OTHER, THIRD, retries=1))
     assert endpoint.course == "crsetwrset" + "t" + "crsetwrset" + "t" + "crset"
-    assert endpoint.of(Tell)[2::3] == [fallen_back(DOWN, "ours", "other"), fallen_back(BUSY, "other", "third")]
+    assert endpoint.of(Emit)[2::3] == [fallen_back(DOWN, "ours", "other"), fallen_back(BUSY, "other", "third")]
     assert [each.model for each in endpoint.of(ModelChoice)] == ["ours", "other", "third"]
     assert [each.entry.model for each in endpoint.of(Reserve)] == ["ours", "ours", "other", "other", "third"]
     assert (result.reply, result.spending.usage.total_calls, result.spending.booked) == (REPLY, 5, 15)
@@ -135,7 +135,7 @@ def test_a_model_that_cannot_be_connected_costs_nothing_and_the_next_is_asked(ki
     endpoint = Endpoint([REPLY], unreachable={"ours": failed(kind)})
     result = paid(endpoint, budget(OURS, OTHER))
     assert (endpoint.course, result.reply, result.spending.usage.total_calls) == ("c" + "t" + "crset", REPLY, 1)
-    assert endpoint.of(Tell)[0] == fallen_back(failed(kind), "ours", "other")
+    assert endpoint.of(Emit)[0] == fallen_back(failed(kind), "ours", "other")
 
 
 # --- The book
@@ -213,7 +213,7 @@ def test_the_parts_of_input_and_output_are_charged_booked_and_told(
     price = DEAR.model_copy(update={"cache_write": 12.5})
     spending = paid(endpoint, budget(price_of=lambda _: price)).spending
     assert spending.cost_usd == pytest.approx(cost_of(price, 70, 3, believed[0], believed[2]))
-    for holds in (dict(spending), dict(endpoint.of(Settle)[0].used), endpoint.of(Tell)[0].payload):
+    for holds in (dict(spending), dict(endpoint.of(Settle)[0].used), endpoint.of(Emit)[0].payload):
         assert tuple(holds[name] for name in names) == believed
 
 
@@ -269,5 +269,5 @@ def test_a_model_that_nobody_named_is_paid_as_the_one_that_answered() -> None:
     endpoint = Endpoint([REPLY.model_copy(update={"model": "named"})])
     spending = paid(endpoint, budget(ModelChoice(), price_of=price_of)).spending
     what = used(70, 3, cost_of(DEAR, 70, 3))
-    assert (spending.cost_usd, endpoint.of(Tell)) == (what.cost_usd, [told(what, "named")])
+    assert (spending.cost_usd, endpoint.of(Emit)) == (what.cost_usd, [told(what, "named")])
     assert [each.entry.cost_usd for each in endpoint.of(Reserve)] == [None]

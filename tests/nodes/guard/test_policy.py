@@ -19,11 +19,11 @@ from mendgraph.nodes.guard.policy import (
     Item,
     Mode,
     denied,
+    edited_result,
     judge_call,
     judge_path,
     judge_reply,
     results_of_denied,
-    told_of_edit,
     verdict_on_malformed,
 )
 from mendgraph.nodes.records import (
@@ -442,16 +442,16 @@ def ran(content: str) -> ToolCall:
 
 def test_the_model_is_told_what_a_person_changed() -> None:
     done = CallResult(call_id="1", tool="write", result=ToolResult.success(path="a"))
-    told = told_of_edit(ran("new"), EDITED, done).result.data
+    told = edited_result(ran("new"), EDITED, done).result.data
     notice = "A person changed content, gone of this call before it ran."
     assert told == {"path": "a", "changed_by_person": {"notice": notice, "ran_with": {"content": "new", "gone": None}}}
-    long = told_of_edit(ran("x" * 3_000), EDITED, done).result.data["changed_by_person"]["ran_with"]["content"]
+    long = edited_result(ran("x" * 3_000), EDITED, done).result.data["changed_by_person"]["ran_with"]["content"]
     assert long == "x" * 2_000 + "... 1000 more characters"
 
 
 def test_a_changed_call_that_failed_says_so_too() -> None:
     failed = CallResult(call_id="1", tool="write", result=ToolResult.failure(ToolErrorCode.CONFLICT, "Stale."))
-    error = told_of_edit(ran("new"), EDITED, failed).result.error
+    error = edited_result(ran("new"), EDITED, failed).result.error
     notice = 'A person changed content, gone of this call before it ran. It ran with {"content": "new", "gone": null}.'
     assert error is not None
     assert (error.code, error.message) == (ToolErrorCode.CONFLICT, f"{notice} Stale.")
@@ -459,4 +459,4 @@ def test_a_changed_call_that_failed_says_so_too() -> None:
 
 def test_a_call_that_nobody_changed_is_told_as_it_is() -> None:
     done = CallResult(call_id="1", tool="write", result=ToolResult.success(path="a"))
-    assert told_of_edit(ran("new"), Verdict(kind=VerdictKind.ALLOW), done) is done
+    assert edited_result(ran("new"), Verdict(kind=VerdictKind.ALLOW), done) is done

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.call_model.ledger import RunLimits
-from mendgraph.nodes.call_model.model import Reserve, Send, Settle, Stopped, Tell, Wait
+from mendgraph.nodes.call_model.model import Emit, Reserve, Send, Settle, Stopped, Wait
 from mendgraph.nodes.call_model.retry import MOST_WAITED_S
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind as Kind
 from tests.nodes.call_model.paid_calls import BUSY, DEAR, OTHER, OURS, THIRD, Endpoint, Result, budget, failed, paid
@@ -46,7 +46,7 @@ def test_the_book_and_the_counters_say_the_same(
     assert result.spending.cost_usd == pytest.approx(sum(each.cost_usd or 0.0 for each in entries))
     for name in ("cached_tokens", "reasoning_tokens", "cache_write_tokens"):
         assert getattr(result.spending, name) == sum(getattr(each, name) for each in entries)
-    tells = [each.name for each in endpoint.of(Tell)]
+    tells = [each.name for each in endpoint.of(Emit)]
     assert len(endpoint.of(Send)) == len(entries) == tells.count("model.usage") <= models * (retries + 1)
     assert tells.count("model.fallback") == len(tells) - len(entries) < models
     assert (result.reply is None) is (result.stop is not None)
