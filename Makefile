@@ -68,7 +68,7 @@ sweep: setup ## kill and fail a run at every single call that changes the disk (
 
 coverage: setup ## all tests, with the branches that they take: 97 % of all, and every one of the pure files
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -n 2 --ignore tests/architecture --ignore tests/benchmarks $(ARGS)
+	@$(BIN)/coverage run -m pytest -n 2 --dist loadfile --ignore tests/architecture --ignore tests/benchmarks $(ARGS)
 	@$(BIN)/coverage combine -q
 	@echo "--- all files of graph/ and nodes/"
 	@$(BIN)/coverage report --fail-under=97 --omit=none
