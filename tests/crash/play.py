@@ -6,7 +6,6 @@ from typing import Any, Final
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import RunResult, Session
 from mendgraph.graph.runs.runs import list_runs, open_run
-from mendgraph.nodes.execute_tools.processes.bubblewrap import PROGRAM_FOLDERS
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import Protocol, ToolError
 from tests.doubles.history_model import HistoryModel
@@ -50,7 +49,6 @@ LINES: Final = (
 """Few replies, so that there are not too many points; several calls in one, so that a step is cut off in its middle."""
 
 TASK: Final = "Do all of it."
-CAN_RUN_COMMANDS: Final = bool(PROGRAM_FOLDERS) and os.path.exists("/usr/bin/bwrap")
 
 
 def model() -> HistoryModel:

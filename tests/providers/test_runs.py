@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,7 +56,6 @@ class Played(NamedTuple):
     calls: int
 
 
-Parts = Iterator[Any]
 Way = Callable[[Machine, AgentContext], list[Any]]
 
 

@@ -22,8 +22,6 @@ PARSE = [*RESOLVE, "args.parse.start", "args.parse.ok"]
 MISS = [*PARSE, "cache.miss"]
 INVOKE = [*MISS, "guard.input.start", "guard.input.ok", "tool.invoke.start"]
 OUTPUT = ["tool.invoke.ok", "guard.output.start"]
-WHOLE = [*INVOKE, *OUTPUT, "guard.output.ok", "cache.store"]
-
 Body = Callable[..., Any]
 
 

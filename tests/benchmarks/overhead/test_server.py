@@ -64,9 +64,6 @@ def test_runs_at_once_are_told_apart(loop: HttpxLoop | OpenaiLoop, tmp_path: Pat
     assert (told["requests"], told["finished"]) == (16, 4)
 
 
-JOB = Job("http://127.0.0.1:9/v1", ".", ".")
-
-
 class Contestant:
     """One that is told by its job whether to fail."""
 

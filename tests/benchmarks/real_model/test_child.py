@@ -8,8 +8,6 @@ from benchmarks.real_model.child import clean_environment, read_end, run_child
 from benchmarks.real_model.record import RunEnd
 from mendgraph.nodes.records import JsonMap
 
-ECHO = "import json, sys; asked = json.load(sys.stdin); print('noise'); print(json.dumps({'ended': asked['say']}))"
-
 
 def play(source: str, tmp_path: Path, timeout_s: float = 60.0, request: JsonMap | None = None) -> RunEnd:
     return run_child([sys.executable, "-c", source], request or {}, tmp_path, {"PATH": os.environ["PATH"]}, timeout_s)

@@ -45,7 +45,6 @@ pytest_plugins = ("pytester",)
 READ = 'tool: read_file({"path": "calc.py"})'
 FIX = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
 CHANGE = {"path": "calc.py", "old_str": "a - b", "new_str": "a + b"}
-READ_IT = use(("read_file", {"path": "calc.py"}))
 
 
 class SlowModel(ScriptedModel):

@@ -41,7 +41,6 @@ from tests.graph.runs.run_plays import (
     project,
 )
 
-SAID = {"done": ["looked"], "left": ["mend it"]}
 BROKEN = Calls([("edit_file", '{"path": "calc.py"')])
 
 

@@ -69,7 +69,6 @@ WRITE = (
     ("write_file", {"path": "b.py", "content": CODE.format(TWO)}),
 )
 SAID = f"The file holds password = '{ONE}' now."
-TEXT = f'tool: write_file({{"path": "a.py", "content": "password = \'{ONE}\'\\n"}})'
 
 
 @pytest.fixture

@@ -285,18 +285,6 @@ def plain_saver(tmp_path: Path) -> Iterator[SqliteSaver]:
         yield SqliteSaver(connection, serde=JsonPlusSerializer())
 
 
-class Counting(JsonPlusSerializer):
-    """Counts the checkpoints that it reads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.checkpoints = 0
-
-    def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        self.checkpoints += b"channel_values" in data[1]
-        return super().loads_typed(data)
-
-
 def config_of(thread: str, checkpoint: str | None) -> RunnableConfig:
     return RunnableConfig(configurable={"thread_id": thread, "checkpoint_ns": "", "checkpoint_id": checkpoint})
 

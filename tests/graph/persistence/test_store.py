@@ -29,7 +29,6 @@ KNOWN = "-".join(("plum", "51", "orchard"))
 FINISHED = Outcome(
     kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.", answer="42", changed_files=("a.py", "é")
 )
-STOPPED = Outcome(kind=OutcomeKind.BUDGET_STOP, reason=StopReason.CANCELLED, message="Cancelled.")
 
 
 class Clock:

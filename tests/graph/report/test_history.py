@@ -1,7 +1,6 @@
 """What the checkpoints of a run tell of it."""
 
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,18 +10,7 @@ from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import END, START, History, course_of, read_history
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.guard.approvals import Grant
-from mendgraph.nodes.records import (
-    LoopRecord,
-    LoopVerdict,
-    ModelReply,
-    Outcome,
-    OutcomeKind,
-    ProviderErrorKind,
-    ProviderFailure,
-    StopReason,
-    Verdict,
-    VerdictKind,
-)
+from mendgraph.nodes.records import LoopRecord, LoopVerdict, ModelReply, Verdict, VerdictKind
 from tests.doubles.history_model import HistoryModel
 from tests.graph.report.visits import ALLOWED, CALL, DONE, history, step, visit
 from tests.graph.runs.run_plays import DOWN, LINES, context, cut_off, played, project
@@ -93,10 +81,8 @@ def test_edges_with_both_ends_in_common_are_told_apart(verdict: LoopVerdict, lab
 
 
 REPLY = ModelReply(text="a reply")
-OUTCOME = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.")
 TURN = (visit(START, "begin_turn"), visit("begin_turn", "call_model"))
 SAID = visit("call_model", "parse", after={"reply": REPLY, "step": 1})
-ENDED = (visit("parse", "FINISHED"), visit("FINISHED", "__end__", after={"outcome": OUTCOME}))
 
 
 def test_what_a_fork_took_over_has_no_number() -> None:
@@ -125,7 +111,3 @@ def test_what_a_person_had_allowed_before() -> None:
     before = {"items": [CALL, CALL], "grants": [Grant(thread="t", rule="ask_before_write", tool="edit_file")]}
     guard = visit("guard", "execute_tools", before=before, after={"verdicts": [ruled, ALLOWED]})
     assert [call.granted for call in step(SAID, guard).calls] == [True, False]
-
-
-NOW = datetime(2026, 11, 21, tzinfo=UTC)
-BUSY = ProviderFailure(kind=ProviderErrorKind.RATE_LIMITED, message="Later.", retry_after_s=0.0)

@@ -156,9 +156,6 @@ def test_what_loop_control_remembers() -> None:
 
 NO = denied("workspace_boundary", ToolErrorCode.PERMISSION_DENIED, "It is outside.", ("a.py",))
 REFUSED = CallResult(call_id="c", tool="edit_file", result=ToolResult(ok=False, error=NO.error))
-FAILED = CallResult(
-    call_id="c", tool="edit_file", result=ToolResult.failure(ToolErrorCode.CONFLICT, "Changed."), ms=0, attempts=3
-)
 WAS = {"index": 0, "rule": "ask_before_write", "path": "a.py", "arguments": {"path": "a.py"}}
 
 

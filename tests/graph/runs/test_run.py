@@ -83,10 +83,6 @@ def test_an_async_task_gives_back_the_same(tmp_path: Path) -> None:
     assert first.thread_id != second.thread_id
 
 
-def _events(*given: Any, **more: Any) -> list[Event]:
-    return [*stream_task(*given, **more)]
-
-
 # --- Approvals
 
 

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -18,17 +18,7 @@ from mendgraph.graph.runs.run_keeper import RETRIED, Begun, ResumePlan, RunKeepe
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder, workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
-from mendgraph.nodes.records import (
-    ChangeKind,
-    FileChange,
-    Outcome,
-    OutcomeKind,
-    StopCause,
-    StopReason,
-    ToolCall,
-    ToolError,
-    ToolErrorCode,
-)
+from mendgraph.nodes.records import Outcome, OutcomeKind, StopCause, StopReason, ToolCall, ToolError, ToolErrorCode
 
 DONE = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.", answer="Done.")
 
@@ -186,21 +176,12 @@ def test_a_run_that_was_taken_back_begins_a_new_turn_unless_it_has_finished() ->
     assert resume_plan({}, "run-1", undone=True) is ResumePlan.SEND_AGAIN
 
 
-class Shot(NamedTuple):
-    next: tuple[str, ...]
-    values: dict[str, int]
-
-
 @given(st.text())
 def test_a_new_turn_repeats_the_task_and_not_what_was_said_of_it(task: str) -> None:
     assert resuming_request(resuming_request(task)) == f"Go on with this task, which is not finished yet: {task}"
     afresh = resuming_request(resuming_request(task), undone=True)
     assert afresh == f"Your changes of the files were taken back since, so look at them anew. The task is: {task}"
     assert resuming_request(afresh) == resuming_request(task)
-
-
-CHANGE = FileChange(path="a.py", kind=ChangeKind.EDITED, sha256_before="1", sha256_after="2", diff="")
-MADE = FileChange(path="b.py", kind=ChangeKind.CREATED, sha256_before="", sha256_after="3", diff="")
 
 
 def call(name: str) -> ToolCall:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.run import run_task
@@ -75,11 +74,6 @@ def test_a_result_is_told_in_one_printable_line() -> None:
     assert str(replace(result, outcome=outcome.model_copy(update={"changed_files": ()}))).endswith(
         "[changed: no file; run run-1]"
     )
-
-
-TEXTS = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "x = 1\n", "- d\n"]), max_size=30).flatmap(
-    lambda lines: st.sampled_from(["", "end"]).map(lambda last: "".join(lines) + last)
-)
 
 
 def sha256(text: str) -> str:

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage
@@ -46,9 +46,7 @@ from mendgraph.nodes.records import (
     Plan,
     PlanStatus,
     PlanStep,
-    Reading,
     StopReason,
-    ToolCall,
     ToolError,
     ToolErrorCode,
 )
@@ -227,34 +225,6 @@ def test_the_newest_runs_are_kept_and_those_that_can_go_on(in_any_store: Path) -
     every = prune_runs(str(in_any_store), keep=0, unfinished=True)
     assert isinstance(every, Pruned)
     assert (every.run_ids, list_runs(str(in_any_store))) == ((stopped, dead, runs[3]), ())
-
-
-READ = ToolCall(call_id="1", tool="read_file", arguments={"path": "a"}, raw_arguments="{}")
-EDITED = ToolCall(call_id="2", tool="edit_file", arguments={"path": "a"}, raw_arguments="{}")
-
-
-class Shot(NamedTuple):
-    next: tuple[str, ...]
-    values: dict[str, Any]
-
-
-def shot(following: str, step: int | None = None, **values: Any) -> Shot:
-    counted = {} if step is None else {"step": step}
-    return Shot((following,) if following else (), {**counted, **values})
-
-
-BEGUN = [shot("__start__"), shot("begin_turn"), shot("call_model")]
-STEP_1 = [shot("parse", 1), shot("guard", 1, items=[READ]), shot("execute_tools", 1), shot("loop_check", 1)]
-MALFORMED = [shot("call_model", 1), shot("parse", 2), shot("heal", 2)]
-STEP_3 = [shot("call_model", 2), shot("parse", 3), shot("guard", 3, items=[EDITED, READ]), shot("loop_check", 3)]
-ANSWERED = [shot("call_model", 3), shot("parse", 4), shot("FINISHED", 4, reading=Reading.ANSWER), shot("", 4)]
-TURN_2 = [
-    shot("__start__", 4),
-    shot("begin_turn", 4),
-    shot("call_model", 4),
-    shot("guard", 5, items=[EDITED]),
-]
-HISTORY = [*BEGUN, *STEP_1, *MALFORMED, *STEP_3, *ANSWERED, *TURN_2][::-1]
 
 
 CALC = "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b  # sum\n"

@@ -25,8 +25,6 @@ from tests.runs.playing import changed_files, write_files
 from tests.runs.scenario import Use, message_of, use
 from tests.runs.scenarios_of_work import CALC, DONE, EDIT, MENDED, READ, TASK
 
-BAD = use(("read_file", '{"path": calc.py}'))
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

@@ -56,9 +56,6 @@ def test_another_book_of_this_process_does_not_end_the_locks_of_the_first_one(tm
 
 
 LIMITED = RunLimits(account="a", max_tokens_per_account=10_000)
-WAITING = """
-SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND datname = current_database()
-"""
 NOWHERE = "postgresql://u:sesame@/none?host=/nowhere"
 
 

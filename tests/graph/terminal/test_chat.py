@@ -29,7 +29,6 @@ from tests.graph.terminal.signalled_models import STOPPING, Interrupted, Termina
 
 COMMENT = 'tool: edit_file({"path": "calc.py", "old_str": "a + b", "new_str": "a + b  # sum"})'
 PLAN = 'tool: update_plan({"steps": [{"title": "Look\\u001b[2J", "status": "done"}, {"title": "Mend"}]})'
-FIXED = BUG.replace("-", "+")
 DIFF = "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b\n"
 
 

@@ -31,10 +31,8 @@ from mendgraph.nodes.call_model.ledger import Spending, Used, begin_turn, charge
 from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.records import (
     CallError,
-    ChangeKind,
     ExtractionError,
     ExtractionErrorType,
-    FileChange,
     JsonMap,
     Outcome,
     OutcomeKind,
@@ -46,7 +44,6 @@ from tests.doubles.replies import Say
 from tests.graph.terminal.played_terminal import READ, Terminal
 
 DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,3 @@\n same\n--- old\n+++ new\n\\ No newline at end of file\n"
-CHANGE = FileChange(path="a.py", kind=ChangeKind.EDITED, sha256_before="0", sha256_after="1", diff=DIFF)
 
 
 def test_a_diff_is_coloured_by_its_signs() -> None:

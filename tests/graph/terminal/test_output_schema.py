@@ -165,7 +165,6 @@ def test_what_no_json_can_say_is_said_in_words() -> None:
 
 # --- The option
 
-FIXED = BUG.replace("-", "+")
 Run = Callable[..., tuple[int, str, str]]
 
 

@@ -32,10 +32,8 @@ from mendgraph.graph.terminal.screen import Display, RunView, VisibleText
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
-    ChangeKind,
     ExtractionError,
     ExtractionErrorType,
-    FileChange,
     Outcome,
     OutcomeKind,
     OverrideConstraint,
@@ -54,7 +52,6 @@ ANSWER = ToolCall(call_id="3", tool="final_answer", arguments={"answer": "Done."
 PAREN = ExtractionError(ExtractionErrorType.MISSING_CLOSING_PAREN, 1, "tool: x(", "Missing ')'")
 BROKEN = CallError(call_id="4", tool="x", raw_arguments="{", error=PAREN)
 BLOCKED = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="Blocked by rule 'env_file': secrets.")
-CHANGE = FileChange(path="calc.py", kind=ChangeKind.EDITED, sha256_before="0", sha256_after="1", diff="")
 ENDED = Ended(Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done."))
 
 

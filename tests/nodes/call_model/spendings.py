@@ -5,11 +5,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
-from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Mending, RunLimits, Spending
+from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, RunLimits, Spending
 from mendgraph.nodes.call_model.prices import Price
-from mendgraph.nodes.call_model.prompts.estimates import Gauge
 
-TOKENS = st.integers(0, 3_000)
 SECONDS = st.floats(0, 50)
 
 
@@ -38,29 +36,6 @@ LIMITS = st.builds(
 )
 USD = st.sampled_from([0.0, 0.15, 3.0, 60.0])
 PRICES = st.none() | st.builds(Price, input=USD, output=USD, cached_input=st.none() | USD, cache_write=st.none() | USD)
-
-SPENDINGS = st.builds(
-    lambda calls, tokens, turn, steps, seconds, mended: Spending(
-        usage=APIUsageStats(calls, tokens[0] + turn[0], tokens[1] + turn[1], min(calls, 3)),
-        at_turn_start=APIUsageStats(0, tokens[0], tokens[1], 0),
-        steps=steps,
-        seconds=seconds,
-        mending=Mending(rescued=mended[0], asked_again=mended[1], cut=mended[2]),
-        cached_tokens=tokens[0] // 2,
-        reasoning_tokens=tokens[1] // 3,
-        cache_write_tokens=tokens[0] // 5,
-        cost_usd=tokens[1] / 1_000_000,
-        unpriced_calls=max(0, calls - 10),
-        gauge=Gauge(size=turn[0], messages=mended[0], tokens=turn[1]),
-        booked=tokens[1],
-    ),
-    st.integers(0, 12),
-    st.tuples(TOKENS, TOKENS),
-    st.tuples(TOKENS, TOKENS),
-    st.integers(0, 6),
-    SECONDS,
-    st.tuples(*[st.integers(0, 5)] * 3),
-)
 
 
 def spent(calls: int = 0, tokens_in: int = 0, tokens_out: int = 0, **fields: Any) -> Spending:

@@ -399,7 +399,6 @@ def test_an_absolute_name_is_judged_each_time_because_its_links_may_lead_elsewhe
 
 
 CALL = ToolCall(call_id="1", tool="read_file", arguments={"path": ".env"}, raw_arguments='{"path": ".env"}')
-ALLOW = Verdict(kind=VerdictKind.ALLOW, path="a.py")
 ASKED = Verdict(kind=VerdictKind.ASK, rule="ask_before_write")
 DENIED_FILE = denied("env_file", ToolErrorCode.PERMISSION_DENIED, "Blocked.", ("a.py",), path=".env")
 NOT_APPROVED = "This call was not approved, so it did not run. Do something else, or ask for it again."

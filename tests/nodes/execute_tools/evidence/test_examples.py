@@ -85,9 +85,6 @@ ALL = (
 )
 
 
-TASK = (Example("f", "f(1)", "2", Origin.TASK, Kind.VALUE), Example("f", "f(2)", "3", Origin.TASK, Kind.VALUE))
-
-
 def test_the_examples_of_all_docstrings() -> None:
     assert docstring_examples(CODE) == ALL
 
