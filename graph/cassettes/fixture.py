@@ -31,7 +31,8 @@ from mendgraph.graph.cassettes.servers import LoopbackServer, RecordingServer, R
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.chat_models import endpoint_model, served_models
 from mendgraph.graph.langchain.failures import LESSONS
-from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS, shared_local_server
+from mendgraph.nodes.call_model.embedded.local_model import shared_local_server
+from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS
 from mendgraph.nodes.call_model.endpoint import (
     NO_KEY,
     PLAIN,

@@ -36,8 +36,7 @@ from mendgraph.graph.cassettes.replayed_run import (
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.runs import with_store
-from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS
-from mendgraph.nodes.call_model.embedded.weights import embedded_weights
+from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, split_provider
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace

@@ -21,8 +21,7 @@ from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.telemetry.observing import OBSERVER, RunObserver
 from mendgraph.nodes.call_model.driver import NEVER, Hands, Stop
-from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS
-from mendgraph.nodes.call_model.embedded.weights import embedded_weights
+from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.endpoint import (
     EMBEDDED_MODEL,
     Endpoint,

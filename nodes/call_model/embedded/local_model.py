@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import IO, cast
 
 from mendgraph.nodes.call_model.embedded.weights import (
+    CONTEXT_TOKENS,
     WeightsSpec,
     WeightsState,
     embedded_weights,
@@ -22,7 +23,6 @@ from mendgraph.nodes.call_model.embedded.weights import (
 )
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
-CONTEXT_TOKENS = 8192
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 2.0
 LOG_LINES = 50

@@ -18,6 +18,9 @@ from importlib import resources
 
 MODEL_DIR_VARIABLE = "MENDGRAPH_MODEL_DIR"
 CHUNK_BYTES = 1 << 20
+CONTEXT_TOKENS = 8192
+"""The window that the model is served with."""
+
 _PINNED_PART = re.compile(
     r"^(?P<pin>(?P<name>[\w-]+part(?P<number>\d+))==(?P<version>\S+) --hash=sha256:(?P<sum>[0-9a-f]{64}))$",
     re.MULTILINE,

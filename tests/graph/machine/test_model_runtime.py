@@ -13,7 +13,7 @@ from mendgraph.graph.machine.state import CallModelSlice
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.database import FILE_NAME
 from mendgraph.nodes.call_model.budget import APIUsageStats
-from mendgraph.nodes.call_model.embedded.local_model import CONTEXT_TOKENS
+from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Spending
 from mendgraph.nodes.call_model.model import GuardedModel
