@@ -2,7 +2,7 @@
 
 It replays the transition table of `routes`, gives each node its slice of the state, and hands one node what it
 needs of another. A node's configuration comes from the context that `begin_turn` stored in the state, never from the
-run's own arguments: those are gone after a resume.
+run's own arguments: those are gone after a resume. Arguments that do not fit are refused where they are given.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The files of a workspace, as guard's rules let them be used: by their names, and for what they hold."""
+"""The workspace of a machine: its files, as guard's rules let them be used, and its records while a run works."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -50,8 +50,7 @@ class WorkspaceFiles(NamedTuple):
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file, which a model may read."""
-        workspace = self.workspace
-        return workspace.exists(path)
+        return self.workspace.exists(path)
 
     def size_of(self, path: str) -> int:
         """The bytes of a file; 0 for what is none, or may not be read: the call will say so."""
@@ -120,7 +119,7 @@ def _rule(
     return FileGuardrailRule(name, description, _Inside(found)) if found else None
 
 
-# --- Its records while a machine works in it
+# --- Its records while a run works
 
 
 LONGEST_WAIT_S = 30.0

@@ -2,7 +2,8 @@
 
 Pure but for the streams that it is given. The answer (text, diff, outcome) goes to standard output. What happens
 meanwhile goes there as well, so that it stands between the words, but to standard error with `--json`, `--json-lines`
-and `--debug`. Below all that is the status line, where there is one.
+and `--debug`. Below all that is the status line, where there is one. Of a streamed reply the prose is
+shown, not the calls and edits that are for the machine.
 """
 
 import re

@@ -1,7 +1,7 @@
 """What a turn begins with: its resources, the channels that are emptied, and the history that its model is shown.
 
 That history is without secrets and without content that the model does not take, and holds what the calls of a step
-came to that was cut off before the new request.
+came to that was cut off before the new request. Files that a request names are read before the model is asked.
 """
 
 import json

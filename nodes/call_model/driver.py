@@ -1,7 +1,7 @@
 """Performs the script of a model call: connects, sends and waits, sync or async. Decides nothing.
 
 Each effect ends early when somebody wants the run to stop, and none begins after that. A reply that is complete by then
-is taken. Sync runs make their calls in an event loop as well (`model_loop`), where they can be dropped at once.
+is taken. Sync runs make their calls in an event loop as well (`MODEL_LOOP`), where they can be dropped at once.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """What a person is asked, and how an answer is read: typed on both sides, and closed where something is missing. Pure.
 
 One request holds all calls of a reply that wait. An answer counts only where it says something: what is missing or
-cannot be read is a rejection.
+cannot be read is a rejection. A grant allows calls of the same kind for the rest of a run.
 """
 
 import hashlib

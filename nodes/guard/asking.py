@@ -2,7 +2,8 @@
 
 All that happens before the question is looking: LangGraph runs the node again from its start when an answer arrives,
 and what is seen then is compared with what was shown. A person's edit is judged like a call of the model's, and asked
-about once more where it may not run as it is; the other calls keep their answers meanwhile.
+about once more where it may not run as it is; the other calls keep their answers meanwhile. Chat pages for LangGraph
+ask and answer in two forms of their own.
 """
 
 import json

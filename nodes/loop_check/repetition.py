@@ -3,7 +3,8 @@
 An action is repeated when it makes up `threshold` of the last `window` actions, or when the same calls in the same
 order make up `threshold` of the last `window` steps. The first time, each repeated signature gets a typed override,
 which guard enforces. An overridden action that comes again has been refused; after `max_overrides` such refusals the
-repetition counts as persistent. Reading on from another line is another action, so it is progress.
+repetition counts as persistent. Reading on from another line is another action, so it is progress. Two
+calls that would do the same thing have the same signature.
 
 A file change is progress too: the world is different now. It lifts the overrides and forgets every action but the ones
 that made it. Those stay, so an edit that succeeds the same way again and again (appending one line for ever) is still

@@ -3,7 +3,8 @@
 Names differ from endpoint to endpoint ("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", "qwen2.5-coder:1.5b"), so only their
 words count, not case or separators. The family is the first row of `FAMILIES` that the name matches; the size is what
 the name says, otherwise what the family has where nothing is said. A model that nobody knows is taken for a capable
-one. What a profile says is where `auto` starts: each field gives way to what a user sets.
+one. What a profile says is where `auto` starts: each field gives way to what a user sets. Which tools
+a model is told of follows from it too.
 """
 
 import re

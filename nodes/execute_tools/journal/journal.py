@@ -2,7 +2,7 @@
 
 Before a call with an effect begins it is written down, and before each change of files what the files held and will
 hold; both are on the disk when the method returns. So after a kill it is known what may have been done, and the files'
-hashes say whether it was.
+hashes say whether it was. A call is named by a hash of its tool and arguments, whoever makes it and when.
 """
 
 import hashlib
