@@ -23,6 +23,7 @@ EXCUSED = {
     # a `Workspace`, which is no path
     "graph/machine/workspace.py": {
         "workspace.exists()",
+        "self.workspace.exists()",
         "self.workspace.walk()",
     },
 }
