@@ -1,48 +1,28 @@
-"""Machines that are broken on purpose: the plays in any order find each of them, and within few examples."""
+"""Machines that are broken on purpose: the checks of the plays in any order find each of them in a short play."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from mendgraph.graph.machine import guard_runtime, routes
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.guard.node import judge_step
 from mendgraph.nodes.language import history
-from mendgraph.nodes.records import JsonMap, Protocol, Verdict, VerdictKind
-from tests.machine.any_order import AnyOrder
-
-quick = settings(
-    max_examples=150,
-    stateful_step_count=20,
-    derandomize=True,
-    database=None,
-    phases=[Phase.generate],
-    report_multiple_bugs=False,
-    suppress_health_check=list(HealthCheck),
-)
+from mendgraph.nodes.records import Protocol, Verdict, VerdictKind
+from tests.machine.alphabet import DENIED, READ
+from tests.machine.any_order import RING, AnyOrder
 
 
-class Free(AnyOrder):
-    """Nobody is asked, so that effects come often."""
+class Native(AnyOrder):
+    """A play in the native protocol, step by step."""
 
     profile = (Protocol.NATIVE, "auto")
-    limits: ClassVar[JsonMap] = {"mode": "auto"}
 
-
-class Asking(Free):
-    """A person is asked for each effect."""
-
-    limits: ClassVar[JsonMap] = {"mode": "ask"}
-
-
-class Tight(Free):
-    """A session of few calls."""
-
-    limits: ClassVar[JsonMap] = {"max_calls_per_session": 3, "max_calls_per_turn": 2, "wrap_up": False}
+    def reply(self, letter: str, kill: tuple[str, int] | None = None) -> None:
+        """The model replies, and perhaps the process is killed on the way."""
+        self.say(letter=letter, way="invoke", after=(), kill=kill)
 
 
 def guard_allows_everything(patch: pytest.MonkeyPatch) -> None:
@@ -80,20 +60,63 @@ def results_are_lost(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("mendgraph.nodes.loop_check.node.settle_exchange", lambda *given: history.settle_exchange(*given)[:1])
 
 
-BROKEN: tuple[tuple[Callable[[pytest.MonkeyPatch], None], type[AnyOrder], str], ...] = (
-    (guard_allows_everything, Asking, "may be touched|nobody approved it"),
-    (no_way_through_guard, Free, "no edge from parse to execute_tools"),
-    (ledger_forgets, Tight, "calls, and"),
-    (ledger_is_not_asked, Tight, "calls, and"),
-    (effects_happen_twice, Free, "times, and allowed|files: |history: "),
-    (results_are_lost, Free, "results of|reply to nothing|before the results"),
+def asks_nobody(play: Native) -> None:
+    play.reply(DENIED.name)
+
+
+def reads(play: Native) -> None:
+    play.reply(READ.name)
+
+
+def reads_often(play: Native) -> None:
+    for _ in range(4):
+        play.reply(READ.name)
+
+
+def is_killed_in_each_call(play: Native) -> None:
+    play.undisturbed = False  # what the killed calls have spent ends it early
+    for _ in range(4):
+        play.reply(READ.name, ("model", 1))
+
+
+def is_killed_after_an_effect(play: Native) -> None:
+    play.reply(RING.name, ("journal ended", 1))
+    play.resume(way="invoke", after=(), kill=None)
+
+
+BROKEN: tuple[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[Native], None], str], ...] = (
+    (guard_allows_everything, asks_nobody, "may be touched"),
+    (no_way_through_guard, reads, "no edge from parse to execute_tools"),
+    (ledger_forgets, is_killed_in_each_call, "calls, and"),
+    (ledger_is_not_asked, reads_often, "calls, and"),
+    (effects_happen_twice, is_killed_after_an_effect, "times, and allowed"),
+    (results_are_lost, reads, "results of|reply to nothing|before the results"),
 )
 
 
-@pytest.mark.parametrize(("broken", "played", "told"), BROKEN, ids=lambda value: getattr(value, "__name__", ""))
+def played(course: Callable[[Native], None]) -> None:
+    """One request, this course, and an end."""
+    play, limits = Native(), {"mode": "auto", "max_calls_per_session": 3, "wrap_up": False}
+    try:
+        play.begin(limits=limits, forks=False)
+        play.request(text="Mend calc.py.", way="invoke")
+        course(play)
+    finally:
+        play.teardown()
+
+
+@pytest.mark.parametrize(("broken", "course", "message"), BROKEN, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_broken_machine_is_noticed(
-    broken: Callable[[pytest.MonkeyPatch], None], played: type[AnyOrder], told: str, monkeypatch: pytest.MonkeyPatch
+    broken: Callable[[pytest.MonkeyPatch], None],
+    course: Callable[[Native], None],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broken(monkeypatch)
-    with pytest.raises(AssertionError, match=told):
-        run_state_machine_as_test(played, settings=quick)
+    with pytest.raises(AssertionError, match=message):
+        played(course)
+
+
+@pytest.mark.parametrize("course", dict.fromkeys(course for _, course, _ in BROKEN), ids=lambda course: course.__name__)
+def test_the_machine_passes_the_same_plays(course: Callable[[Native], None]) -> None:
+    played(course)
