@@ -63,8 +63,9 @@ test: setup ## all tests, offline
 	@$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 SWEEP ?= all
-sweep: setup ## kill and fail a run at every single call that changes the disk (make test visits some, SWEEP=turns more)
-	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest tests/crash/test_*sweep.py tests/machine/test_depth_six.py $(ARGS)
+SWEPT := tests/crash/test_*sweep.py tests/machine/test_depth.py tests/machine/test_any_order.py
+sweep: setup ## kill a run at every call that changes the disk, and check the machine further (CI: SWEEP=turns)
+	@MENDGRAPH_SWEEP=$(SWEEP) $(BIN)/pytest -n 2 --dist loadfile $(SWEPT) $(ARGS)
 
 coverage: setup ## all tests, with the branches that they take: 97 % of all, and every one of the pure files
 	@$(BIN)/coverage erase

@@ -19,7 +19,8 @@ from tests.crash.fork_server import ForkServer, Played
 from tests.crash.play import AFTER, BEFORE, COMMANDED
 from tests.crash.shim import How
 from tests.crash.sweep import Point, sweep
-from tests.crash.turning_points import EXTENT, Extent, visited
+from tests.crash.turning_points import EXTENT, visited
+from tests.extent import Extent
 from tests.memory_folder import memory_folder
 
 KILLS_OF: Final[dict[Extent, int]] = {"some": 10, "turns": 150, "all": 500}

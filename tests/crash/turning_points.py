@@ -6,18 +6,16 @@ first for all that may fail. A sync changes nothing that a killed process leaves
 fail, though. Of these turning points `make test` visits every twelfth, CI each, and `make sweep` visits all calls.
 """
 
-import os
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Final, Literal
+from typing import Final
 
+from tests import extent as extents
 from tests.crash.sweep import REPEATED
+from tests.extent import Extent
 
-Extent = Literal["some", "turns", "all"]
-"""Every twelfth turning point, every one, or every call."""
-EXTENTS: Final[dict[str, Extent]] = {"turns": "turns", "all": "all"}
-EXTENT: Final[Extent] = "all" if REPEATED else EXTENTS.get(os.environ.get("MENDGRAPH_SWEEP", ""), "some")
-"""What a sweep visits. Read when the tests are collected, as `REPEATED` is."""
+EXTENT: Final[Extent] = "all" if REPEATED else extents.EXTENT
+"""What a sweep visits: every twelfth turning point, every one, or every call."""
 
 
 def visited(trace: Sequence[str], *, failing: bool = False, extent: Extent = EXTENT) -> list[int]:

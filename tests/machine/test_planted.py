@@ -73,7 +73,7 @@ def use(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
 
 
 def check(folder: Path, limits: dict[str, int]) -> None:
-    """All sequences to depth five, as `test_depth_six` checks them."""
+    """All sequences to depth five, as `test_depth` checks them."""
     with Explorer(Protocol.TEXT, folder, LETTERS, dict(limits)) as explorer:
         explore(explorer, 5, check_edge)
 

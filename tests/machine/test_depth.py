@@ -1,9 +1,5 @@
-"""Every sequence of replies to depth six, on the real graph, and to depth four in both protocols alike.
+"""Every sequence of replies on the real graph: to depth four in `make test`, to six in CI, to seven in `make sweep`."""
 
-`make sweep` (MENDGRAPH_SWEEP=all) goes one step deeper everywhere, and to depth six in both protocols.
-"""
-
-import os
 import shutil
 from collections.abc import Callable
 from itertools import pairwise
@@ -20,6 +16,7 @@ from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.records import JsonMap, ModelReply, Protocol, ProviderFailure, StopReason
 from tests.doubles.call_model import CallModel
 from tests.doubles.scripted_model import ScriptedModel
+from tests.extent import LEVEL
 from tests.machine import tally
 from tests.machine.alphabet import (
     ALIKE,
@@ -66,9 +63,6 @@ NOT_BY_REPLIES = {
 """Edges that no reply leads over: the request was wrong, a person stopped, and how a turn begins."""
 
 
-DEEPER = int(os.environ.get("MENDGRAPH_SWEEP") == "all")
-
-
 def to_depth(
     depth: int, protocol: Protocol, folder: Path, letters: tuple[Letter, ...], limits: JsonMap | None = None
 ) -> Explored:
@@ -85,12 +79,15 @@ def both(folder: Path, letters: tuple[Letter, ...], depth: int, limits: JsonMap 
 
 
 def alike(
-    folder: Path, letters: tuple[Letter, ...], depths: tuple[int, int], limits: JsonMap | None = None
+    folder: Path, letters: tuple[Letter, ...], depths: tuple[int, int, int], limits: JsonMap | None = None
 ) -> Explored:
-    """What there is to the first depth in the text protocol; to the second, the native protocol leads to the same."""
-    deep, shallow = depths
-    text = to_depth(deep + DEEPER, Protocol.TEXT, folder, letters, limits)
-    native = to_depth(deep if DEEPER else shallow, Protocol.NATIVE, folder, letters, limits)
+    """What there is to a depth in the text protocol, which is given for each extent.
+
+    The native protocol leads to the same, as far as three replies lead, and in `make sweep` one less than the text.
+    """
+    deep = depths[LEVEL]
+    text = to_depth(deep, Protocol.TEXT, folder, letters, limits)
+    native = to_depth(deep - 1 if LEVEL == 2 else min(deep, 3), Protocol.NATIVE, folder, letters, limits)
     assert native.start == text.start
     assert native.edges.items() <= text.edges.items()
     return text
@@ -112,9 +109,9 @@ def passed(explored: list[Explored]) -> set[tuple[str, str]]:
     return walked
 
 
-def test_all_classes_of_replies_to_depth_six(tmp_path: Path) -> None:
+def test_all_classes_of_replies(tmp_path: Path) -> None:
     """All sequences of nine classes; sequences that lead to the same state are continued once."""
-    text = alike(tmp_path, REPRESENTATIVES, (6, 3))
+    text = alike(tmp_path, REPRESENTATIVES, (4, 6, 7))
     ends = {edge.to for edge in text.edges.values() if isinstance(edge.to, Ended)}
     assert ends == {
         Ended("FINISHED", StopReason.ANSWERED),
@@ -128,7 +125,7 @@ def test_all_classes_of_replies_to_depth_six(tmp_path: Path) -> None:
 
 def test_the_whole_alphabet_to_depth_two(tmp_path: Path) -> None:
     """Each letter in each state; those that are said to be alike lead to the same state, or to the same end."""
-    text, native = both(tmp_path, ALPHABET, 2 + DEEPER)
+    text, native = both(tmp_path, ALPHABET, (2, 2, 3)[LEVEL])
     assert in_both(text, ALPHABET) == in_both(native, ALPHABET)
     for explored in (text, native):
         for standing, name in explored.edges:
@@ -145,14 +142,14 @@ def _end(edge: Edge) -> Standing | str:
 
 
 def test_several_calls_in_one_reply_and_claims(tmp_path: Path) -> None:
-    alike(tmp_path, SEVERAL_AT_ONCE, (3, 3))
+    alike(tmp_path, SEVERAL_AT_ONCE, (2, 3, 4))
 
 
 @pytest.mark.parametrize("limits", TIGHT)
 def test_under_tight_limits(tmp_path: Path, limits: str) -> None:
     """With every count in the name of a state: no limit is passed by any sequence."""
     letters = (READ, LOOP, DENIED, INVALID_JSON, INVALID_ARGUMENTS, FINAL)
-    text = alike(tmp_path, letters, (5 if limits == "session" else 4, 3), TIGHT[limits])
+    text = alike(tmp_path, letters, (5, 5, 6) if limits == "session" else (3, 4, 5), TIGHT[limits])
     stops = {edge.to.reason for edge in text.edges.values() if isinstance(edge.to, Ended)}
     assert STOP_OF[limits] in stops
 
@@ -187,7 +184,7 @@ class World(CallModel):
         self.explorer = Explorer(protocol, folder / "played", letters, limits)
         self.machine = build_graph(model=self)
         with Explorer(protocol, folder / "explored", letters, limits) as explorer:
-            self.explored = explore(explorer, 3 + DEEPER, check_edge)
+            self.explored = explore(explorer, (2, 3, 4)[LEVEL], check_edge)
             tally.count(explorer.transitions, explorer.steps)
 
     def complete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
@@ -234,7 +231,7 @@ def test_whole_runs_take_the_ways_that_were_explored(name: str, tmp_path: Path) 
     """As far as the states of a run were explored, it does what was found from them, whatever has led to them."""
     world = World(tmp_path, *WORLDS[name])
 
-    @settings(max_examples=25 + 35 * DEEPER, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=(5, 25, 60)[LEVEL], suppress_health_check=[HealthCheck.too_slow])
     @given(words=st.lists(st.sampled_from([*world.letters, *world.letters[:-1] * 3]), min_size=4, max_size=10))
     def check(words: list[Letter]) -> None:
         edges = world.edges(words)

@@ -1,0 +1,13 @@
+"""How far the tests go that could go on for hours; read from MENDGRAPH_SWEEP when the tests are collected.
+
+`make test` samples ("some"), CI's `make sweep SWEEP=turns` goes as far as README says, `make sweep` further ("all").
+"""
+
+import os
+from typing import Final, Literal
+
+Extent = Literal["some", "turns", "all"]
+EXTENTS: Final[tuple[Extent, ...]] = ("some", "turns", "all")
+EXTENT: Final[Extent] = next((each for each in EXTENTS if each == os.environ.get("MENDGRAPH_SWEEP")), "some")
+LEVEL: Final = EXTENTS.index(EXTENT)
+"""0, 1 or 2."""
