@@ -6,8 +6,12 @@
 import os
 from typing import Final, Literal
 
+import pytest
+
 Extent = Literal["some", "turns", "all"]
 EXTENTS: Final[tuple[Extent, ...]] = ("some", "turns", "all")
 EXTENT: Final[Extent] = next((each for each in EXTENTS if each == os.environ.get("MENDGRAPH_SWEEP")), "some")
 LEVEL: Final = EXTENTS.index(EXTENT)
 """0, 1 or 2."""
+in_sweeps = pytest.mark.skipif(LEVEL == 0, reason="make sweep SWEEP=turns runs it, as CI does")
+"""For what has no smaller sample: it takes many seconds of CPU, and shows no part that another test does not show."""

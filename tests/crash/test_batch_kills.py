@@ -15,6 +15,7 @@ from tests.crash import batch_play
 from tests.crash.batch_play import TASKS, number_of
 from tests.crash.fork_server import ForkServer, Played
 from tests.doubles.scripted_server import ScriptedServer
+from tests.extent import in_sweeps
 from tests.memory_folder import memory_folder
 from tests.runs.playing import write_files
 
@@ -22,7 +23,7 @@ KILLS: Final = 10
 SEED: Final = 9
 CALLS_OF_A_TASK: Final = 3
 
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git: install it")
+pytestmark = [in_sweeps, pytest.mark.skipif(shutil.which("git") is None, reason="there is no git: install it")]
 
 
 @pytest.fixture(scope="module")

@@ -27,12 +27,14 @@ from tests.architecture.product import ROOT
 from tests.crash.batch_play import number_of
 from tests.doubles.replies import Calls, Reply, Say
 from tests.doubles.scripted_server import ScriptedServer
+from tests.extent import in_sweeps
 from tests.postgres import fresh_database
 from tests.runs.batching import patched
 from tests.runs.playing import write_files
 from tests.runs.ray_nodes import RayNodes, ray_nodes
 
 pytest.importorskip("ray", reason="Ray is missing: `uv sync --extra ray` installs it")
+pytestmark = in_sweeps
 
 TASKS: Final = 40
 WORKERS: Final = 4

@@ -2,9 +2,10 @@
 
 import io
 import os
+import shutil
 import sqlite3
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +22,7 @@ from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import run_task
 from mendgraph.graph.runs.runs import RunState, list_runs, steps_of, undo_run
 from mendgraph.nodes.execute_tools.store.database import FILE_NAME, StoreError
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
 from mendgraph.nodes.records import ToolError
 from tests.doubles.history_model import HistoryModel
 from tests.graph.runs.run_plays import LINES, context, listed, played, project, tree
@@ -50,15 +51,30 @@ class Played(NamedTuple):
         self.change("UPDATE checkpoints SET type = ?, checkpoint = ? WHERE checkpoint_id = ?", kind, data, row[0])
 
 
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
+    base = tmp_path_factory.mktemp("damaged")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(DATA_DIR_VARIABLE, str(base / "now" / "data"))
+        (base / "now").mkdir()
+        folder = project(base / "now" / "project")
+        first = played(folder).thread_id
+        second = run_task("Look.", context(folder), model=HistoryModel(LINES[-1:])).thread_id
+        shutil.copytree(base / "now", base / "kept")
+        yield Played(folder, first, second, Path(workspace_folder_path(str(folder)), FILE_NAME))
+
+
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Played:
+def runs(two_runs: Played, monkeypatch: pytest.MonkeyPatch) -> Played:
+    """The two runs as they were, whatever another test has done to them."""
+    now = two_runs.folder.parent
+    shutil.rmtree(now)
+    shutil.copytree(now.with_name("kept"), now)
     monkeypatch.setattr("mendgraph.graph.machine.redaction.MOST_BYTES", MOST_BYTES)
-    folder = project(tmp_path / "project")
-    monkeypatch.chdir(folder)
+    monkeypatch.setenv(DATA_DIR_VARIABLE, str(now / "data"))
+    monkeypatch.chdir(two_runs.folder)
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    first = played(folder).thread_id
-    second = run_task("Look.", context(folder), model=HistoryModel(LINES[-1:])).thread_id
-    return Played(folder, first, second, Path(workspace_folder_path(str(folder)), FILE_NAME))
+    return two_runs
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:

@@ -25,6 +25,7 @@ from mendgraph.nodes.call_model.ledger import (
 from mendgraph.nodes.call_model.prices import Price, cache_parts, cost_of
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input
 from mendgraph.nodes.records import StopCause, StopReason
+from tests.extent import LEVEL
 
 PRICE = Price(input=4.0, output=16.0, cached_input=2.0)
 LIMITS = st.builds(
@@ -181,7 +182,7 @@ def books(count: int) -> Iterator[list[SpendingStore]]:
                 book.close()
 
 
-@settings(max_examples=40)
+@settings(max_examples=(20, 40, 200)[LEVEL])
 @given(LIMITS, MOVES)
 def test_no_course_of_calls_and_kills_passes_a_limit(limits: RunLimits, moves: list[Any]) -> None:
     with books(2) as (first, second):
