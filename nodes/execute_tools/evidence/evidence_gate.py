@@ -14,7 +14,6 @@ from typing import Final
 from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.edits.request import Request, read_request
 from mendgraph.nodes.execute_tools.evidence.examples import (
-    FAILING,
     Example,
     ModuleRun,
     Origin,
@@ -137,16 +136,12 @@ def _load_verdict(after: ModuleRun, before: ModuleRun | None) -> str | None:
 def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
     """Whether a failing example speaks against the edit; `then` is its result before, unknown where it was not run."""
     request, example = plan.request, plan.examples[place]
-    if then.status is Status.PASSED:
-        if request.repairs or not request.changes or example.origin is Origin.TASK:
-            return True
-        return request.keeps or now.status is Status.ENDLESS or is_damage(now.told)
-    if plan.elsewhere:
+    worked = then.status is Status.PASSED
+    if plan.elsewhere and not worked:
         return plan.creates and _OWN_DAMAGE.match(now.told) is not None
-    if example.origin is Origin.TASK or example in plan.fresh:
+    if example.origin is Origin.TASK or example in plan.fresh or request.repairs:
         return True
-    known = then.status in FAILING or not plan.compare
-    return known and (request.repairs or request.complains)
+    return worked and (request.keeps or not request.changes or now.status is Status.ENDLESS or is_damage(now.told))
 
 
 # --- What a request asks of names
@@ -197,18 +192,13 @@ def _use_lines(tree: ast.Module, name: str, modules: frozenset[str]) -> Iterator
 
 
 def _own_variables(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
-    arguments = {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
-    if isinstance(node, ast.Lambda):
-        return arguments
-    outer = {name for each in ast.walk(node) if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
-    stored = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    return arguments | (stored - outer)
+    inner = [*ast.walk(node)]
+    outer = {name for each in inner if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
+    stored = {each.id for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    return {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)} | (stored - outer)
 
 
 def _defined(tree: ast.Module) -> set[str]:
+    stored = (each for each in ast.walk(tree) if isinstance(getattr(each, "ctx", None), ast.Store))
     names = {each.name for each in ast.walk(tree) if isinstance(each, Function | ast.ClassDef)}
-    stored = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    taken = {
-        each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
-    }
-    return names | stored | taken
+    return names | {getattr(each, "id", "") or getattr(each, "attr", "") for each in stored}

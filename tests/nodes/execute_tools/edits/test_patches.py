@@ -15,8 +15,6 @@ from mendgraph.nodes.execute_tools.edits.patches import (
     PatchError,
     PatchLine,
     UpdatedFile,
-    _File,
-    _scopes,
     apply_hunks,
     parse_patch,
     patched_paths,
@@ -489,9 +487,3 @@ def test_a_diff_of_any_lines_gives_the_new_text_or_is_refused(old: list[str], ne
 def test_a_closing_bracket_does_not_end_the_block() -> None:
     text = "def f(\n    a,\n) -> int:\n    x = 1\n\n\ndef g():\n    x = 1\n"
     assert text_after(text, "@@ def f(\n-    x = 1\n+    x = 2\n") == text.replace("x = 1", "x = 2", 1)
-
-
-def test_a_header_that_leads_everywhere_leaves_a_hunk_as_ambiguous_as_it_is() -> None:
-    found = _scopes(_File(")\nx\n" * 3), [")", ")"])
-
-    assert found == [(0, 6), (2, 6), (4, 6)]
