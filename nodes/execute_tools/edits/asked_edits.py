@@ -112,7 +112,8 @@ def carry_out(text: str, asked: AskedEdits) -> Merged:
             count += renamed
         still += _still(text, rename.name)
     for name in sorted(asked.deletions):
-        shorter = _without_definition(text, name) or _without_import(text, name)
+        shorter = _without_definition(text, name)
+        shorter = _without_import(text, name) if shorter is None else shorter
         if shorter is not None:
             text = shorter
             deleted.append(name)

@@ -70,78 +70,34 @@ def _widened_newlines(text: str) -> list[int]:
     return found
 
 
-MAX_REGIONS = 3
 MAX_REGION_LINES = 40
 MAX_REGION_CHARACTERS = 2000
 _COMPARED_WIDTH = 200
-_ANCHORS = 3
-_CANDIDATES = 5
 _LINE_SCORE = 60.0
-_REGION_SCORE = 50.0
 
 
 class Region(NamedTuple):
-    """Lines of a file, `first` to `last` counted from 1, and how near they are, 0 to 100.
-
-    They are as they are in the file, but for the lines of a private key, which are marks.
-    """
+    """Lines of a file, `first` to `last` counted from 1, as they are; those of a private key are marks."""
 
     first: int
     last: int
     text: str
-    score: float
 
 
-def nearest_regions(text: str, wanted: str) -> tuple[Region, ...]:
-    """The up to three regions of `text` that look most like `wanted`, best first; none if nothing is near.
-
-    The longest lines of `wanted` are looked up among all lines of the text, which is linear in its length; only where
-    one of them is found, the whole region is compared.
-    """
+def nearest_region(text: str, wanted: str) -> Region | None:
+    """The lines of `text` that look most like `wanted`, told by its longest line; None if nothing is near."""
     wanted_lines = to_unix(wanted).strip("\n").split("\n")[:MAX_REGION_LINES]
+    compared = [line.strip()[:_COMPARED_WIDTH] for line in wanted_lines]
+    offset = max(range(len(compared)), key=lambda index: len(compared[index]))
     lines = text.split("\n")
-    shown = masked_blocks(text).split("\n")
-    places = [_compared(line) for line in lines]
-    found: dict[int, Region] = {}
-    for offset in _anchors(wanted_lines):
-        near = process.extract(
-            _compared(wanted_lines[offset]), places, scorer=fuzz.ratio, limit=_CANDIDATES, score_cutoff=_LINE_SCORE
-        )
-        for _line, _score, index in near:
-            first = max(0, index - offset)
-            found.setdefault(first, _region(lines, shown, first, wanted_lines))
-    near_enough = (region for region in found.values() if region.score >= _REGION_SCORE)
-    return _apart(sorted(near_enough, key=lambda region: (-region.score, region.first)))
-
-
-def _compared(line: str) -> str:
-    return line.strip()[:_COMPARED_WIDTH]
-
-
-def _anchors(wanted_lines: list[str]) -> list[int]:
-    """The indexes of the longest lines, which say most about the place."""
-    told = [index for index, line in enumerate(wanted_lines) if line.strip()]
-    return sorted(told, key=lambda index: -len(wanted_lines[index].strip()))[:_ANCHORS]
-
-
-def _region(lines: list[str], shown: list[str], first: int, wanted_lines: list[str]) -> Region:
-    """What stands from the line with index `first` on; `shown` are the lines as they may be shown."""
-    last = first + len(wanted_lines)
-    taken = lines[first:last]
-    wanted = "\n".join(_compared(line) for line in wanted_lines)
-    score = fuzz.ratio("\n".join(_compared(line) for line in taken), wanted)
-    told = "\n".join(line.removesuffix("\r") for line in shown[first:last])
-    return Region(first + 1, first + len(taken), first_words(told, MAX_REGION_CHARACTERS), score)
-
-
-def _apart(ranked: list[Region]) -> tuple[Region, ...]:
-    kept: list[Region] = []
-    for region in ranked:
-        if all(region.last < other.first or other.last < region.first for other in kept):
-            kept.append(region)
-        if len(kept) == MAX_REGIONS:
-            break
-    return tuple(kept)
+    places = [line.strip()[:_COMPARED_WIDTH] for line in lines]
+    near = process.extractOne(compared[offset], places, scorer=fuzz.ratio, score_cutoff=_LINE_SCORE)
+    if near is None or not compared[offset]:
+        return None
+    first = max(0, near[2] - offset)
+    last = min(first + len(wanted_lines), len(lines))
+    told = "\n".join(line.removesuffix("\r") for line in masked_blocks(text).split("\n")[first:last])
+    return Region(first + 1, last, first_words(told, MAX_REGION_CHARACTERS))
 
 
 _BLANKS: Final = " \t\r"
@@ -325,9 +281,8 @@ def _miss(text: str, name: str, old_str: str, new_str: str) -> ToolError:
     if len(new_str.strip()) >= _TELLING_CHARACTERS:
         found = next(find_spots(text, new_str), None)
         applied = f" new_str is already there, at line {found.line}: this edit looks already applied." if found else ""
-    regions = nearest_regions(text, old_str)
-    ranges = ", ".join(f"{region.first}-{region.last}" for region in regions)
-    near = f" The nearest lines are {ranges}: take old_str from the suggestions, which show them as they are."
-    none = "" if applied else " Nothing in it is near: read_file it first."
-    message = f"{MISSED} {name}.{applied}{near if regions else none}"
-    return invalid(message, *(region.text for region in regions))
+    region = nearest_region(text, old_str)
+    if region is None:
+        return invalid(f"{MISSED} {name}.{applied or ' Nothing in it is near: read_file it first.'}")
+    near = f" The nearest lines are {region.first}-{region.last}: take old_str from the suggestion, which shows them."
+    return invalid(f"{MISSED} {name}.{applied}{near}", region.text)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, islice
 from typing import Final, NamedTuple, TypeAlias
 
-from mendgraph.nodes.execute_tools.edits.exact_edits import nearest_regions
+from mendgraph.nodes.execute_tools.edits.exact_edits import nearest_region
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 
@@ -420,13 +420,13 @@ def _ambiguous(hunk: Hunk, places: Sequence[int], path: str) -> PatchError:
 
 
 def _miss(file: _File, hunk: Hunk, done: int, path: str) -> PatchError:
-    regions = nearest_regions("\n".join(file.lines), "\n".join(hunk.old))
-    ranges = ", ".join(f"{region.first}-{region.last}" for region in regions)
-    near = f"The nearest lines are {ranges}: the suggestions show them as they are."
+    region = nearest_region("\n".join(file.lines), "\n".join(hunk.old))
     where = f" from line {done + 1} on, after the hunk before" if done else ""
     message = f"the lines of this hunk do not occur in {quoted(path)}{where}. "
-    message += near if regions else "Nothing in it is near: read_file it first."
-    return PatchError(hunk.line, message, tuple(region.text for region in regions))
+    if region is None:
+        return PatchError(hunk.line, f"{message}Nothing in it is near: read_file it first.")
+    message += f"The nearest lines are {region.first}-{region.last}: the suggestion shows them as they are."
+    return PatchError(hunk.line, message, (region.text,))
 
 
 # --- The lines that come there

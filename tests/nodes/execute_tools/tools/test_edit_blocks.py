@@ -236,7 +236,12 @@ def test_replies_of_a_small_model(
         ("calc.py", "Fix sub", "del add\n", "The request does not say to delete add, so nothing was changed."),
         ("calc.py", "Fix sub", CALC[:32], "The block is identical to what 'calc.py' already has"),
         ("calc.py", "Fix add", "-    return a - b\n+    return a + b\n", "The block is not valid Python"),
-        ("notes.md", "Add three", "@@ -4 +4,2 @@\n - two\n+- three\n", "The block looks like an excerpt of 'notes.md': it is"),
+        (
+            "notes.md",
+            "Add three",
+            "@@ -4 +4,2 @@\n - two\n+- three\n",
+            "The block looks like an excerpt of 'notes.md': it is",
+        ),
         ("calc.py", "Fix add", "return a + b\n", "The block gives only a part of a function (line 1 `return a + b`)."),
         (
             "calc.py",
