@@ -24,16 +24,7 @@ from mendgraph.nodes.execute_tools.edits.asked_edits import (
     del_names,
     with_new_names,
 )
-from mendgraph.nodes.execute_tools.edits.left_out import (
-    elision_in,
-    function_names,
-    is_elision,
-    is_placeholder,
-    is_stub,
-    left_out,
-    torn_statement,
-    unwritten_bodies,
-)
+from mendgraph.nodes.execute_tools.edits.left_out import elision_in, is_elision, is_placeholder, is_stub, torn_statement
 from mendgraph.nodes.execute_tools.edits.python_text import (
     DOCSTRING,
     MAIN_GUARD,
@@ -92,9 +83,6 @@ def replace_definitions(
             return Refusal(f"The block gives only a part of a function ({torn}). Send all of it, with its def line.")
         asked = asked_edits(old, new, task, path) if task else AskedEdits()
         renamed, merging = with_new_names(old, asked), block_to_merge(new, asked)
-        unwritten = unwritten_bodies(merging, function_names(renamed), task, path)
-        if unwritten:
-            return Refusal(left_out(unwritten))
         merge = _Merge(renamed, merging, name, dominant_newline(source), asked, task)
         merge.module(methods=indented)
     except RecursionError:

@@ -1,13 +1,13 @@
-"""What a block leaves out: code that other code stands for, bodies of functions, the rest of a file. Pure."""
+"""What a block leaves out: code that other code stands for, or the rest of a file. Pure."""
 
 import ast
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from types import EllipsisType
 from typing import Final
 
-from mendgraph.nodes.execute_tools.edits.python_text import Function, PythonText, Unit, statements_in
+from mendgraph.nodes.execute_tools.edits.python_text import PythonText, Unit, statements_in
 from mendgraph.nodes.execute_tools.files.text_files import count_lines
 
 _SHOWN_CHARACTERS: Final = 60
@@ -84,53 +84,6 @@ def _ellipses(unit: Unit) -> list[int]:
 
 def _extent(text: PythonText, unit: Unit) -> range:
     return range(unit.first, text.tail(unit) + 1)
-
-
-# --- New functions without a body
-
-_ASKED: Final = re.compile(
-    r"\b(?:stubs?|placeholders?|skeletons?|no-?ops?|nothing|dummy|mock\w*|protocols?|abstract|interfaces?|hooks?"
-    r"|NotImplementedError|empty|without)\b",
-    re.IGNORECASE,
-)
-
-
-def unwritten_bodies(text: PythonText, known: Collection[str], task: str = "", path: str = "") -> list[str]:
-    """The functions and methods (`Cart.total`) of a text that are not `known` and leave out their body.
-
-    None in a stub file, and where the `task` speaks of stubs, placeholders, an interface or the like. What is
-    decorated, a member of a class with a base, or `__init__` and its kind, may have no body to give.
-    """
-    if path.endswith(".pyi") or _ASKED.search(task):
-        return []
-    return [name for name, node in _functions(text) if name not in known and _leaves_out(node)]
-
-
-def function_names(text: PythonText) -> set[str]:
-    """All functions and methods of a text; methods also without their class, as they may stand alone in a block."""
-    names = {name for name, _ in _functions(text, all_classes=True)}
-    return names | {name.rpartition(".")[2] for name in names}
-
-
-def left_out(names: Collection[str]) -> str:
-    """How a block with these unwritten bodies is refused."""
-    what, it = ("body", "it") if len(names) == 1 else ("bodies", "them")
-    return f"The block leaves out the {what} of {', '.join(names)}: send {it} whole."
-
-
-def _functions(
-    text: PythonText, *, all_classes: bool = False
-) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    for node in (node for unit in text.units for node in unit.nodes):
-        if isinstance(node, Function):
-            yield node.name, node
-        elif isinstance(node, ast.ClassDef) and (all_classes or not (node.bases or node.keywords)):
-            yield from ((f"{node.name}.{each.name}", each) for each in node.body if isinstance(each, Function))
-
-
-def _leaves_out(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    raises = any(isinstance(each, ast.Raise) for each in node.body)
-    return is_stub(node) and not raises and not node.decorator_list and not node.name.startswith("__")
 
 
 # --- A block in place of a whole file

@@ -1,7 +1,8 @@
 """May an edit of a Python file stay, as far as its examples tell? The decision; pure, nothing is run here.
 
-What is run are the examples that the request gives, and those of the docstrings of what the edit changes, as they were
-before it, so that a changed docstring cannot hide a failure. What cannot be run never speaks against an edit.
+What is run are the examples that the request gives, and those of the file's docstrings as they were before the edit, so
+that a changed docstring cannot hide a failure; the same examples on the text before tell what the edit has broken. What
+cannot be run never speaks against an edit.
 """
 
 import ast
@@ -20,13 +21,10 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     Result,
     Status,
     both,
-    changed_names,
-    concerned,
-    concerning,
+    definitions,
     docstring_examples,
     failures,
     last_part,
-    pieces,
 )
 from mendgraph.nodes.execute_tools.evidence.task_examples import task_examples
 
@@ -45,18 +43,17 @@ _OWN_DAMAGE = re.compile(r"(?:NameError|UnboundLocalError)\b")
 class GatePlan:
     """What has to be run to judge an edit.
 
-    `examples` are run on the new text, and on the old one where `compare` is set; otherwise that is only loaded.
-    `fresh` are those of definitions that were not there before, or that are new to a docstring of which the request
-    speaks. `elsewhere` says that the request names other files, without which this one may not be right yet, and
-    `creates` that the file is a new one.
+    `examples` are run on the new text, and on the old one where there is one (`compare`). `meant` are those of what the
+    edit changes or the request names, and `fresh` those of new definitions, or that are new to a docstring of which the
+    request speaks. `elsewhere` says that the request names other files, without which this one may not be right yet.
     """
 
     request: Request
     examples: tuple[Example, ...]
+    meant: frozenset[Example]
     fresh: frozenset[Example]
     compare: bool
     elsewhere: bool
-    creates: bool
 
 
 def plan_gate(path: str, before: str | None, after: str, task: str) -> GatePlan | None:
@@ -64,23 +61,26 @@ def plan_gate(path: str, before: str | None, after: str, task: str) -> GatePlan 
     if not path.endswith(".py") or max(len(before or ""), len(after)) > LARGEST_TEXT:
         return None
     request = read_request(task)
-    old = pieces(before or "", with_docstrings=request.documents)
-    new = pieces(after, with_docstrings=request.documents)
-    touched = changed_names(old, new)
+    old, new = (definitions(text or "", with_docstrings=request.documents) for text in (before, after))
+    touched = {name for name in {*old, *new} if old.get(name) != new.get(name)}
+    touched |= {name.partition(".")[0] for name in touched}
     if not touched or not new:
         return None
-    names = concerned(after, touched)
-    asked = _asked(task, path, (old, new), names)
+    defined = [name for name in new if name and "." not in name]
+    module = posixpath.basename(path).removesuffix(".py")
+    asked = task_examples(task, defined, module, [name for name in defined if name not in old])
     documented = _documented(before or "", after, request, (frozenset(old), frozenset(new)))
-    fresh = frozenset(documented) - frozenset(docstring_examples(before or ""))
-    elsewhere = request.speaks_of_others(path)
+    named = frozenset(re.findall(r"\w+", task))
+    meant = [each for each in documented if each.name in touched or last_part(each.name) in named]
+    others = [each for each in documented if each not in meant]
+    one = len({each.name for each in asked}) == 1
     return GatePlan(
         request=request,
-        examples=both(asked, concerning(documented, names)),
-        fresh=fresh,
-        compare=before is not None and (elsewhere or not request.repairs),
-        elsewhere=elsewhere,
-        creates=before is None,
+        examples=both(asked, [*meant, *others]),
+        meant=frozenset(meant).union(each for each in asked if one or each.name in touched),
+        fresh=frozenset(documented) - frozenset(docstring_examples(before or "")),
+        compare=before is not None,
+        elsewhere=request.speaks_of_others(path),
     )
 
 
@@ -91,7 +91,7 @@ def gate_verdict(plan: GatePlan, after: ModuleRun, before: ModuleRun | None, sec
     """
     if not after.loaded:
         return _load_verdict(after, before)
-    baseline = before.results if before is not None and plan.compare else ()
+    baseline = before.results if before is not None else ()
     told = [
         words
         for place, words in failures(plan.examples, after.results, seconds)
@@ -103,15 +103,6 @@ def gate_verdict(plan: GatePlan, after: ModuleRun, before: ModuleRun | None, sec
 def is_damage(error: str) -> bool:
     """Whether an error is one that a careless edit leaves behind, whatever it was to do."""
     return _DAMAGE.match(error) is not None
-
-
-def _asked(
-    task: str, path: str, pieces_of: tuple[dict[str, str], dict[str, str]], names: frozenset[str]
-) -> tuple[Example, ...]:
-    old, new = pieces_of
-    defined = [name for name in new if name and "." not in name]
-    module = posixpath.basename(path).removesuffix(".py")
-    return concerning(task_examples(task, defined, module, [name for name in defined if name not in old]), names)
 
 
 def _documented(
@@ -138,10 +129,14 @@ def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
     request, example = plan.request, plan.examples[place]
     worked = then.status is Status.PASSED
     if plan.elsewhere and not worked:
-        return plan.creates and _OWN_DAMAGE.match(now.told) is not None
-    if example.origin is Origin.TASK or example in plan.fresh or request.repairs:
+        return not plan.compare and _OWN_DAMAGE.match(now.told) is not None
+    if example in plan.fresh:
         return True
-    return worked and (request.keeps or not request.changes or now.status is Status.ENDLESS or is_damage(now.told))
+    asked = example.origin is Origin.TASK
+    if not worked:
+        return (asked or request.repairs) and example in plan.meant
+    settled = asked or request.repairs or request.keeps or not request.changes
+    return settled or now.status is Status.ENDLESS or is_damage(now.told)
 
 
 # --- What a request asks of names

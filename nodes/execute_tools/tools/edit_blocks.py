@@ -9,10 +9,8 @@ from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArgument
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions
 from mendgraph.nodes.execute_tools.edits.left_out import (
     keys_inside,
-    left_out,
     lost_definitions,
     lost_keys,
-    unwritten_bodies,
     why_not_whole,
     why_too_little,
 )
@@ -60,9 +58,6 @@ def _create(context: ToolContext, path: str, content: str) -> ToolAnswer:
         code = read_python(content)
         if isinstance(code, SyntaxProblem):
             return _not_python(quoted(path), code)
-        unwritten = unwritten_bodies(code, (), context.task, path)
-        if unwritten:
-            return invalid(left_out(unwritten))
         changed = _names(code)
     return _save(context, path, content, None, changed=changed, action="created")
 

@@ -127,7 +127,7 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
         return None
     modules = [as_request(name, after, plan.examples)]
     if before is not None:
-        modules.append(as_request(name, before, plan.examples if plan.compare else ()))
+        modules.append(as_request(name, before, plan.examples))
     checks = context.checks.in_scope(context.scope)
     answers = checks.run_examples(modules, context.timeout_s / _SHARE, first_decides=True)
     if isinstance(answers, ToolError):

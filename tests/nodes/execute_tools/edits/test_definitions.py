@@ -143,19 +143,6 @@ def test_merging(source: str, block: str, merged: Merged) -> None:
     assert replace_definitions(source, block) == merged
 
 
-def test_a_new_function_without_a_body_is_refused() -> None:
-    block = 'def mul(a, b):\n    """The product."""\n    # Your implementation here\n'
-    refusal = Refusal("The block leaves out the body of mul: send it whole.")
-    assert replace_definitions(CALC, block, task="Add a function mul to calc.py") == refusal
-    assert isinstance(replace_definitions(CALC, block, task="Add a stub of mul to calc.py"), Merged)
-    assert isinstance(replace_definitions(CALC, block, task="Add mul", path="calc.pyi"), Merged)
-    method = "class A:\n    def f(self):\n        pass\n"
-    old = "class A:\n    def g(self):\n        return 1\n"
-    assert replace_definitions(old, method, task="Add f") == Refusal(
-        "The block leaves out the body of A.f: send it whole."
-    )
-
-
 @pytest.mark.parametrize(
     ("source", "block", "reason"),
     [

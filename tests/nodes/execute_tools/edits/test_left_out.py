@@ -2,14 +2,11 @@ import pytest
 
 from mendgraph.nodes.execute_tools.edits.left_out import (
     elision_in,
-    function_names,
     is_elision,
     keys_inside,
-    left_out,
     lost_definitions,
     lost_keys,
     torn_statement,
-    unwritten_bodies,
     why_not_whole,
     why_too_little,
 )
@@ -91,40 +88,6 @@ def test_elision_in_the_new_form_of_a_function(new: str, said: str) -> None:
 def test_a_return_outside_of_any_function(code: str, torn: str) -> None:
     text, _unit = first(code)
     assert torn_statement(text) == torn
-
-
-def text_of(code: str) -> PythonText:
-    text = read_python(code)
-    assert isinstance(text, PythonText)
-    return text
-
-
-@pytest.mark.parametrize(
-    ("code", "task", "path", "unwritten"),
-    [
-        ('def f(x):\n    """Says much."""\n    # Your code here\n    pass\n', "Write f", "a.py", ["f"]),
-        ("class A:\n    def f(self): ...\n", "", "a.py", ["A.f"]),
-        ("def f(x): ...\n", "Write a stub of f", "a.py", []),
-        ("def f(x): ...\n", "Write f", "a.pyi", []),
-        ("def f(x):\n    raise NotImplementedError\n", "", "a.py", []),
-        ("class A(Protocol):\n    def f(self): ...\n", "", "a.py", []),
-        ("@overload\ndef f(x: int) -> int: ...\n", "", "a.py", []),
-        ("class A:\n    def __init__(self):\n        pass\n", "", "a.py", []),
-        ("x = 1\nclass A(Exception):\n    pass\n", "", "a.py", []),
-        ("def f(x):\n    return None\n", "", "a.py", []),
-    ],
-)
-def test_bodies_that_are_left_out(code: str, task: str, path: str, unwritten: list[str]) -> None:
-    assert unwritten_bodies(text_of(code), (), task, path) == unwritten
-
-
-def test_known_ones_are_left_to_others() -> None:
-    known = function_names(text_of("class A(Base):\n    def f(self): ...\n\n\ndef g(): ...\n"))
-    assert known == {"A.f", "f", "g"}
-    code = "def f(): ...\n\n\ndef g(): ...\n\n\nclass B:\n    def f(self): ...\n"
-    assert unwritten_bodies(text_of(code), known) == ["B.f"]
-    assert left_out(["f"]) == "The block leaves out the body of f: send it whole."
-    assert left_out(["f", "g"]) == "The block leaves out the bodies of f, g: send them whole."
 
 
 # --- A block in place of a whole file
