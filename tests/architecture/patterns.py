@@ -14,8 +14,6 @@ NOT_IMPORTED: Final = frozenset({"mendgraph.graph.agent", "mendgraph.nodes.call_
 """Modules that do something when they are imported."""
 HANDED_ON: Final = frozenset(
     {
-        "mendgraph.nodes.execute_tools.edits.diffs._DEFINITIONS",
-        "mendgraph.nodes.execute_tools.edits.diffs._TABLES",
         "mendgraph.nodes.language.dialects._in_json",
     }
 )
