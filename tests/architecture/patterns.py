@@ -16,7 +16,6 @@ HANDED_ON: Final = frozenset(
     {
         "mendgraph.nodes.execute_tools.edits.diffs._DEFINITIONS",
         "mendgraph.nodes.execute_tools.edits.diffs._TABLES",
-        "mendgraph.nodes.language.dialects._in_json",
     }
 )
 """Patterns that are given to a function, which compares them with a text from one position on."""
