@@ -35,28 +35,30 @@ class _RejectedError(ValueError):
     """Leaves the JSON scanner with the sentence for the model."""
 
 
-def decode_arguments(text: str, *, max_chars: int = MAX_ARGUMENT_CHARS) -> JsonMap | ArgumentProblem:
+def decode_arguments(text: str) -> JsonMap | ArgumentProblem:
     """Decode one JSON object; the time is linear in the length of `text`.
 
     Line breaks and tabs inside strings are accepted as they stand, and so is one comma after the last element, for
     nothing is lost by it. Nothing else is repaired: a missing bracket or quote would have to be guessed.
 
     Returns:
-        The object, or an `ArgumentProblem`: OVERSIZED_ARGUMENTS beyond `max_chars` characters, else
+        The object, or an `ArgumentProblem`: OVERSIZED_ARGUMENTS beyond a million characters, else
         INVALID_JSON_SYNTAX (bad syntax, not an object, equal keys, NaN, integers beyond 64 bits, half a surrogate
         pair, nesting deeper than 64). Details quote at most 200 characters. Nothing is raised.
     """
-    value = decode_strictly(text, max_chars=max_chars)
+    value = decode_strictly(text)
     if isinstance(value, dict | ArgumentProblem):
         return value
     kind = _JSON_KINDS.get(type(value), "a number")
     return _invalid(f'The arguments must be one JSON object such as {{"param": "value"}}, not {kind}.')
 
 
-def decode_strictly(text: str, *, max_chars: int = MAX_ARGUMENT_CHARS) -> Any:
+def decode_strictly(text: str) -> Any:
     """Decode any JSON value under the rules of `decode_arguments`; an `ArgumentProblem` where it breaks them."""
-    if len(text) > max_chars:
-        details = f"The arguments have {len(text)} characters, the limit is {max_chars}. Send less in one call."
+    if len(text) > MAX_ARGUMENT_CHARS:
+        details = (
+            f"The arguments have {len(text)} characters, the limit is {MAX_ARGUMENT_CHARS}. Send less in one call."
+        )
         return ArgumentProblem(ExtractionErrorType.OVERSIZED_ARGUMENTS, details)
     if _nests_too_deeply(text):
         return _invalid(f"The arguments are nested deeper than {MAX_NESTING} levels. Send a flatter object.")
