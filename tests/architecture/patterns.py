@@ -12,11 +12,7 @@ from tests.architecture.product import PACKAGES, module_name, sources, text_of
 
 NOT_IMPORTED: Final = frozenset({"mendgraph.graph.agent", "mendgraph.nodes.call_model.embedded.local_server"})
 """Modules that do something when they are imported."""
-HANDED_ON: Final = frozenset(
-    {
-        "mendgraph.nodes.language.dialects._in_json",
-    }
-)
+HANDED_ON: Final[frozenset[str]] = frozenset()
 """Patterns that are given to a function, which compares them with a text from one position on."""
 FROM_THE_START: Final = frozenset({"match", "fullmatch"})
 CALLS: Final = frozenset({"search", "finditer", "findall", "sub", "subn", "split"}) | FROM_THE_START

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.language.blocks import read_blocks, render_file
 from mendgraph.nodes.language.json_arguments import ArgumentProblem, decode_arguments, read_native_calls
-from mendgraph.nodes.language.text_protocol import extract_in_order, format_extraction_errors, without_bodies
+from mendgraph.nodes.language.text_protocol import extract_in_order, format_extraction_errors, without_lines
 from mendgraph.nodes.parse.node import parse
 from mendgraph.nodes.records import (
     CallError,
@@ -62,8 +62,8 @@ def test_text_is_read(text: str) -> None:
             assert call.outcome.tool_name in KNOWN
             is_stored(call.outcome.args)
     assert last <= len(text.splitlines())
-    assert sum(len(call.raw_arguments) + len(call.body or "") for call in calls) <= len(text)
-    assert len(without_bodies(text, calls)) <= len(text)
+    assert sum(len(call.raw_arguments) for call in calls) <= len(text)
+    assert without_lines(text, []) == text
     errors = [call.outcome for call in calls if isinstance(call.outcome, ExtractionError)]
     assert all(len(error.details) <= LONGEST_DETAILS for error in errors)
     format_extraction_errors(errors)
@@ -93,7 +93,7 @@ def test_rendered_calls_are_read(calls: list[tuple[str, JsonMap]]) -> None:
     for ascii_only in (True, False):
         raw = [(tool, json.dumps(arguments, ensure_ascii=ascii_only)) for tool, arguments in calls]
         text = "".join(f"So:\ntool: {tool}({arguments})\n" for tool, arguments in raw)
-        said = [call.outcome for call in extract_in_order(text, KNOWN, bodies={})]
+        said = [call.outcome for call in extract_in_order(text, KNOWN)]
         native = [
             call.outcome
             for call in read_native_calls([RawCall(call_id="", tool=t, arguments=a) for t, a in raw], KNOWN)
