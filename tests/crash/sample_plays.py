@@ -117,22 +117,6 @@ def set_attribute(folder: str) -> bool:
     return True
 
 
-def open_by_openat2(folder: str) -> list[str]:
-    """Create a file, and open it again, as the environment does it; the errors' names, "" for none."""
-    from mendgraph.nodes.execute_tools.files.openat2 import open_beneath_by_kernel
-
-    handle = os.open(folder, os.O_RDONLY)
-    said = []
-    for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):
-        try:
-            os.close(open_beneath_by_kernel(handle, "file", flags, 0o600 if flags & os.O_CREAT else 0))
-        except OSError as error:
-            said.append(errno.errorcode[error.errno or 0])
-        else:
-            said.append("")
-    return said
-
-
 def write_from_threads(folder: str) -> None:
     def act(name: str) -> None:
         Path(folder, name).write_text(name)

@@ -70,19 +70,6 @@ def test_attributes_are_counted(sample_server: ForkServer, folder: Path) -> None
     assert played.trace == ("open64 file", "fsetxattr file", "fremovexattr file")
 
 
-def test_openat2_is_seen_where_it_creates(sample_server: ForkServer, folder: Path) -> None:
-    played = sample_server.run("open_by_openat2", str(folder))
-    if "ENOSYS" in played.value or "EPERM" in played.value:
-        pytest.skip("this machine has no openat2")
-    assert (played.value, played.trace) == (["", ""], ("openat2 file",))
-    (folder / "file").unlink()
-    assert sample_server.run("open_by_openat2", str(folder), at=1, how="EIO").value == ["EIO", "ENOENT"]
-    assert sample_server.run("open_by_openat2", str(folder), at=1, how="kill_before").killed
-    assert not (folder / "file").exists()
-    assert sample_server.run("open_by_openat2", str(folder), at=1, how="kill_after").killed
-    assert (folder / "file").exists()
-
-
 def test_all_threads_are_counted(sample_server: ForkServer, folder: Path) -> None:
     calls = [f"{call} {name}" for name in "abc" for call in ("open64", "write")]
     assert sorted(sample_server.run("write_from_threads", str(folder)).trace) == sorted(calls)
