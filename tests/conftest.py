@@ -28,9 +28,7 @@ pytest_plugins = ["tests.runs.studio"]
 FOREIGN_SETTINGS = ("OPENAI_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "HF_", "MENDGRAPH_", "OTEL_")
 TERMINAL_SETTINGS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONPATH", "CLICOLOR_FORCE")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-NO_SUCH_CALL = 100_000
 LACKS: dict[str, tuple[str, str, object]] = {
-    "openat2": ("files.openat2", "NUMBER", NO_SUCH_CALL),
     "bubblewrap": ("processes.bubblewrap", "PROGRAM_FOLDERS", ()),
 }
 """What a machine may lack: the module that looks for it, and what has to change so that it finds nothing."""
@@ -61,7 +59,7 @@ def own_environment() -> Iterator[None]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`make test ARGS="--without openat2 --without bubblewrap"` is a machine that has neither."""
+    """`make test ARGS="--without bubblewrap"` is a machine that has none."""
     parser.addoption("--without", action="append", choices=sorted(LACKS), default=[], help="pretend that it is missing")
 
 
