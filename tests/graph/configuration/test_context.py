@@ -6,7 +6,6 @@ import pytest
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
-from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit, RetryPolicy
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
@@ -122,10 +121,6 @@ def test_a_fallback_that_cannot_be_asked_is_refused_without_what_its_address_hol
     with pytest.raises(ValidationError, match="Fallback model 1 has no address") as refused:
         AgentContext(fallback_models=("m @ ftp://person:word@host",))
     assert "word" not in str(refused.value)
-
-
-def test_a_small_models_account_is_worth_no_call() -> None:
-    assert AgentContext().limits(Profile(small=True)) == RunLimits(wrap_up=False)
 
 
 def test_the_rules_of_tool_calls_are_handed_on() -> None:
