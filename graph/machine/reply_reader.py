@@ -5,49 +5,23 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, takewhile
 
-from langchain_core.messages import AIMessage, AnyMessage
-from typing_extensions import TypedDict
+from langchain_core.messages import AIMessage
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.run_records import is_resuming
+from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
-from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.call_model.prompts.turn_view import TurnView, view_turn
-from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.heal.healing import is_incomplete, is_unfounded
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.language.text_protocol import BODY_ARGUMENTS
 from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader, check_call, completed, foreign_calls
-from mendgraph.nodes.records import (
-    CHANGING,
-    CallError,
-    Correction,
-    EditForm,
-    FileChange,
-    LoopRecord,
-    ModelReply,
-    Profile,
-    RawCall,
-    ToolCall,
-)
+from mendgraph.nodes.records import CHANGING, CallError, Correction, EditForm, LoopRecord, ModelReply, RawCall, ToolCall
 
 
-class ReadingSlice(TypedDict, total=False):
-    """What the reading of a reply depends on, besides the reply."""
-
-    context: AgentContext
-    profile: Profile
-    messages: list[AnyMessage]
-    corrections: list[Correction]
-    healing_attempts: list[HealingAttempt]
-    changes: list[FileChange]
-    loop: LoopRecord
-    spending: Spending
-
-
-def reply_reader(tools: ToolRuntime, state: ReadingSlice, *, told: bool = True) -> Reader:
+def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) -> Reader:
     """How replies of this turn are read; without what it was `told`, for a reply that is read a second time."""
     context, profile, messages = state["context"], state["profile"], state["messages"]
     loop = state.get("loop") or LoopRecord()
@@ -90,7 +64,7 @@ def _signature(tools: ToolRuntime, context: AgentContext, call: ToolCall) -> str
     return signature_of(call, tools.specs[call.tool], context.workspace)
 
 
-def _earlier(state: ReadingSlice) -> list[ModelReply]:
+def _earlier(state: AgentState) -> list[ModelReply]:
     """What the model itself has replied in this turn: first what could not be used, then the steps."""
     attempts = state.get("healing_attempts") or []
     unused = [ModelReply(text=each.original_response) for each in attempts if not is_incomplete(each.errors)]
@@ -109,7 +83,7 @@ def _only_required(tools: ToolRuntime) -> dict[str, str]:
     return {name: required[0] for name, required in needed.items() if len(required) == 1}
 
 
-def _facts(tools: ToolRuntime, state: ReadingSlice) -> TurnFacts:
+def _facts(tools: ToolRuntime, state: AgentState) -> TurnFacts:
     context, messages = state["context"], state["messages"]
     checking = CHECKS_TOOL in tools.specs
     request = next((message.text for message in reversed(messages) if is_request(message)), "")
