@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
@@ -210,9 +209,27 @@ def open_commands(
     if isinstance(real, ToolError):
         return real
     readable = readable_folders(rules)
-    return readable if isinstance(readable, ToolError) else Commands(real, rules, denied, readable, contents)
+    if isinstance(readable, ToolError):
+        return readable
+    remembered = functools.lru_cache(_REMEMBERED)(denied)
+    return Commands(
+        root=real,
+        rules=rules,
+        env=command_environment(real, readable),
+        limits=rules.limits,
+        _denied=remembered,
+        _holds=HeldSecrets(contents),
+        _paths=JudgedPaths(real, functools.partial(_judged, remembered)),
+        _readable=readable,
+    )
 
 
+def _judged(denied: Denied, name: str, for_write: bool) -> ToolError | None:
+    message = f"No command may {'change' if for_write else 'run in'} {quoted(name)}."
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message) if denied(name) else None
+
+
+@dataclass(frozen=True)
 class Commands:
     """Starts programs in one workspace, one at a time, each inside a sandbox of its own (see `bubblewrap`).
 
@@ -220,46 +237,33 @@ class Commands:
     settings of mendgraph, and denied files, which it cannot even open. There is no network, no other process, no home
     and no secret of ours. Sockets, pipes and devices that are there when it starts are hidden. A file with another name
     outside of the workspace (a hard link, as uv and pnpm make them to their caches) is changed there as well.
+
+    With `scope`, none is started once it is revoked, and one that runs is killed. `given` are texts that programs find
+    under these absolute names, which lie below `/run`.
     """
 
-    def __init__(
-        self,
-        root: str,
-        rules: CommandRules,
-        denied: Denied,
-        readable: tuple[str, ...],
-        contents: ContentJudge = lambda _: None,
-    ) -> None:
-        self.root, self.rules = root, rules
-        self._denied = functools.lru_cache(_REMEMBERED)(denied)
-        self._holds = HeldSecrets(contents)
-        self._paths = JudgedPaths(root, self._judge)
-        self._readable = readable
-        self._env = command_environment(root, readable)
-        self._one_at_a_time = threading.Lock()
-        self._scope = CancellationScope()
-        self._read_only, self._limits = False, rules.limits
-        self._given: Mapping[str, bytes] = {}
+    root: str
+    rules: CommandRules
+    env: Mapping[str, str]
+    limits: ResourceLimits
+    _denied: Denied
+    _holds: HeldSecrets
+    _paths: JudgedPaths
+    _readable: tuple[str, ...]
+    scope: CancellationScope = field(default_factory=CancellationScope)
+    given: Mapping[str, bytes] = field(default_factory=dict)
+    looks_only: bool = False
+    _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
 
     def in_scope(self, scope: CancellationScope) -> Self:
-        """The same commands for one call: after `scope` is revoked none is started, and one that runs is killed."""
-        view = copy(self)
-        view._scope = scope  # noqa: SLF001 - its own kind
-        return view
+        """The same commands for one call."""
+        return replace(self, scope=scope)
 
     def read_only(
         self, given: Mapping[str, bytes], env: Mapping[str, str], limits: ResourceLimits | None = None
     ) -> Self:
-        """The same commands for programs that may look at the workspace and change nothing in it.
-
-        `given` are texts that they find under these absolute names, which lie below `/run`; `env` are more variables.
-        `limits` replace those of the rules.
-        """
-        view = copy(self)
-        view._read_only, view._given = True, given  # noqa: SLF001 - its own kind
-        view._limits = limits or self._limits  # noqa: SLF001 - its own kind
-        view._env = {**self._env, **env}  # noqa: SLF001 - its own kind
-        return view
+        """The same commands for programs that may look at the workspace and change nothing, with more variables."""
+        return replace(self, looks_only=True, given=given, env={**self.env, **env}, limits=limits or self.limits)
 
     def run(self, argv: Sequence[str], cwd: str = ".", timeout_s: float | None = None) -> CommandResult | ToolError:
         """Run a program with its arguments, without a shell and without input, and wait until all of it is gone.
@@ -269,7 +273,7 @@ class Commands:
         """
         limit = self.rules.soft_timeout_s if timeout_s is None else min(timeout_s, self.rules.soft_timeout_s)
         started = time.monotonic()
-        program = malformed_command(argv) or find_program(argv[0], self.rules, self.root, self._env["PATH"])
+        program = malformed_command(argv) or find_program(argv[0], self.rules, self.root, self.env["PATH"])
         if isinstance(program, ToolError):
             return program
         self._check_scope()
@@ -297,7 +301,7 @@ class Commands:
         started, limit = times
         with ExitStack() as protection:
             problem = None
-            if not self._read_only:
+            if not self.looks_only:
                 problem = protection.enter_context(protected_git(root, started + limit))
                 protection.enter_context(kept_settings(root))
             before = problem or find_cover(root, self._denied, started + limit, self._holds)
@@ -310,7 +314,7 @@ class Commands:
             with ExitStack() as handles:
                 view = replace(self._view(root, before, beside, handles), cwd=self._absolute(folder))
                 result = self._wait(view, command, started, limit)
-            if self._read_only or isinstance(result, ToolError):
+            if self.looks_only or isinstance(result, ToolError):
                 return result
             return self._looked_after(result, root, before)
 
@@ -319,8 +323,8 @@ class Commands:
     ) -> CommandResult | ToolError:
         stdout, stderr = (EndsOfOutput(self.rules.max_output_bytes) for _ in range(2))
         with ExitStack() as stack:
-            with self._scope.effect():
-                running = stack.enter_context(bubblewrap.started(view, command, self._env))
+            with self.scope.effect():
+                running = stack.enter_context(bubblewrap.started(view, command, self.env))
             if isinstance(running, ToolError):
                 return running
             takers = running.takers(stdout.take, stderr.take)
@@ -353,11 +357,11 @@ class Commands:
             )
 
     def _printed(self, *outputs: EndsOfOutput) -> LimitReached | None:
-        size, most = sum(each.size for each in outputs), self._limits.output_bytes
+        size, most = sum(each.size for each in outputs), self.limits.output_bytes
         return LimitReached(Limit.OUTPUT, size, most) if size > most else None
 
     def _check_scope(self) -> None:
-        with self._scope.effect():
+        with self.scope.effect():
             pass
 
     def _looked_after(self, result: CommandResult, root: int, before: Cover) -> CommandResult:
@@ -369,9 +373,9 @@ class Commands:
     def _view(self, root: int, cover: Cover, beside: tuple[str, ...], handles: ExitStack) -> bubblewrap.View:
         read_only = [
             (handles.enter_context(closing(open_beneath(root, name.split("/"), os.O_PATH))), self._absolute(name))
-            for name in (() if self._read_only else (*cover.repositories, *cover.settings))
+            for name in (() if self.looks_only else (*cover.repositories, *cover.settings))
         ]
-        given = [(handles.enter_context(bubblewrap.text_handle(text)), name) for name, text in self._given.items()]
+        given = [(handles.enter_context(bubblewrap.text_handle(text)), name) for name, text in self.given.items()]
         return bubblewrap.View(
             root=self.root,
             root_fd=root,
@@ -381,8 +385,8 @@ class Commands:
             hidden_files=(*map(self._absolute, cover.files), *beside),
             hidden_folders=tuple(map(self._absolute, cover.folders)),
             given=tuple(given),
-            root_read_only=self._read_only,
-            limits=self._limits,
+            root_read_only=self.looks_only,
+            limits=self.limits,
         )
 
     def _folder(self, root: int, cwd: str) -> str | ToolError:
@@ -400,12 +404,6 @@ class Commands:
 
     def _absolute(self, name: str) -> str:
         return os.path.normpath(os.path.join(self.root, name))
-
-    def _judge(self, name: str, for_write: bool) -> ToolError | None:
-        if not self._denied(name):
-            return None
-        message = f"No command may {'change' if for_write else 'run in'} {quoted(name)}."
-        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
 
 def _not_started(program: str, stderr: Ends) -> ToolError:

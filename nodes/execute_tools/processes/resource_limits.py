@@ -120,8 +120,7 @@ class ResourceLimits:
     """`processes` counts threads as well; `memory_bytes` includes what lies in `/tmp`, `/dev/shm` and the home.
 
     Each of those three holds `scratch_bytes` at most. A file may have `file_bytes`, and a process `open_files`. On the
-    disk of the workspace a program may use `disk_bytes` and `files` more than when it was started, and print
-    `output_bytes`.
+    disk of the workspace a program may use `disk_bytes` more than when it was started, and print `output_bytes`.
     """
 
     processes: int
@@ -130,15 +129,14 @@ class ResourceLimits:
     file_bytes: int = 4 * _GIB
     open_files: int = 8_192
     disk_bytes: int = 8 * _GIB
-    files: int = 1_000_000
     output_bytes: int = _GIB
 
 
 class Limit(StrEnum):
     """Which limit a program has reached."""
 
-    PROCESSES, MEMORY, MACHINE_MEMORY, OPEN_FILES = "processes", "memory", "machine_memory", "open_files"
-    FILE_SIZE, SCRATCH, DISK, FILES, OUTPUT = "file_size", "scratch", "disk", "files", "output"
+    PROCESSES, MEMORY, MACHINE_MEMORY = "processes", "memory", "machine_memory"
+    FILE_SIZE, DISK, OUTPUT = "file_size", "disk", "output"
 
 
 @dataclass(frozen=True)
@@ -152,24 +150,20 @@ class LimitReached:
     def __str__(self) -> str:
         """What follows the program's name, with the remedy."""
         reached, allowed = (
-            f"{each:,}" if self.limit in _COUNTED else f"{each / _MB:,.0f} MB" for each in (self.reached, self.allowed)
+            f"{each:,}" if self.limit is Limit.PROCESSES else f"{each / _MB:,.0f} MB"
+            for each in (self.reached, self.allowed)
         )
         return _WORDS[self.limit].format(reached=reached, allowed=allowed)
 
 
-_COUNTED: Final = (Limit.PROCESSES, Limit.OPEN_FILES, Limit.FILES)
 _WORDS: Final = {
     Limit.PROCESSES: "came to its limit of {allowed} processes and threads ({reached} were seen): let it do less at"
     " once (such as `-j 4`).",
     Limit.MEMORY: "was stopped: all its processes together used {reached} of memory, and may use {allowed}. Let it do"
     " less at once, or work on less data.",
     Limit.MACHINE_MEMORY: "was stopped: the machine had {reached} of memory left, and {allowed} have to stay free.",
-    Limit.OPEN_FILES: "came to its limit of {allowed} open files in one process: let it close what it does not need.",
     Limit.FILE_SIZE: "came to its limit of {allowed} for one file: let it write several, or less.",
-    Limit.SCRATCH: "filled its own `/tmp`, `/dev/shm` or home, which hold {allowed} each: let it write less there.",
     Limit.DISK: "was stopped: the disk of the workspace held {reached} more than before, and {allowed} are allowed.",
-    Limit.FILES: "was stopped: the disk of the workspace held {reached} files more than before, and {allowed} are"
-    " allowed.",
     Limit.OUTPUT: "was stopped: it printed {reached}, and may print {allowed}. Let it write to a file.",
 }
 
@@ -227,7 +221,7 @@ _NO_FORK = re.compile(
     rb"|new OS thread"
 )
 """What common programs say when no further process can be started; of the others, C's words for the error."""
-_TOO_LARGE, _TOO_MANY_OPEN, _FULL = b"File too large", b"Too many open files", b"No space left on device"
+_TOO_LARGE: Final = b"File too large"
 
 
 class Watch:
@@ -301,10 +295,6 @@ class Watch:
             return LimitReached(Limit.PROCESSES, max(self._most, limits.processes), limits.processes)
         if exit_code == 128 + signal.SIGXFSZ or _TOO_LARGE in said:
             return LimitReached(Limit.FILE_SIZE, limits.file_bytes, limits.file_bytes)
-        if _TOO_MANY_OPEN in said:
-            return LimitReached(Limit.OPEN_FILES, limits.open_files, limits.open_files)
-        if _FULL in said and any(os.fstatvfs(each).f_bfree * 16 < os.fstatvfs(each).f_blocks for each in self._scratch):
-            return LimitReached(Limit.SCRATCH, limits.scratch_bytes, limits.scratch_bytes)
         return None
 
     def _excess(self, proc: int) -> LimitReached | None:
@@ -326,11 +316,10 @@ class Watch:
     def _disk_excess(self) -> LimitReached | None:
         if self._disk is None or self._disk_fd is None:
             return None
-        limits, before, now = self._limits, self._disk, os.fstatvfs(self._disk_fd)
-        grown, files = (before.f_bfree - now.f_bfree) * now.f_frsize, before.f_ffree - now.f_ffree
-        if grown > limits.disk_bytes and (self._written() * 2 > grown or now.f_bfree * 2 < before.f_bfree):
-            return LimitReached(Limit.DISK, grown, limits.disk_bytes)
-        return LimitReached(Limit.FILES, files, limits.files) if files > limits.files else None
+        allowed, before, now = self._limits.disk_bytes, self._disk, os.fstatvfs(self._disk_fd)
+        grown = (before.f_bfree - now.f_bfree) * now.f_frsize
+        taken = grown > allowed and (self._written() * 2 > grown or now.f_bfree * 2 < before.f_bfree)
+        return LimitReached(Limit.DISK, grown, allowed) if taken else None
 
     def _written(self) -> int:
         """Bytes that the sandbox's processes have written to disks; others may be at work on this one."""

@@ -13,32 +13,12 @@ import pytest
 from mendgraph.nodes.execute_tools.evidence import checks, project_tests
 from mendgraph.nodes.execute_tools.evidence.project_tests import NOTHING_RAN, by_hand, main, with_pytest
 
-PLAIN = """from app import add
-
-def test_add():
-    assert add(2, 3) == 5
-
-def test_needs(tmp_path):
-    assert False
-"""
-UNIT = """import unittest
-from app import add
-
-class Adding(unittest.TestCase):
-    def test_add(self):
-        self.assertEqual(add(2, 3), 5)
-"""
 FIXTURE = """import pytest
 from app import add
 
 @pytest.mark.parametrize('n', [5])
 def test_add(n):
     assert add(2, 3) == n
-"""
-WITHOUT_PYTEST = """sys.modules['pytest'] = None
-import importlib.util
-find = importlib.util.find_spec
-importlib.util.find_spec = lambda name: None if name == 'pytest' else find(name)
 """
 PLAIN_PYTEST = {
     "PYTEST_ADDOPTS": "-p no:cacheprovider",
@@ -48,37 +28,15 @@ PLAIN_PYTEST = {
 RIGHT, WRONG = "def add(a, b):\n    return a + b\n", "def add(a, b):\n    return a - b\n"
 
 
-def run(root: Path, app: str, tests: str, *, pytest_is_there: bool = False, folder: str = "tests") -> tuple[int, str]:
-    (root / folder).mkdir(exist_ok=True)
-    (root / "app.py").write_text(app)
-    (root / folder / "test_app.py").write_text(tests)
-    start = f"sys.argv[1:] = sys.argv[2:]\nrunpy.run_path({project_tests.__file__!r}, run_name='__main__')"
-    program = f"import sys, runpy\n{'' if pytest_is_there else WITHOUT_PYTEST}{start}"
-    name = f"{folder}/test_app.py"
-    env = {"PATH": os.environ["PATH"], **PLAIN_PYTEST}
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", program, "", name],
-        cwd=root,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return done.returncode, done.stdout
-
-
-@pytest.mark.parametrize("tests", [PLAIN, UNIT])
-def test_without_pytest(tmp_path: Path, tests: str) -> None:
-    assert run(tmp_path, RIGHT, tests)[0] == 0
-    code, said = run(tmp_path, WRONG, tests)
-    assert (code, "test_add" in said) == (1, True)
-
-
 @pytest.mark.parametrize(("app", "code"), [(RIGHT, 0), (WRONG, 1)])
 def test_with_pytest(tmp_path: Path, app: str, code: int) -> None:
-    found, said = run(tmp_path, app, FIXTURE, pytest_is_there=True)
-    assert found == code, said
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "app.py").write_text(app)
+    (tmp_path / "tests/test_app.py").write_text(FIXTURE)
+    program = [sys.executable, "-B", project_tests.__file__, "tests/test_app.py"]
+    env = {"PATH": os.environ["PATH"], **PLAIN_PYTEST}
+    done = subprocess.run(program, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stdout
 
 
 def test_the_exit_code_is_the_one_that_checks_know() -> None:

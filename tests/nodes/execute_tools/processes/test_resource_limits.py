@@ -122,15 +122,7 @@ FORKS = "for each in range(100):\n    if not os.fork():\n        {}\n"
 KEEP = "kept = bytearray(b'x') * 90_000_000; time.sleep(60)"
 TOO_MUCH = {
     "processes": (f"{FORKS.format('time.sleep(60)')}time.sleep(60)", Limit.PROCESSES),
-    "daemons": (
-        f"{FORKS.format('os.setsid(); os.fork() and os._exit(0); time.sleep(60)')}time.sleep(60)",
-        Limit.PROCESSES,
-    ),
     "zombies": (f"{FORKS.format('os._exit(0)')}time.sleep(60)", Limit.PROCESSES),
-    "threads": (
-        "for each in range(100): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\ntime.sleep(60)",
-        Limit.PROCESSES,
-    ),
     "memory": (KEEP, Limit.MEMORY),
     "memory of many": (
         f"{FORKS.replace('100', '9').format(KEEP.replace('90', '9'))}time.sleep(60)",
@@ -140,33 +132,8 @@ TOO_MUCH = {
         f"def keep():\n    {KEEP}\nthreading.Thread(target=keep).start(); ctypes.CDLL(None).pthread_exit(None)",
         Limit.MEMORY,
     ),
-    "memory without a name": (
-        """kept = []
-for each in range(5):
-    file = os.memfd_create("x")
-    os.ftruncate(file, 19_000_000)
-    kept.append(mmap.mmap(file, 0))
-    kept[-1].write(bytes(19_000_000))
-time.sleep(60)""",
-        Limit.MEMORY,
-    ),
-    "memory in file systems": (
-        """for each in "/tmp/a", "/tmp/b", "/dev/shm/a", os.environ["HOME"] + "/a":
-    open(each, "wb").write(bytes(15_900_000))
-kept = bytearray(b"x") * 9_000_000
-time.sleep(60)""",
-        Limit.MEMORY,
-    ),
     "empty files in memory": ("for each in range(60_000): os.mknod(f'/tmp/{each}')\ntime.sleep(60)", Limit.MEMORY),
-    "a traced first process": (f"ctypes.CDLL(None).ptrace(16, 1, 0, 0); {KEEP}", Limit.MEMORY),
-    "closed outputs": (f"os.closerange(0, 64); {KEEP}", Limit.MEMORY),
-    "a full file system in memory": (
-        "for each in 'abc': open(f'/tmp/{each}', 'wb').write(bytes(15_000_000))",
-        Limit.SCRATCH,
-    ),
     "a large file": ("open('a', 'wb').write(bytes(30_000_000))", Limit.FILE_SIZE),
-    "a sparse file": ("open('a', 'wb').truncate(10**13)", Limit.FILE_SIZE),
-    "open files": ("kept = [open('/dev/null') for each in range(100_000)]", Limit.OPEN_FILES),
     "one endless line": ("while True: os.write(1, bytes(65_536))", Limit.OUTPUT),
 }
 
@@ -180,23 +147,15 @@ def test_a_program_that_takes_too_much_is_ended_and_the_limit_is_told(place: Pla
     assert not alive(mark)
 
 
-@pytest.mark.parametrize(
-    ("limits", "limit"),
-    [({"disk_bytes": 20 * MB}, Limit.DISK), ({"files": 500}, Limit.FILES)],
-)
-def test_what_a_program_puts_on_the_disk(tmp_path: Path, limits: dict[str, int], limit: Limit) -> None:
-    made = opened(tmp_path.resolve(), limits=ResourceLimits(20, 400 * MB, **limits))
+def test_what_a_program_puts_on_the_disk(tmp_path: Path) -> None:
+    made = opened(tmp_path.resolve(), limits=ResourceLimits(20, 400 * MB, disk_bytes=20 * MB))
     if subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, check=True).stdout == b"tmpfs\n":
         pytest.skip("the temporary folder is no disk")
-    program = (
-        "for each in range(600): open(f'e{each}', 'w').close()\n"
-        "for each in range(5): open(f'f{each}', 'wb').write(bytes(9_000_000))\n"
-        "os.sync(); time.sleep(60)"
-    )
+    program = "for each in range(5): open(f'f{each}', 'wb').write(bytes(9_000_000))\nos.sync(); time.sleep(60)"
     result = made.run(["python3", "-c", f"import os, time\n{program}"])
     assert isinstance(result, CommandResult)
     assert result.limit is not None
-    assert (result.limit.limit, result.limit.reached > result.limit.allowed) == (limit, True)
+    assert (result.limit.limit, result.limit.reached > result.limit.allowed) == (Limit.DISK, True)
 
 
 def test_what_processes_share_is_counted_once(tmp_path: Path) -> None:
@@ -251,9 +210,7 @@ class Group:
     [
         ({"oom_kill": 1}, "kill -KILL $$", LimitReached(Limit.MEMORY, 63 * MB, 64 * MB)),
         ({"max": 9}, "exit 1", LimitReached(Limit.PROCESSES, 20, 20)),
-        ({"max": 9}, "exit 0", None),
         ({}, "echo 'sh: Cannot fork' >&2; exit 2", LimitReached(Limit.PROCESSES, 20, 20)),
-        ({}, "exit 2", None),
     ],
 )
 def test_what_a_control_group_tells(
