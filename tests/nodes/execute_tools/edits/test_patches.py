@@ -383,7 +383,7 @@ MISSES: list[tuple[str, str, PatchError]] = [
     (
         "a\nb\n",
         "@@\n+x\n",
-        PatchError(3, "this hunk only adds lines to 'a.py', and nothing says where: add the lines around them."),
+        PatchError(3, "this hunk only adds lines to 'a.py', and nothing says where: add lines around them."),
     ),
     (
         "",

@@ -26,7 +26,6 @@ GIB = 2**30
     ("cores", "memory", "command", "evidence"),
     [
         (2, 1 * GIB, (640, GIB // 2), (96, GIB // 2)),
-        (8, 16 * GIB, (1_024, 8 * GIB), (192, 2 * GIB)),
         (64, 512 * GIB, (4_608, 256 * GIB), (1_088, 4 * GIB)),
     ],
 )

@@ -1,6 +1,5 @@
 """No command changes, replaces or makes the settings of mendgraph. Skipped where no sandbox starts."""
 
-import errno
 import fcntl
 import os
 import socket
@@ -202,16 +201,6 @@ def test_a_denied_file_cannot_be_read_by_any_name(place: Place, name: str) -> No
     assert "canary" not in place.says(f"mv src moved; cat {name.replace('src', 'moved')}; mv moved src")
 
 
-def test_a_denied_file_cannot_be_changed_or_removed(place: Place) -> None:
-    place.says(
-        "echo x > .env; rm -f .env; mv .env other; ln -sf a .env; chmod 777 .env; echo x > src/keys/one;"
-        "rm -rf src/keys; echo x > src/keys/new; mv src/keys moved"
-    )
-    assert (place.root / ".env").read_text() == "canary of .env\n"
-    assert os.listdir(place.root / "src/keys") == ["one"]
-    assert (place.root / "src/keys/one").read_text() == "canary of src/keys/one\n"
-
-
 def test_a_repository_is_readable_but_cannot_be_changed_moved_or_removed(place: Place) -> None:
     (place.root / "src/sub/.git").mkdir(parents=True)
     said = place.says(
@@ -271,16 +260,6 @@ def test_a_workspace_that_somebody_else_has_locked_is_refused(tmp_path: Path) ->
             assert not (tmp_path / ".git").exists()
 
 
-def test_without_locks_the_placeholder_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_locks(*arguments: int) -> None:
-        raise OSError(errno.ENOLCK, "No locks available", str(arguments))
-
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    with protected(tmp_path) as problem:
-        assert problem is None
-    assert (tmp_path / ".git").is_dir()
-
-
 def test_a_git_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".git").symlink_to("elsewhere")
     with protected(tmp_path) as problem:
@@ -316,27 +295,6 @@ def test_what_a_killed_command_left_is_removed_unless_it_is_needed_or_holds_some
     (tmp_path / ".git/config").unlink()
     remove_placeholder(str(tmp_path))
     assert not (tmp_path / ".git").exists()
-
-
-@pytest.mark.parametrize(
-    ("call", "number", "code"),
-    [
-        ("mkdir", errno.EROFS, None),
-        ("mkdir", errno.EACCES, ToolErrorCode.PERMISSION_DENIED),
-        ("stat", errno.EACCES, ToolErrorCode.PERMISSION_DENIED),
-    ],
-)
-def test_a_git_that_cannot_be_made_or_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, code: ToolErrorCode | None
-) -> None:
-    def failing(*_: object, **__: object) -> None:
-        raise OSError(number, "no")
-
-    with closing(open_root(str(tmp_path))) as handle:
-        monkeypatch.setattr(os, call, failing)
-        with protected_git(handle, time.monotonic() + 60) as problem:
-            assert (problem.code if problem else None) is code
-        monkeypatch.undo()
 
 
 TEXT = 'mode = "ask"\n'
