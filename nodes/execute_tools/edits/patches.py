@@ -383,9 +383,7 @@ class _File:
         starts = [start + 1 for start, _ in scopes if start + 1 >= done] if hunk.headers else []
         if starts:
             return _Found(starts[0]) if len(starts) == 1 else self._ambiguous(hunk, starts)
-        message = (
-            f"this hunk only adds lines to {quoted(self.path)}, and nothing says where: add lines around them."
-        )
+        message = f"this hunk only adds lines to {quoted(self.path)}, and nothing says where: add lines around them."
         return PatchError(hunk.line, message)
 
     def _places(self, old: Sequence[str], start: int, end: int, key: _Key) -> Iterator[int]:

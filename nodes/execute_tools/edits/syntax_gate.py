@@ -91,18 +91,10 @@ def _yaml(text: str) -> SyntaxProblem | None:
             if depth > DEEPEST_YAML:
                 return _CANNOT_TELL
     except yaml.MarkedYAMLError as error:
-        return _in_words(error)
+        return SyntaxProblem(error.problem_mark.line + 1 if error.problem_mark else 0, str(error.problem))
     except yaml.reader.ReaderError as error:
         return SyntaxProblem(text[: text.find(chr(error.character))].count("\n") + 1, error.reason)
     return None
-
-
-def _in_words(error: yaml.MarkedYAMLError) -> SyntaxProblem:
-    """`did not find expected ',' or ']' while parsing a flow sequence (from line 1)`, with the line of the problem."""
-    words = " ".join(filter(None, [error.problem, error.context]))
-    if error.context and error.context_mark:
-        words += f" (from line {error.context_mark.line + 1})"
-    return SyntaxProblem(error.problem_mark.line + 1 if error.problem_mark else 0, words)
 
 
 _LANGUAGES: Final[Mapping[str, _Language]] = {

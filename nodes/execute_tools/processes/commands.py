@@ -3,7 +3,6 @@
 The sandbox is safe by construction: there is no way around it.
 """
 
-import codecs
 import functools
 import os
 import shutil
@@ -36,16 +35,8 @@ from mendgraph.nodes.execute_tools.processes.workspace_cover import (
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
-MOST_ARGUMENTS: Final = 1_000
-LONGEST_ARGUMENTS: Final = 100_000
-"""Bytes of all arguments together. Source: Linux takes 131,072 in one argument."""
-
 LONGEST_LAST_WORDS: Final = 1_500
 """Characters of an output that an error message repeats."""
-
-_Decoder: Final = codecs.getincrementaldecoder("utf-8")
-_LATER_BYTES: Final = bytes(range(0b1000_0000, 0b1100_0000))
-"""Of a character in UTF-8, all but the first."""
 
 _NEVER_SHOWN = ("/dev", "/proc", "/run", "/sys")
 """They lead to other processes, to devices and to services outside of the sandbox."""
@@ -68,24 +59,6 @@ class CommandRules:
     max_output_bytes: int = 16_000
     readable: tuple[str, ...] = ()
     limits: ResourceLimits = field(default_factory=command_limits)
-
-
-def malformed_command(argv: Sequence[str]) -> ToolError | None:
-    """Why this is no command line."""
-    try:
-        sizes = [len(each.encode()) + 1 for each in argv]
-    except UnicodeEncodeError:
-        return _invalid("An argument of the command is not valid Unicode text.")
-    if not argv or not argv[0]:
-        return _invalid("The command is empty: name a program, and its arguments one by one.")
-    if any("\0" in each for each in argv):
-        return _invalid("An argument of the command contains a NUL character.")
-    if len(argv) > MOST_ARGUMENTS or sum(sizes) > LONGEST_ARGUMENTS:
-        return _invalid(
-            f"The command is too long: {MOST_ARGUMENTS} arguments and {LONGEST_ARGUMENTS} bytes are allowed."
-            " Write a long input to a file, and name that."
-        )
-    return None
 
 
 def find_program(name: str, rules: CommandRules, root: str, path: str) -> str | ToolError:
@@ -133,10 +106,6 @@ def command_environment(root: str, readable: Sequence[str]) -> dict[str, str]:
         "HOME": HOME,
         "TMPDIR": SCRATCH,
     }
-
-
-def _invalid(message: str) -> ToolError:
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
 def own_installation() -> tuple[str, ...]:
@@ -273,7 +242,7 @@ class Commands:
         """
         limit = self.rules.soft_timeout_s if timeout_s is None else min(timeout_s, self.rules.soft_timeout_s)
         started = time.monotonic()
-        program = malformed_command(argv) or find_program(argv[0], self.rules, self.root, self.env["PATH"])
+        program = find_program(argv[0], self.rules, self.root, self.env["PATH"])
         if isinstance(program, ToolError):
             return program
         self._check_scope()
@@ -424,26 +393,19 @@ def _exit_code(code: int) -> int:
 def output_text(ends: Ends) -> str:
     """The output as text; where bytes are left out, a line of its own says how many.
 
-    Bytes that are no UTF-8 become U+FFFD, and NUL characters, which JSON and databases dislike, are dropped. A
-    character that was cut in half is left out whole.
+    Bytes that are no UTF-8 become U+FFFD, and NUL characters, which JSON and databases dislike, are dropped.
     """
     if not ends.left_out:
         return _decoded(ends.head + ends.tail)
-    tail = _decoded(_whole_characters(ends.tail))
-    return f"{_decoded(ends.head, final=False)}\n[... {ends.left_out} of {ends.size} bytes left out ...]\n{tail}"
+    between = f"[... {ends.left_out} of {ends.size} bytes left out ...]"
+    return f"{_decoded(ends.head)}\n{between}\n{_decoded(ends.tail)}"
 
 
 def last_words(*outputs: Ends) -> str:
     """The ends of the outputs that have something to say, one below the other."""
-    texts = (_decoded(_whole_characters(each.tail) if each.left_out else each.head + each.tail) for each in outputs)
+    texts = (_decoded(each.tail if each.left_out else each.head + each.tail) for each in outputs)
     return "\n".join(text.strip()[-LONGEST_LAST_WORDS:] for text in texts if text.strip())
 
 
-def _decoded(data: bytes, *, final: bool = True) -> str:
-    """What is not `final` may end in the middle of a character, which is left out."""
-    return _Decoder(errors="replace").decode(data, final).replace("\0", "")
-
-
-def _whole_characters(data: bytes) -> bytes:
-    """Without the last bytes of a character whose first ones are missing."""
-    return data[:3].lstrip(_LATER_BYTES) + data[3:]
+def _decoded(data: bytes) -> str:
+    return data.decode(errors="replace").replace("\0", "")
