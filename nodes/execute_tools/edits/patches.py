@@ -11,8 +11,8 @@
     *** End of File                 the lines before end the file
     *** End Patch
 
-As there, spaces around markers, a missing first "@@", empty lines for empty context lines and a wrapper of a heredoc or
-a code fence are accepted; and beyond it, hunk headers with line numbers as `diff` writes them, which are ignored.
+As there, spaces around markers, a missing first "@@" and empty lines for empty context lines are accepted; and beyond
+it, hunk headers with line numbers as `diff` writes them, which are ignored.
 """
 
 import re
@@ -36,8 +36,6 @@ MOVE: Final = "*** Move to:"
 MOST_HEADERS: Final = 10
 _SHOWN = 80
 """Characters of a line that a message repeats."""
-_FENCE = re.compile(r"```\w*$")
-_HEREDOC = re.compile(r"(?:apply_patch\s+)?<<-?\s*(?P<quote>['\"]?)(?P<word>\w+)(?P=quote)$")
 _UNIFIED = re.compile(r"-\d+(?:,\d+)? \+\d+(?:,\d+)? @@\s?(?P<rest>.*)")
 
 
@@ -105,7 +103,7 @@ class PatchError(NamedTuple):
 def parse_patch(patch: str) -> tuple[FilePatch, ...] | PatchError:
     """The files of a patch, in order, or the first thing that is wrong."""
     try:
-        files = tuple(_file(header, lines) for header, *lines in _sections(_unwrapped(patch)))
+        files = tuple(_file(header, lines) for header, *lines in _sections(_between_markers(patch)))
     except _MalformedError as error:
         return error.error
     seen: set[str] = set()
@@ -142,28 +140,16 @@ class _Numbered(NamedTuple):
         return self.text.strip()
 
 
-def _unwrapped(patch: str) -> list[_Numbered]:
-    """The lines between the first and the last marker, without heredoc and code fence."""
+def _between_markers(patch: str) -> list[_Numbered]:
     lines = [_Numbered(number, text) for number, text in enumerate(to_unix(patch).split("\n"), start=1)]
-    lines = _trimmed(lines)
-    while len(lines) >= 2 and _is_wrapped(lines[0].marker, lines[-1].marker):
-        lines = _trimmed(lines[1:-1])
+    told = [index for index, line in enumerate(lines) if line.marker]
+    lines = lines[told[0] : told[-1] + 1] if told else []
     if not lines or lines[0].marker != BEGIN:
         found = f", not with {_shown(lines[0].text)}" if lines else ", and it is empty"
         raise _MalformedError(lines[0].number if lines else 1, f"a patch begins with {BEGIN!r}{found}.")
     if len(lines) < 2 or lines[-1].marker != END:
         raise _MalformedError(lines[-1].number, f"a patch ends with {END!r}, not with {_shown(lines[-1].text)}.")
     return lines[1:-1]
-
-
-def _trimmed(lines: list[_Numbered]) -> list[_Numbered]:
-    told = [index for index, line in enumerate(lines) if line.marker]
-    return lines[told[0] : told[-1] + 1] if told else []
-
-
-def _is_wrapped(first: str, last: str) -> bool:
-    heredoc = _HEREDOC.fullmatch(first)
-    return last == heredoc["word"] if heredoc else bool(_FENCE.fullmatch(first)) and last == "```"
 
 
 def _sections(lines: Sequence[_Numbered]) -> Iterator[list[_Numbered]]:

@@ -121,25 +121,6 @@ def test_what_is_read(body: str, files: tuple[FilePatch, ...], newline: str) -> 
     assert parse_patch(f"*** Begin Patch\n{body}*** End Patch\n".replace("\n", newline)) == files
 
 
-INNER = "*** Begin Patch\n*** Delete File: a\n*** End Patch"
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        (INNER, 2),
-        (f"\n\n  {INNER}  \n\n", 4),
-        (INNER.replace("\n", "\r\n"), 2),
-        (f"<<EOF\n{INNER}\nEOF\n", 3),
-        (f"apply_patch <<'EOF'\n{INNER}\nEOF", 3),
-        (f"```diff\n\n{INNER}\n\n```\n", 4),
-        (f"```sh\napply_patch <<-'EOF'\n{INNER}\nEOF\n```", 4),
-    ],
-)
-def test_wrappers_are_taken_off_and_lines_are_counted_with_them(text: str, line: int) -> None:
-    assert parse_patch(text) == (DeletedFile("a", line),)
-
-
 HEADERS = "here a file begins, with '*** Add File:', '*** Update File:' or '*** Delete File:' and its path, not"
 
 
