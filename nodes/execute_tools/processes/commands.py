@@ -31,6 +31,7 @@ from mendgraph.nodes.execute_tools.processes.workspace_cover import (
     find_cover,
     find_ways_out,
     kept_settings,
+    linked_repository,
     protected_git,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -276,12 +277,14 @@ class Commands:
             before = problem or find_cover(root, self._denied, started + limit, self._holds)
             if isinstance(before, ToolError):
                 return before
-            asked = [each for each in self._readable if each not in own_installation()]  # it is like the system
+            linked = linked_repository(self.root)
+            readable = self._readable if linked is None else (*self._readable, linked)
+            asked = [each for each in readable if each not in own_installation()]  # it is like the system
             beside = find_ways_out(asked, self.root, started + limit)
             if isinstance(beside, ToolError):
                 return beside
             with ExitStack() as handles:
-                view = replace(self._view(root, before, beside, handles), cwd=self._absolute(folder))
+                view = replace(self._view(root, before, beside, handles), cwd=self._absolute(folder), readable=readable)
                 result = self._wait(view, command, started, limit)
             if self.looks_only or isinstance(result, ToolError):
                 return result
@@ -349,7 +352,6 @@ class Commands:
             root=self.root,
             root_fd=root,
             cwd=self.root,
-            readable=self._readable,
             read_only=tuple(read_only),
             hidden_files=(*map(self._absolute, cover.files), *beside),
             hidden_folders=tuple(map(self._absolute, cover.folders)),

@@ -19,6 +19,7 @@ from mendgraph.nodes.execute_tools.processes.workspace_cover import (
     Cover,
     find_cover,
     find_ways_out,
+    linked_repository,
     protected_git,
     remove_placeholder,
 )
@@ -265,6 +266,17 @@ def test_a_git_that_is_a_link_is_refused(tmp_path: Path) -> None:
     with protected(tmp_path) as problem:
         message = "'.git' is a symbolic link, which cannot be made read-only, so no command is run in this workspace."
         assert problem == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+@pytest.mark.parametrize("pointer", ["", "gitdir: /", "gitdir: ../outside/worktrees/x", "\0"])
+def test_a_pointer_to_any_other_folder_is_not_followed(tmp_path: Path, pointer: str) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "outside/worktrees/x").mkdir(parents=True)
+    for name in ("outside/worktrees/x/gitdir", "outside/HEAD"):
+        (tmp_path / name).write_text("x")
+    (root / ".git").write_text(pointer)
+    assert linked_repository(str(root)) is None
 
 
 def test_a_repository_cannot_be_made_while_another_run_ends(place: Place) -> None:
