@@ -30,9 +30,7 @@ class EditBlocksArguments(ToolArguments):
     content: str = Field(description="New text of the changed functions or classes, or the whole file.")
 
 
-@tool(
-    effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=(EditForm.BLOCKS,), body_argument="content"
-)
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=(EditForm.BLOCKS,))
 def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolAnswer:
     """Replace functions or classes of a Python file by name, or a whole file of another kind.
 
