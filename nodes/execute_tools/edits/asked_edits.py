@@ -191,11 +191,10 @@ def rename_uses(source: str, old: str, new: str) -> tuple[str, int]:
 def uses_of(source: str, name: str) -> tuple[int, ...]:
     """The lines of a Python text on which a bare name, or a whole string, is called so; of `A.b`, an attribute `b`."""
     tree = parse(source)
-    if isinstance(tree, SyntaxProblem):
-        return ()
+    nodes = [] if isinstance(tree, SyntaxProblem) else ast.walk(tree)
     last = name.rpartition(".")[2]
     kinds: tuple[type[ast.expr], ...] = (ast.Attribute,) if last != name else (ast.Name, ast.Constant)
-    found = (node for node in ast.walk(tree) if isinstance(node, kinds) and last in _words(node))
+    found = (node for node in nodes if isinstance(node, kinds) and last in _words(node))
     return tuple(sorted({node.end_lineno or node.lineno for node in found}))
 
 

@@ -107,6 +107,7 @@ def test_no_text_makes_it_raise(source: str, block: str) -> None:
             ),
         ),
         ("# mine\n", "    def f():\n        return\n", Merged("# mine\n\ndef f():\n    return\n", ("f",))),
+        ("x = 1\n", "    def f():\n        return", Merged("x = 1\n\n\ndef f():\n    return\n", ("f",))),
         ("x = 1", "def f(): return", Merged("x = 1\n\n\ndef f(): return", ("f",))),
         ("x = 1\r\ny = 2", "y = 3", Merged("x = 1\r\ny = 3", ("y",))),
         (
@@ -250,6 +251,12 @@ REPLACED = [
         "class Sq",
         "@final\nclass Sq",
         ["Square"],
+    ),
+    (
+        "class Circle(Shape, Round):\n\n    # x\n    sides: int = 0\n",
+        "Circle(Shape)",
+        "Circle(Shape, Round)",
+        ["Circle"],
     ),
     ("class Empty(Shape):\n    x = 1\n", "Empty: pass\n", "Empty(Shape):\n    x = 1\n", ["Empty"]),
 ]
