@@ -218,12 +218,6 @@ def test_where_the_first_decides_and_is_clean_the_others_are_not_waited_for(benc
     assert old["results"] in ([["endless", ""]], [["unknown", ""]], [])  # what it was doing when it was ended
 
 
-def test_a_text_with_a_byte_order_mark_and_windows_lines(bench: Bench) -> None:
-    (bench.root / "mod.py").write_bytes(b"\xef\xbb\xbfV = 1\r\nW = 'a'\r\n")
-    (found,) = bench.run(module("mod.py", [example("V", "1")]))
-    assert found["results"] == [["passed", ""]]
-
-
 @pytest.mark.parametrize(
     ("lines", "ended", "entry"),
     [

@@ -261,13 +261,6 @@ def test_a_workspace_that_somebody_else_has_locked_is_refused(tmp_path: Path) ->
             assert not (tmp_path / ".git").exists()
 
 
-def test_a_git_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    (tmp_path / ".git").symlink_to("elsewhere")
-    with protected(tmp_path) as problem:
-        message = "'.git' is a symbolic link, which cannot be made read-only, so no command is run in this workspace."
-        assert problem == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-
-
 @pytest.mark.parametrize("pointer", ["", "gitdir: /", "gitdir: ../outside/worktrees/x", "\0"])
 def test_a_pointer_to_any_other_folder_is_not_followed(tmp_path: Path, pointer: str) -> None:
     root = tmp_path / "root"
