@@ -153,17 +153,14 @@ def _rename(source: PythonText, block: PythonText, old: str, new: str) -> Rename
 
 
 def _renamed_import(source: PythonText, block: PythonText, old: str, new: str) -> Rename | None:
-    """`from settings import load`, where the block imports the new name, or uses it without any import."""
-    known, given = imported_names(source), imported_names(block)
+    """`from settings import load`, where the block imports or uses the new name."""
+    known = imported_names(source)
     found = [each for each in known if each.alias.name == old and isinstance(each.node, ast.ImportFrom)]
     if len(found) != 1 or new in {each.name for each in known} | {each.name for each in named_units(source)}:
         return None
     [(_, _, node, alias)] = found
-    same = [each for each in given if each.alias.name == new and ast.dump(each.node) != ast.dump(node)]
-    origins = {(getattr(each.node, "module", ""), getattr(each.node, "level", 0)) for each in same}
-    from_here = origins == {(getattr(node, "module", ""), getattr(node, "level", 0))}
-    foreign = getattr(node, "module", "") in sys.stdlib_module_names
-    if not from_here and (same or foreign or not uses_of("".join(block.lines), new)):
+    given = any(each.alias.name == new for each in imported_names(block)) or uses_of("".join(block.lines), new)
+    if not given or getattr(node, "module", "") in sys.stdlib_module_names:
         return None
     return Rename(old, new, ((alias.lineno, alias.col_offset),))
 

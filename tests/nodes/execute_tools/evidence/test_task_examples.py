@@ -52,7 +52,7 @@ VALUES = [
 
 
 OTHERS = [
-    ("assert f(3)", Kind.HOLDS, "f(3)", ""),
+    ("assert f(3)", Kind.VALUE, "bool(f(3))", "True"),
     ('f("") should raise ValueError', Kind.RAISES, 'f("")', "ValueError"),
     ('Write a function f: f("") raises ValueError', Kind.RAISES, 'f("")', "ValueError"),
     ("f(-1) returns None, but should raise ValueError", Kind.RAISES, "f(-1)", "ValueError"),
