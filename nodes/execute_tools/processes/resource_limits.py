@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from mendgraph.nodes.execute_tools.files.handles import closing
 
@@ -29,55 +29,35 @@ _NEEDED: Final = {"memory", "pids"}
 _OURS: Final = re.compile(r"mendgraph-([0-9]+)-.*")
 
 
-class ControlGroup:
-    """A control group of one sandbox."""
+_numbers = itertools.count()
 
-    _numbers = itertools.count()
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-
-    @classmethod
-    def made_for(cls, process: int, *, processes: int, memory_bytes: int) -> Self | None:
-        """A group with these limits that holds this process; None where we may not make one."""
-        parent = group_parent()
-        if parent is None:
-            return None
-        made = cls(f"{parent}/mendgraph-{os.getpid()}-{next(cls._numbers)}")
-        try:
-            os.mkdir(made._folder)
-            made._write("pids.max", processes)
-            made._write("memory.max", memory_bytes)
-            made._write("memory.oom.group", 1)
-            with suppress(OSError):  # a kernel without swap
-                made._write("memory.swap.max", 0)
-            made._write("cgroup.procs", process)
-        except OSError:
-            made.remove()
-            return None
-        return made
-
-    def events(self, controller: str, name: str) -> int:
-        """How often this has happened."""
-        counts = dict(line.split() for line in self._read(f"{controller}.events").splitlines())
-        return int(counts.get(name, 0))
-
-    def most_memory(self, otherwise: int) -> int:
-        """The most memory that was used, which kernels before 5.19 do not tell."""
-        return int(self._read("memory.peak") or otherwise)
-
-    def remove(self) -> None:
-        """Take it away; its processes have to be gone."""
+def control_group(process: int, *, processes: int, memory_bytes: int) -> Path | None:
+    """The folder of a group with these limits that holds this process; None where we may not make one."""
+    parent = group_parent()
+    if parent is None:
+        return None
+    folder = Path(parent, f"mendgraph-{os.getpid()}-{next(_numbers)}")
+    try:
+        folder.mkdir()
+        for name, value in (("pids.max", processes), ("memory.max", memory_bytes), ("memory.oom.group", 1)):
+            (folder / name).write_text(str(value))
+        with suppress(OSError):  # a kernel without swap
+            (folder / "memory.swap.max").write_text("0")
+        (folder / "cgroup.procs").write_text(str(process))
+    except OSError:
         with suppress(OSError):
-            os.rmdir(self._folder)
+            folder.rmdir()
+        return None
+    return folder
 
-    def _write(self, name: str, value: int) -> None:
-        Path(self._folder, name).write_text(str(value))
 
-    def _read(self, name: str) -> str:
-        with suppress(OSError):
-            return Path(self._folder, name).read_text()
-        return ""
+def group_says(folder: Path | None, file: str, name: str = "") -> int:
+    """The number that a file of a control group has, after this name if it is a list; 0 where there is none."""
+    with suppress(OSError, KeyError, ValueError):
+        text = (folder / file).read_text() if folder is not None else ""
+        return int(dict(line.split() for line in text.splitlines())[name] if name else text)
+    return 0
 
 
 @functools.cache
@@ -243,7 +223,7 @@ class Watch:
         total, available = _machine_memory()
         self._floor = min(total // _LEAST_LEFT, available // 2)
         _inherit(first, limits)
-        self._group = ControlGroup.made_for(
+        self._group = control_group(
             first, processes=limits.processes + _OWN_PROCESSES, memory_bytes=limits.memory_bytes
         )
 
@@ -267,7 +247,8 @@ class Watch:
         for handle in (*self._scratch, *(() if self._proc is None else (self._proc,))):
             os.close(handle)
         if self._group is not None:
-            self._group.remove()
+            with suppress(OSError):
+                self._group.rmdir()
 
     def look(self) -> LimitReached | None:
         """Which limit is exceeded right now, if it is time to look again; whoever asks has to kill the sandbox."""
@@ -288,9 +269,10 @@ class Watch:
         limits = self._limits
         if exit_code == 0:
             return None
-        if self._group is not None and self._group.events("memory", "oom_kill"):
-            return LimitReached(Limit.MEMORY, self._group.most_memory(limits.memory_bytes), limits.memory_bytes)
-        refused = self._most >= limits.processes or (self._group is not None and self._group.events("pids", "max"))
+        if group_says(self._group, "memory.events", "oom_kill"):
+            most = group_says(self._group, "memory.peak") or limits.memory_bytes  # kernels before 5.19 do not tell
+            return LimitReached(Limit.MEMORY, most, limits.memory_bytes)
+        refused = self._most >= limits.processes or group_says(self._group, "pids.events", "max")
         if refused or _NO_FORK.search(said):
             return LimitReached(Limit.PROCESSES, max(self._most, limits.processes), limits.processes)
         if exit_code == 128 + signal.SIGXFSZ or _TOO_LARGE in said:

@@ -8,13 +8,14 @@ import pytest
 from mendgraph.nodes.execute_tools.processes import resource_limits
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult
 from mendgraph.nodes.execute_tools.processes.resource_limits import (
-    ControlGroup,
     Limit,
     LimitReached,
     ResourceLimits,
     command_limits,
+    control_group,
     evidence_limits,
     group_parent,
+    group_says,
     usable_memory,
 )
 from tests.nodes.execute_tools.processes.command_place import Place, alive, opened, unique
@@ -56,9 +57,9 @@ def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_group_bounds_its_processes_before_one_is_in_it(parent: Path) -> None:
-    made = ControlGroup.made_for(77, processes=21, memory_bytes=64_000_000)
-    assert made is not None
-    [folder] = parent.glob(f"mendgraph-{os.getpid()}-*")
+    folder = control_group(77, processes=21, memory_bytes=64_000_000)
+    assert folder is not None
+    assert (folder.parent, folder.match(f"mendgraph-{os.getpid()}-*")) == (parent, True)
     assert {each.name: each.read_text() for each in folder.iterdir()} == {
         "pids.max": "21",
         "memory.max": "64000000",
@@ -68,22 +69,19 @@ def test_a_group_bounds_its_processes_before_one_is_in_it(parent: Path) -> None:
     }
 
 
-def test_what_happened_in_a_group(parent: Path) -> None:
-    made = ControlGroup.made_for(77, processes=21, memory_bytes=64)
-    assert made is not None
-    [folder] = parent.glob("mendgraph-*")
-    assert (made.events("memory", "oom_kill"), made.most_memory(64)) == (0, 64)
-    (folder / "memory.events").write_text("low 0\noom 3\noom_kill 2\n")
-    (folder / "memory.peak").write_text("63\n")
-    assert (made.events("memory", "oom_kill"), made.most_memory(64)) == (2, 63)
+def test_what_happened_in_a_group(tmp_path: Path) -> None:
+    assert (group_says(None, "memory.peak"), group_says(tmp_path, "memory.events", "oom_kill")) == (0, 0)
+    (tmp_path / "memory.events").write_text("low 0\noom 3\noom_kill 2\n")
+    (tmp_path / "memory.peak").write_text("63\n")
+    assert (group_says(tmp_path, "memory.peak"), group_says(tmp_path, "memory.events", "oom_kill")) == (63, 2)
 
 
 def test_a_group_that_takes_no_process_is_not_used(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: ControlGroup, name: str, value: int) -> None:
-        raise PermissionError(name, value)
+    def refuse(_: Path, value: str) -> None:
+        raise PermissionError(value)
 
-    monkeypatch.setattr(ControlGroup, "_write", refuse)
-    assert ControlGroup.made_for(77, processes=21, memory_bytes=64) is None
+    monkeypatch.setattr(Path, "write_text", refuse)
+    assert control_group(77, processes=21, memory_bytes=64) is None
     assert list(parent.glob("mendgraph-*")) == []
 
 
@@ -188,32 +186,23 @@ def test_a_program_inherits_its_limits_and_cannot_raise_them(place: Place) -> No
     assert said.stdout.head.decode().split() == [str(20 * MB), "64", "0"]
 
 
-class Group:
-    """Stands for a control group in which something has happened."""
-
-    def __init__(self, **happened: int) -> None:
-        self.happened = happened
-
-    def events(self, _: str, name: str) -> int:
-        return self.happened.get(name, 0)
-
-    def most_memory(self, otherwise: int) -> int:
-        return otherwise - MB
-
-    def remove(self) -> None:
-        """Nothing is left."""
-
-
 @pytest.mark.parametrize(
     ("happened", "script", "told"),
     [
-        ({"oom_kill": 1}, "kill -KILL $$", LimitReached(Limit.MEMORY, 63 * MB, 64 * MB)),
-        ({"max": 9}, "exit 1", LimitReached(Limit.PROCESSES, 20, 20)),
+        ({"memory.events": "oom_kill 1"}, "kill -KILL $$", LimitReached(Limit.MEMORY, 64 * MB, 64 * MB)),
+        ({"pids.events": "max 9"}, "exit 1", LimitReached(Limit.PROCESSES, 20, 20)),
         ({}, "echo 'sh: Cannot fork' >&2; exit 2", LimitReached(Limit.PROCESSES, 20, 20)),
     ],
 )
 def test_what_a_control_group_tells(
-    place: Place, monkeypatch: pytest.MonkeyPatch, happened: dict[str, int], script: str, told: LimitReached | None
+    place: Place,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    happened: dict[str, str],
+    script: str,
+    told: LimitReached | None,
 ) -> None:
-    monkeypatch.setattr(ControlGroup, "made_for", lambda *_, **__: Group(**happened))
+    for name, text in happened.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(resource_limits, "control_group", lambda *_, **__: tmp_path)
     assert place.result("sh", "-c", script).limit == told
