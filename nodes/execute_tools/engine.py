@@ -13,9 +13,10 @@ the environment's policy.
 
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Any, TypeAlias, TypeVar
 
 import orjson
@@ -46,13 +47,10 @@ from mendgraph.nodes.execute_tools.tool_run import (
 )
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.language.json_arguments import ArgumentProblem, decode_arguments
-from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, Plan, PlanStep, RawCall, ToolCall, ToolError, ToolResult
 
 SELF_TIMED_GRACE_S = 2.0
 """How much longer than its own limit a tool that keeps its time by itself is waited for."""
-_LAST_WORDS_S = 0.05
-"""How long a cancelled coroutine may take to end; one that will not end is left to the event loop."""
 
 
 def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
@@ -73,31 +71,37 @@ async def await_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeo
     """The same in the running event loop; a sync tool gets a thread."""
     scope = CancellationScope(context.scope)
     in_scope = _in_scope(tool, context, scope, timeout_s)
-    if tool.asynchronous:
-        return await _within(_patience(tool, timeout_s), tool, in_scope, arguments, scope)
     call = partial(tool.s, in_scope, **arguments)
     if tool.isolated:
         return await await_call(partial(call_isolated, timeout_s, call))
-    return await await_call(call, _patience(tool, timeout_s), scope)
+    if not tool.asynchronous:
+        return await await_call(call, _patience(tool, timeout_s), scope)
+    # Waited for no longer than this, even if it does not let itself be cancelled.
+    task = asyncio.ensure_future(_contained(tool, in_scope, arguments))
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # heard, also once it was given up
+    try:
+        done, _ = await asyncio.wait({task}, timeout=_patience(tool, timeout_s))
+    finally:
+        if not task.done():
+            scope.revoke()
+            task.cancel()
+    if not done:
+        raise TimeoutError(f"given up after {timeout_s:g} s")
+    if task.cancelled():
+        raise RuntimeError("CancelledError was raised")
+    return task.result()
 
 
 def _run_loop(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
     coroutine = await_tool(tool, context, arguments, timeout_s)
-    run = partial(asyncio.run, coroutine)
     try:
-        if _in_a_loop():
-            return run()  # fails, as it should
-        return call_here(_patience(tool, timeout_s) + SELF_TIMED_GRACE_S, run, CancellationScope())
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            timeout_s = inf  # asyncio.run fails in this thread, as it should
+        patience = _patience(tool, timeout_s) + SELF_TIMED_GRACE_S
+        return call_here(patience, partial(asyncio.run, coroutine), CancellationScope())
     finally:
         coroutine.close()
-
-
-def _in_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _patience(tool: Tool, timeout_s: float) -> float:
@@ -118,34 +122,6 @@ def _in_scope(tool: Tool, context: ToolContext, scope: CancellationScope, timeou
         timeout_s=timeout_s,
         scope=scope,
     )
-
-
-async def _within(
-    seconds: float, tool: Tool, context: ToolContext, arguments: JsonMap, scope: CancellationScope
-) -> object:
-    """Wait no longer than this, even for a coroutine that does not let itself be cancelled."""
-    task = asyncio.ensure_future(_contained(tool, context, arguments))
-    task.add_done_callback(_heard)
-    try:
-        done, _ = await asyncio.wait({task}, timeout=seconds)
-    except asyncio.CancelledError:
-        scope.revoke()
-        task.cancel()
-        raise
-    if done:
-        if task.cancelled():
-            raise RuntimeError("CancelledError was raised")
-        return task.result()
-    scope.revoke()
-    task.cancel()
-    await asyncio.wait({task}, timeout=_LAST_WORDS_S)
-    raise TimeoutError(f"given up after {seconds:g} s")
-
-
-def _heard(task: "asyncio.Task[object]") -> None:
-    """What a call raises after it was given up is nobody's: the loop need not report it."""
-    if not task.cancelled():
-        task.exception()
 
 
 async def _contained(tool: Tool, context: ToolContext, arguments: JsonMap) -> object:
@@ -316,7 +292,7 @@ class Engine:
         if tool is not None:
             return tool, None
         offered = self._policy.offered(self._registry.specs())
-        return None, unknown_tool(name, closest_names(name, offered), tuple(sorted(offered)))
+        return None, unknown_tool(name, offered)
 
     def _parse_and_coerce(self, tool: Tool, raw: JsonMap | str) -> Phase[JsonMap]:
         """Types, aliases and defaults. Values that guard has judged are taken as they are, a raw text is read here."""
@@ -330,10 +306,7 @@ class Engine:
         return None, bad_arguments(tool.name, parsed)
 
     def _check_cache(self, tool: Tool, raw: str) -> ToolRun | None:
-        """The stored result, which ends the call.
-
-        The key is the tool's name and the exact argument text, spaces included. Source: spec 5, invariant 1.
-        """
+        """The stored result, which ends the call, by the exact argument text. Source: spec 5, invariant 1."""
         if not self._is_cached(tool):
             return None
         stored = self._cache.get((tool.name, raw))
@@ -341,17 +314,15 @@ class Engine:
         return None if stored is None else ToolRun("", tool.name, stored, cached=True)
 
     def _run_input_guardrails(self, tool: Tool, ctx: ToolContext, args: JsonMap) -> Phase[JsonMap]:
-        """The environment's permission, its validators, the guardrails, and last what is counted."""
+        """The environment's permission, the guardrails, and last what is counted."""
         self._emit("guard.input.start", tool)
-        checked = self._policy.permit(tool, args) or self._policy.normalise(tool, args)
-        if not isinstance(checked, ToolRun):
-            checks = [partial(guard, ctx, tool.name, checked) for guard in self._input_guards]
-            checked = _first_refusal(tool, checks, attempts=0) or self._policy.take(tool) or checked
-        if isinstance(checked, ToolRun):
-            self._emit("guard.input.block", tool, reason=checked.reason)
-            return None, checked
+        checks = [partial(guard, ctx, tool.name, args) for guard in self._input_guards]
+        refusal = self._policy.permit(tool, args) or _first_refusal(tool, checks, attempts=0) or self._policy.take(tool)
+        if refusal is not None:
+            self._emit("guard.input.block", tool, reason=refusal.reason)
+            return None, refusal
         self._emit("guard.input.ok", tool)
-        return checked, None
+        return args, None
 
     # --- The invocation ----------------------------------------------------------------------------------------
 

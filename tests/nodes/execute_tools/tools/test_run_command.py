@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
 from mendgraph.nodes.execute_tools.processes import bubblewrap
@@ -248,15 +247,6 @@ def test_a_file_that_a_command_rewrote_has_to_be_read_again(bench: Bench) -> Non
     assert bench.error(write_file, path="a.py", content="a = 2\n").code is ToolErrorCode.CONFLICT
 
 
-@pytest.mark.parametrize("count", [20, 21, 203])
-def test_many_changes_are_told_up_to_a_bound(bench: Bench, count: int) -> None:
-    names = [f"{number:03}" for number in range(count)]
-    output = changing(bench, lambda: bench.put(dict.fromkeys(names, "x\n")))
-    more = [f"... and {count - 20} more"] if count > 20 else []
-    assert output.result.data["changed_files"] == [*(f"{name} (created)" for name in names[:20]), *more]
-    assert [each.path for each in output.changes] == names[:200]
-
-
 def test_a_workspace_that_is_not_watched_is_told_as_such(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     unwatched = Unwatched("the workspace is large")
     monkeypatch.setattr(MODULE, "watched", lambda _workspace, run, _seconds: (run(), unwatched, ""))
@@ -356,28 +346,6 @@ def ends_of(data: bytes, most: int) -> Ends:
 )
 def test_text_of_an_output(ends: Ends, text: str) -> None:
     assert output_text(ends) == text
-
-
-@given(st.text(st.characters(exclude_characters="\0", codec="utf-8")), st.integers(1, 40))
-def test_no_character_is_torn_wherever_the_output_is_cut(text: str, most: int) -> None:
-    whole = text.encode()
-    ends = ends_of(whole, most)
-    shown = output_text(ends)
-    if not ends.left_out:
-        assert shown == text
-        return
-    head, _, tail = shown.partition(f"\n[... {ends.left_out} of {len(whole)} bytes left out ...]\n")
-    assert text.startswith(head)
-    assert text.endswith(tail)
-    assert len(ends.head) - len(head.encode()) < 4
-    assert len(ends.tail) - len(tail.encode()) < 4
-
-
-@given(st.binary(max_size=100), st.integers(1, 40))
-def test_any_bytes_become_text_that_can_be_stored(data: bytes, most: int) -> None:
-    shown = output_text(ends_of(data, most))
-    assert "\0" not in shown
-    assert shown.encode().decode() == shown
 
 
 def test_last_words_are_the_ends_of_what_was_said() -> None:
