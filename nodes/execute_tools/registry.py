@@ -89,11 +89,10 @@ class Tool:
     """A tool as the engine runs it. `cacheable` results may be given again while the workspace is unchanged.
 
     `run` gives back a ToolOutput, or what `results.plain_output` makes one of. `self_timed` tools keep their time by
-    themselves; the engine steps in only where they fail to. `isolated` ones run in a process of their own, which is
-    killed when their time is over. `one_change` says that all that a call does is one change of files, at its end.
-    `remote` ones ask a server, as those with the effect NETWORK do: a circuit breaker counts when it does not answer.
-    `paths_of` names the workspace paths that stand inside an argument, such as a patch, for guard. `schema` is shown to
-    the model instead of that of `arguments`. The rest is as in `ToolSpec`.
+    themselves; the engine steps in only where they fail to. `one_change` says that all that a call does is one change
+    of files, at its end. `remote` ones ask a server, as those with the effect NETWORK do: a circuit breaker counts when
+    it does not answer. `paths_of` names the workspace paths that stand inside an argument, such as a patch, for guard.
+    `schema` is shown to the model instead of that of `arguments`. The rest is as in `ToolSpec`.
     """
 
     name: str
@@ -105,7 +104,6 @@ class Tool:
     terminal: bool = False
     cacheable: bool = False
     self_timed: bool = False
-    isolated: bool = False
     one_change: bool = False
     remote: bool = False
     paths_of: Callable[[JsonMap], list[str]] | None = None
@@ -113,7 +111,6 @@ class Tool:
     edit_forms: tuple[EditForm, ...] = ()
     seldom_in: tuple[EditForm, ...] = ()
     offered: bool = True
-    body_argument: str = ""
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -128,7 +125,6 @@ class Tool:
             edit_forms=self.edit_forms,
             seldom_in=self.seldom_in,
             offered=self.offered,
-            body_argument=self.body_argument,
         )
 
     @cached_property
