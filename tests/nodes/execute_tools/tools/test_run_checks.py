@@ -141,12 +141,6 @@ USED_UP = (
 )
 
 
-def test_a_check_that_takes_too_much_fails(bench: Bench) -> None:
-    checks = Scripted(commands=("make test",))
-    checks.ends = {"make test": ended(137, "half\n", limit=FULL)}
-    assert message(ran(bench, checks)) == [f"make test {USED_UP}", "half"]
-
-
 def test_tests_that_take_too_much_say_nothing_of_the_code(bench: Bench) -> None:
     bench.put({"app.py": "x = 1\n", "test_app.py": ""})
     checks = Scripted()
