@@ -256,17 +256,6 @@ def test_no_retry_is_waited_for_that_the_time_left_does_not_reach(
     assert (done.error, done.attempts) == ("tool_error:x", 1)
 
 
-def test_the_oldest_result_is_forgotten_where_there_are_too_many(
-    sink: TraceSink, context: ToolContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.engine.MOST_RESULTS", 2)
-    counts: list[int] = []
-    cached = engine(sink, make(counted(counts), Effect.READ))
-    for x in (1, 2, 3, 3, 1):
-        run_sync(cached, call(str(x), x=x), context)
-    assert counts == [1, 2, 3, 1]
-
-
 # --- Results ---------------------------------------------------------------------------------------------------
 
 

@@ -215,13 +215,6 @@ def test_a_step_that_is_run_again_gives_the_same_results_and_does_nothing_twice(
     assert COUNTED == ["once"]
 
 
-def test_time_travel_is_another_execution_so_everything_is_done_again(root: str, journal: Journal) -> None:
-    step = Step(root, COUNT)
-    step.run(journal)
-    (again,) = step.run(journal, task="other")
-    assert (COUNTED, again.result.data) == (["once", "once"], {"calls": 2})
-
-
 def test_a_command_that_was_cut_off_is_not_run_again(
     root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,13 +241,6 @@ def test_a_write_that_was_cut_off_after_its_change_has_gone_well(
     assert (again.result.ok, again.result.data["path"]) == (True, "new.py")
     assert [change.diff for change in again.changes] == ["--- /dev/null\n+++ b/new.py\n@@ -0,0 +1 @@\n+n = 1\n"]
     assert Path(root, "new.py").stat().st_ino == before
-
-
-def test_where_the_end_cannot_be_recorded_the_result_stands(
-    root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cut(monkeypatch, "end", lambda: StoreError("the disk is full"))
-    assert [run.result.ok for run in Step(root, WRITE, COUNT).run(journal)] == [True, True]
 
 
 def test_a_call_whose_run_was_given_up_is_not_recorded_as_failed(root: str, journal: Journal) -> None:

@@ -184,22 +184,6 @@ def test_a_function_with_arguments_of_its_own_is_a_tool(context: ToolContext, tm
     assert count_lines.s(context, path="a.txt") == asyncio.run(count_lines.a(context, filename="a.txt")) == {"lines": 2}
 
 
-def test_unknown_arguments_are_passed_to_a_tool_that_takes_them(context: ToolContext) -> None:
-    assert add.asynchronous
-    assert add.validate({"a": 1, "c": 7}) == {"a": 1, "b": 2, "c": 7}
-    assert add.s(context, a=1, c=7) == asyncio.run(add.a(context, a=1, c=7)) == 4
-
-
-def test_a_function_becomes_a_tool_by_a_call_too() -> None:
-    def double(a: int) -> int:
-        """Double it."""
-        return 2 * a
-
-    made = tool(double, effect=Effect.NONE, name="twice", self_timed=True, paths_of=_paths)
-    assert (made.name, made.self_timed, made.paths_of) == ("twice", True, _paths)
-    assert (count_lines.self_timed, count_lines.paths_of) == (False, None)
-
-
 def _paths(arguments: JsonMap) -> list[str]:
     """The paths that stand in an argument."""
     return [str(arguments["a"])]
@@ -249,34 +233,6 @@ def called(function: Callable[..., Any], **arguments: Any) -> Any:
     """What the function gives back for these arguments, as a model would write them."""
     signature = read(function, ("path",))
     return signature.run(Context(), signature.arguments.model_validate(arguments))
-
-
-def test_each_parameter_is_an_argument() -> None:
-    def show(
-        context: Context,
-        path: str,
-        limit: Annotated[int, Field(ge=1, description="Lines.")] = 5,
-        encoding: Annotated[Literal["utf-8", "latin-1"], "How it is written."] = "utf-8",
-        names: tuple[str, ...] = (),
-    ) -> None:
-        raise NotImplementedError
-
-    assert argument_schema(read(show).arguments) == {
-        "type": "object",
-        "properties": {
-            "path": {"type": "string"},
-            "limit": {"type": "integer", "minimum": 1, "description": "Lines.", "default": 5},
-            "encoding": {
-                "type": "string",
-                "enum": ["utf-8", "latin-1"],
-                "description": "How it is written.",
-                "default": "utf-8",
-            },
-            "names": {"type": "array", "items": {"type": "string"}, "default": []},
-        },
-        "required": ["path"],
-        "additionalProperties": False,
-    }
 
 
 def _first(context: Context, a: int) -> object:

@@ -170,13 +170,6 @@ def test_a_stop_throws_no_answer_away_that_everything_went_well_for() -> None:
     assert unanswered.results == [settled(READ, NOT_BEGUN), not_yet(ANSWER, 1)]
 
 
-def test_nothing_runs_under_a_scope_that_is_over() -> None:
-    engine, scope = Engine(), CancellationScope()
-    scope.revoke()
-    found = step(engine, [ANSWER], context=replace(CONTEXT, scope=scope))
-    assert (found.results, engine.seen) == ([settled(ANSWER, NOT_BEGUN)], [])
-
-
 def test_settled_calls_do_not_run_and_keep_their_places() -> None:
     denied, bad, read = call("edit"), broken("x"), call("read")
     engine = Engine()

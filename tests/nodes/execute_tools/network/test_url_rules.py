@@ -158,7 +158,6 @@ def test_a_redirect_is_judged_like_a_url(location: str, code: ToolErrorCode, par
     ("entry", "pattern"),
     [
         ("Example.COM.", HostPattern("example.com")),
-        ("*.example.com", HostPattern("example.com", subdomains=True)),
         ("*.example.com:8080", HostPattern("example.com", subdomains=True, port=8080)),
         ("*", HostPattern("")),
         ("*:8080", HostPattern("", port=8080)),
