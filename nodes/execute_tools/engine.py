@@ -17,7 +17,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import orjson
 
@@ -138,7 +138,7 @@ OutputGuard = Callable[[ToolContext, str, ToolOutput], None]
 """(context, tool name, output); raises GuardrailError to block."""
 
 Value = TypeVar("Value")
-Phase: TypeAlias = tuple[Value, None] | tuple[None, ToolRun]
+Phase: TypeAlias = tuple[Value | None, ToolRun | None]
 """What a phase came to: a value for the next one, or how the call ended. Source: spec 5."""
 
 MOST_RESULTS = 256
@@ -157,27 +157,17 @@ class EngineConfig:
     enable_cache: bool = True
 
 
-@dataclass(frozen=True)
-class _Ready:
-    """A call that may be invoked. `raw` is its key in the cache."""
-
-    tool: Tool
-    arguments: JsonMap
-    raw: str
-
-
-@dataclass(frozen=True)
-class _Attempt:
+class _Attempt(NamedTuple):
     """Invoke the tool once. Answered by `(what it gave back, None)`, or by `(None, what it raised)`."""
 
     tool: Tool
     context: ToolContext
     arguments: JsonMap
-    seconds: float
+    timeout_s: float
 
 
-Steps: TypeAlias = Generator[_Attempt | Callable[[], object], Any, Value]
-"""The way of a call; a function that it asks for may block, and is answered by what it returns."""
+Steps: TypeAlias = Generator[_Attempt | Callable[[], object] | ToolRun, Any, Value]
+"""The way of a call, which ends with its run; a function that it asks for may block, and is answered by its value."""
 
 
 class Engine:
@@ -202,83 +192,73 @@ class Engine:
 
     def run_sync(self, call: Call, context: ToolContext) -> ToolRun:
         """Run the call and wait for it."""
-        answer: object = None
         with closing(self._steps(call, context)) as steps:
-            while True:
-                try:
-                    step = steps.send(answer)
-                except StopIteration as end:
-                    run: ToolRun = end.value
-                    return run
-                if not isinstance(step, _Attempt):
-                    answer = step()
+            step = next(steps)
+            while not isinstance(step, ToolRun):
+                if callable(step):
+                    step = steps.send(step())
                     continue
                 try:
-                    answer = call_tool(step.tool, step.context, step.arguments, step.seconds), None
+                    answer: object = (call_tool(*step), None)
                 except KeyboardInterrupt:
                     raise
                 except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
                     answer = None, error
+                step = steps.send(answer)
+            return step
 
     async def run_async(self, call: Call, context: ToolContext) -> ToolRun:
         """The same in an event loop, where an async tool runs; a sync one, and the work on an output, has a thread."""
-        answer: object = None
         with closing(self._steps(call, context)) as steps:
-            while True:
-                try:
-                    step = steps.send(answer)
-                except StopIteration as end:
-                    run: ToolRun = end.value
-                    return run
-                if not isinstance(step, _Attempt):
-                    answer = await await_call(step)
+            step = next(steps)
+            while not isinstance(step, ToolRun):
+                if callable(step):
+                    step = steps.send(await await_call(step))
                     continue
-                seconds = min(step.seconds, self._config.async_timeout_s)
+                seconds = min(step.timeout_s, self._config.async_timeout_s)
                 try:
-                    answer = await await_tool(step.tool, step.context, step.arguments, seconds), None
+                    answer: object = (await await_tool(*step._replace(timeout_s=seconds)), None)
                 except (KeyboardInterrupt, asyncio.CancelledError):
                     raise
                 except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
                     answer = None, error
+                step = steps.send(answer)
+            return step
 
-    def _steps(self, call: Call, context: ToolContext) -> Steps[ToolRun]:
+    def _steps(self, call: Call, context: ToolContext) -> Steps[None]:
         started = monotonic_ms()
-        ready = self._before(call, context)
-        run = ready[1] if ready[1] is not None else (yield from self._made(ready[0], context))
+        ready, run = self._before(call, context)
+        if ready is not None:
+            try:
+                invoked, run = yield from self._invoke(*ready[:2], context)
+                if invoked is not None:
+                    run = yield partial(self._after, context, *ready, *invoked)
+            finally:
+                self._policy.settle(ready[0], run)
+        assert run is not None  # noqa: S101 - a phase gives a value or a run
         run = replace(run, call_id=call.call_id, ms=monotonic_ms() - started)
-        if not run.error:
-            return run
-        return replace(run, output=redacted_output(run.output, self._redactor), error=self._redactor.text(run.error))
-
-    def _made(self, ready: _Ready, context: ToolContext) -> Steps[ToolRun]:
-        run: ToolRun | None = None
-        try:
-            invoked = yield from self._invoke(ready, context)
-            run = invoked[1] if invoked[1] is not None else (yield partial(self._after, context, ready, *invoked[0]))
-            return run
-        finally:
-            self._policy.settle(ready.tool, run)
+        if run.error:
+            output = redacted_output(run.output, self._redactor)
+            run = replace(run, output=output, error=self._redactor.text(run.error))
+        yield run
 
     # --- Before the invocation ---------------------------------------------------------------------------------
 
-    def _before(self, call: Call, context: ToolContext) -> Phase[_Ready]:
-        resolved = self._resolve(call.tool)
-        if resolved[1] is not None:
-            return resolved
-        tool = resolved[0]
-        parsed = self._parse_and_coerce(tool, call.arguments)
-        if parsed[1] is not None:
-            return parsed
+    def _before(self, call: Call, context: ToolContext) -> Phase[tuple[Tool, JsonMap, str]]:
+        """The tool, its arguments, and the call's key in the cache."""
+        tool, refusal = self._resolve(call.tool)
+        if tool is None:
+            return None, refusal
+        arguments, refusal = self._parse_and_coerce(tool, call.arguments)
+        if arguments is None:
+            return None, refusal
         raw = call.arguments if isinstance(call, RawCall) else call.raw_arguments
         # A call that a repair has put together has no text of its own, and must not share a key with others.
-        raw = raw or orjson.dumps(parsed[0]).decode()
-        hit = self._check_cache(tool, raw)
-        if hit is not None:
+        raw = raw or orjson.dumps(arguments).decode()
+        if (hit := self._check_cache(tool, raw)) is not None:
             return None, hit
-        admitted = self._run_input_guardrails(tool, context, parsed[0])
-        if admitted[1] is not None:
-            return admitted
-        return _Ready(tool, admitted[0], raw), None
+        admitted, refusal = self._run_input_guardrails(tool, context, arguments)
+        return (None, refusal) if admitted is None else ((tool, admitted, raw), None)
 
     def _resolve(self, name: str) -> Phase[Tool]:
         self._sink.emit("tool.resolve.start", {"tool_name": name})
@@ -321,15 +301,15 @@ class Engine:
 
     # --- The invocation ----------------------------------------------------------------------------------------
 
-    def _invoke(self, ready: _Ready, context: ToolContext) -> Steps[Phase[tuple[object, int]]]:
+    def _invoke(self, tool: Tool, arguments: JsonMap, context: ToolContext) -> Steps[Phase[tuple[object, int]]]:
         """What the tool gave back, and after how many attempts: all of them share what the turn has left."""
-        tool, started, attempt = ready.tool, monotonic_s(), 0
+        started, attempt = monotonic_s(), 0
         self._emit("tool.invoke.start", tool)
         while True:
             attempt += 1
             left = min(self._policy.timeout_s(tool, context.timeout_s), _left(context, started))
             try:
-                value, error = yield _Attempt(tool, context, ready.arguments, max(0.001, left))
+                value, error = yield _Attempt(tool, context, arguments, max(0.001, left))
             finally:
                 if tool.effect in CHANGING:  # nothing that was read is known to hold any more
                     self._cache.clear()
@@ -337,34 +317,30 @@ class Engine:
                 self._emit("tool.invoke.ok", tool, attempts=attempt)
                 return (value, attempt), None
             failed = raised(tool.name, error, attempt)
-            self._emit_raised(tool, error, failed)
+            if isinstance(error, TimeoutError):
+                self._emit("tool.invoke.timeout", tool, attempt=attempt)
+            else:
+                kind = "user_error" if isinstance(error, ValueError) else "fail"
+                kind = "retryable" if isinstance(error, RetryableToolError) else kind
+                self._emit(f"tool.invoke.{kind}", tool, attempt=attempt, err=failed.reason)
             wait = self._policy.wait_before_retry(tool, error, attempt)
             if wait is None or not (yield partial(_waited, context, wait, started)):
                 return None, failed
 
-    def _emit_raised(self, tool: Tool, error: BaseException, failed: ToolRun) -> None:
-        if isinstance(error, TimeoutError):
-            self._emit("tool.invoke.timeout", tool, attempt=failed.attempts)
-            return
-        retryable = isinstance(error, RetryableToolError)
-        kind = "retryable" if retryable else "user_error" if isinstance(error, ValueError) else "fail"
-        self._emit(f"tool.invoke.{kind}", tool, attempt=failed.attempts, err=failed.reason)
-
     # --- After the invocation ----------------------------------------------------------------------------------
 
-    def _after(self, context: ToolContext, ready: _Ready, value: object, attempts: int) -> ToolRun:
-        tool = ready.tool
+    def _after(self, context: ToolContext, tool: Tool, _: JsonMap, raw: str, value: object, attempts: int) -> ToolRun:
         try:
             output = plain_output(value)
         except Exception as error:  # noqa: BLE001 - whatever a tool gave back, the run goes on
             failed = raised(tool.name, TypeError(f"its result cannot be used ({error})"), attempts)
             return failed.after(value) if isinstance(value, ToolOutput) and is_usable(value) else failed
-        passed = self._run_output_guardrails(tool, context, output, attempts)
-        if passed[1] is not None:
-            return passed[1]
-        output = redacted_output(passed[0], self._redactor)
+        passed, refusal = self._run_output_guardrails(tool, context, output, attempts)
+        if refusal is not None:
+            return refusal
+        output = redacted_output(passed or output, self._redactor)
         output = replace(output, result=clip(output.result, keep=context.kept.keep if context.kept else None))
-        self._store_cache(tool, ready.raw, output)
+        self._store_cache(tool, raw, output)
         return ToolRun("", tool.name, output, attempts=attempts)
 
     def _run_output_guardrails(
