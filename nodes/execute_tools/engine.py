@@ -141,9 +141,6 @@ Value = TypeVar("Value")
 Phase: TypeAlias = tuple[Value | None, ToolRun | None]
 """What a phase came to: a value for the next one, or how the call ended. Source: spec 5."""
 
-MOST_RESULTS = 256
-"""The oldest are forgotten beyond this; each is at most as large as a clipped result."""
-
 
 @dataclass(frozen=True)
 class EngineConfig:
@@ -358,8 +355,6 @@ class Engine:
     def _store_cache(self, tool: Tool, raw: str, output: ToolOutput) -> None:
         if self._is_cached(tool) and output.result.ok:
             self._cache[tool.name, raw] = output
-            if len(self._cache) > MOST_RESULTS:
-                del self._cache[next(iter(self._cache))]
             self._emit("cache.store", tool)
 
     def _is_cached(self, tool: Tool) -> bool:

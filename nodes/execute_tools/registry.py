@@ -285,11 +285,12 @@ def read_signature(function: Callable[..., Any], path_fields: tuple[str, ...]) -
     extras = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
     whole = hints.get(fields[0].name) if len(fields) == 1 and not extras else None
     if isinstance(whole, type) and issubclass(whole, BaseModel) and fields[0].default is inspect.Parameter.empty:
-        return Signature(whole, _called_with_model(function, list(parameters), context, fields[0].name))
+        return Signature(whole, _called_with_model(function, context, fields[0].name))
     if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters.values()):
         raise _refusal(function, "a parameter that no schema can name: write `names: list[str]` instead of *names")
     model = _model_of(function, fields, hints, path_fields, extras=extras)
-    return Signature(model, _called_with_fields(function, parameters, context))
+    names = [name for name, each in parameters.items() if each.kind not in _VARIADIC]
+    return Signature(model, _called_with_fields(function, names, context))
 
 
 _VARIADIC = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
@@ -349,29 +350,21 @@ def _is_context(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, ToolContext)
 
 
-def _called_with_model(
-    function: Callable[..., Any], names: list[str], context: str, name: str
-) -> Callable[[Any, Any], Any]:
-    if names == [context, name]:
+def _called_with_model(function: Callable[..., Any], context: str, name: str) -> Callable[[Any, Any], Any]:
+    if list(inspect.signature(function).parameters) == [context, name]:
         return function
 
     @wraps(function)
     def run(given: Any, model: BaseModel) -> Any:
-        return function(*({context: given, name: model}[each] for each in names))
+        return function(**({context: given} if context else {}), **{name: model})
 
     return run
 
 
-def _called_with_fields(
-    function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], context: str
-) -> Callable[[Any, Any], Any]:
-    ahead = [name for name, each in parameters.items() if each.kind is inspect.Parameter.POSITIONAL_ONLY]
-    behind = [name for name, each in parameters.items() if name not in ahead and each.kind not in _VARIADIC]
-
+def _called_with_fields(function: Callable[..., Any], names: Sequence[str], context: str) -> Callable[[Any, Any], Any]:
     @wraps(function)
     def run(given: Any, arguments: BaseModel) -> Any:
         values = {**arguments.__dict__, context: given}
-        named = {name: values[name] for name in behind}
-        return function(*(values[name] for name in ahead), **(arguments.model_extra or {}), **named)
+        return function(**{name: values[name] for name in names}, **(arguments.model_extra or {}))
 
     return run

@@ -258,7 +258,7 @@ def _note_outcome(place: int, call: ToolCall, using: StepResources, record: int,
         outcome = _runs().dump_json(replace(ran, call_id="", tool="")).decode()
         if record:
             journal.end(record, outcome)
-        elif tool.effect not in JOURNALED:
+        else:
             journal.note(using.execution.key(place, call, tool), outcome)
 
 

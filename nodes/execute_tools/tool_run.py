@@ -153,15 +153,10 @@ def reason_of(error: BaseException) -> str:
 
 def http_status(answer: object) -> int | None:
     """The HTTP status that an answer carries, or an exception of a client of the network; None where there is none."""
-    try:
-        said: Any = answer if isinstance(answer, dict) else getattr(answer, "__dict__", {})
-        inner = getattr(said.get("response"), "__dict__", {})
-        found = (part.get(name) for part in (said, inner) for name in ("status_code", "status", "code"))
-        return next((int(each) for each in found if isinstance(each, int) and 100 <= each < 600), None)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - an answer may fight back in any way
-        return None
+    said: Any = answer if isinstance(answer, dict) else getattr(answer, "__dict__", {})
+    inner = getattr(said.get("response"), "__dict__", {})
+    found = (part.get(name) for part in (said, inner) for name in ("status_code", "status", "code"))
+    return next((int(each) for each in found if isinstance(each, int) and 100 <= each < 600), None)
 
 
 def _is_outage(error: BaseException) -> bool:

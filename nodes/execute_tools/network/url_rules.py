@@ -38,7 +38,7 @@ class NetworkRules:
 
     `hosts` are exact names or addresses, `*.example.com` (all names below it), or `*` (any public host), each with
     `:port` where it is not 80 or 443; none means no network. `allow_private` names those that may have private or
-    loopback addresses; a host has to be in `hosts` as well. Sizes are bytes after decompression, times seconds.
+    loopback addresses; a host has to be in `hosts` as well. Sizes are bytes, times seconds.
     """
 
     hosts: tuple[str, ...] = ()

@@ -45,10 +45,8 @@ def readable_text(html: str) -> str:
         if text:
             parts.append(text)
 
-    for tag in (*_MARKUP.finditer(html), None):
-        add(html[at : tag.start() if tag else len(html)])
-        if tag is None:
-            break
+    for tag in _MARKUP.finditer(html):
+        add(html[at : tag.start()])
         at, name, opening = tag.end(), (tag["name"] or "").lower(), not tag["end"]
         if name in _PARAGRAPHS or (name in _LINES and (opening or name != "li")):
             parts.append("\n\n" if name in _PARAGRAPHS else "\n")
@@ -61,6 +59,7 @@ def readable_text(html: str) -> str:
             add(links.pop())
         elif opening and name in {"li", "td", "th"}:
             add("- " if name == "li" else " ")
+    add(html[at:])
     text = _GAP.sub("\n\n", _LINE_ENDS.sub("\n", "".join(parts))).strip()
     try:
         return unescape(text)

@@ -130,3 +130,11 @@ def test_an_async_tool_that_exits_does_not_end_the_event_loop(context: ToolConte
 
     with pytest.raises(RuntimeError, match="SystemExit: 3"):
         asyncio.run(await_tool(make(leave), context, {}, 5))
+
+
+def test_a_cancellation_of_its_own_is_an_error_of_the_tool(context: ToolContext) -> None:
+    async def leave(*_: object) -> ToolOutput:
+        raise asyncio.CancelledError
+
+    with pytest.raises(RuntimeError, match="CancelledError was raised"):
+        asyncio.run(await_tool(make(leave), context, {}, 5))

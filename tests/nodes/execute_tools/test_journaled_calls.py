@@ -301,6 +301,8 @@ def test_what_a_cut_off_step_came_to_is_known_by_places(root: str, journal: Jour
     ]
     found = calls_made(journal, step.tools.registry, step.workspace, Execution("run", "", 1), items)
     assert {place: run.as_record() for place, run in found.items()} == dict(enumerate(first))
+    items[0] = step.calls[0].model_copy(update={"arguments": {"path": "other.py"}})
+    assert list(calls_made(journal, step.tools.registry, step.workspace, Execution("run", "", 1), items)) == [1]
     assert calls_made(journal, step.tools.registry, step.workspace, Execution("run", "", 2), items) == {}
 
 
@@ -309,3 +311,19 @@ def cut(patch: pytest.MonkeyPatch, method: str, error: Callable[[], BaseExceptio
         raise error()
 
     patch.setattr(Journal, method, fail)
+
+
+def test_a_write_that_was_cut_off_before_its_change_is_made_again(
+    root: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Step(root, WRITE)
+    with monkeypatch.context() as patch:
+        cut(patch, "intend", KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            step.run(journal)
+    run = Execution("run", "", 1)
+    assert calls_made(journal, step.tools.registry, step.workspace, run, step.calls) == {}
+    (again,) = step.run(journal)
+    assert (again.result.ok, Path(root, "new.py").read_text()) == (True, "n = 1\n")
+    (made,) = calls_made(journal, step.tools.registry, step.workspace, run, step.calls).values()
+    assert made.as_record() == again

@@ -243,15 +243,11 @@ def _last(a: int, context: Context) -> object:
     return context.name, a
 
 
-def _positional(a: int, context: Context, /) -> object:
-    return context.name, a
-
-
 def _default(a: int = Field(description="A number.")) -> object:
     return "context", a
 
 
-@pytest.mark.parametrize("function", [_first, _last, _positional, _default])
+@pytest.mark.parametrize("function", [_first, _last, _default])
 def test_the_context_is_found_by_its_type_wherever_it_stands(function: Callable[..., Any]) -> None:
     assert called(function, a=1) == ("context", 1)
 

@@ -49,6 +49,8 @@ def test_another_file_is_replaced_as_a_whole_once_it_was_read(bench: Bench) -> N
         ("calc.py", " \n", "content is empty: give the new text."),
         ("calc.py", "x = '\x00'", "content holds the character U+0000 in line 1"),
         ("calc.py", "def add(a, b):\n    pass\n", "The block leaves out part of add: line 1 gives add no body."),
+        ("new.py", "def add(:\n", "The block for 'new.py' is not valid Python (line 1: invalid syntax)."),
+        ("binary.py", "x = 1", "'binary.py' is a binary file of 3 bytes"),
         ("broken.py", FIXED, "The block would drop sub from 'broken.py'. Send the whole text, or use edit_file."),
         (
             "broken.py",

@@ -210,6 +210,7 @@ def test_the_number_of_edits_is_bounded(count: int, fits: bool) -> None:
 
 def test_the_loosest_match_is_told(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
+    assert bench.error(multi_edit, path="gone.py", edits=[edit("a", "b")]).code is ToolErrorCode.NOT_FOUND
     edits = [edit(" def sub(a, b):\n", " def minus(a, b):\n"), edit("def add(a, b): \n", "def plus(a, b):\n")]
     data = bench.data(multi_edit, path="calc.py", edits=edits)
     assert data == {"path": "calc.py", "edits": 2, "replacements": 2, "lines_changed": 2, "matched": "indentation"}

@@ -86,6 +86,7 @@ def test_a_very_large_workspace_is_not_walked_to_its_end(bench: Bench, monkeypat
     [
         ("{a,b}" * 7, ".", ToolErrorCode.INVALID_ARGUMENT),
         ("*", "nothing", ToolErrorCode.NOT_FOUND),
+        ("*", "@result/1", ToolErrorCode.INVALID_ARGUMENT),
         ("*", "..", ToolErrorCode.PERMISSION_DENIED),
         ("*", "a.py", ToolErrorCode.INVALID_ARGUMENT),
     ],

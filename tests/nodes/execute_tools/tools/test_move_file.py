@@ -53,21 +53,13 @@ def test_what_the_thread_knows_of_a_file_goes_along(bench: Bench) -> None:
     assert unread["note"].startswith("Nothing was changed: 'moved/new.py' was not read yet. ")
 
 
-@pytest.mark.parametrize(
-    ("target", "message", "suggestions"),
-    [
-        ("b.py", "Cannot move 'a.py' to 'b.py': that exists already. Give a path where nothing is.", ("b_3.py",)),
-        ("lib/", "Cannot move 'a.py' to 'lib/': that is a directory. Give a path where nothing is.", ("lib/a.py",)),
-        ("src", "Cannot move 'a.py' to 'src': that is a directory. Give a path where nothing is.", ()),
-    ],
-)
-def test_nothing_is_overwritten_and_a_free_name_is_suggested(
-    bench: Bench, target: str, message: str, suggestions: tuple[str, ...]
-) -> None:
-    files = {"a.py": "a", "b.py": "b", "b_2.py": "", "src/c": "c", "src/a.py": "", "lib/d": ""}
+@pytest.mark.parametrize("target", ["b.py", "a.py", "src"])
+def test_nothing_is_overwritten(bench: Bench, target: str) -> None:
+    files = {"a.py": "a", "b.py": "b", "src/c": "c"}
     bench.put(files)
     error = bench.error(move_file, path="a.py", target=target)
-    assert (error.code, error.message, error.suggestions) == (ToolErrorCode.CONFLICT, message, suggestions)
+    message = f"Cannot move 'a.py': '{target}' exists. Give a path where nothing is."
+    assert (error.code, error.message) == (ToolErrorCode.CONFLICT, message)
     assert {name: bench.bytes_of(name).decode() for name in files} == files
 
 

@@ -216,3 +216,9 @@ def test_only_the_end_of_a_long_output_is_told(bench: Bench) -> None:
     assert told[0] == "make fails:"
     assert (told[1], told[-1]) == ("line", "x" * 100)
     assert len("\n".join(told[1:])) <= LONGEST_OUTPUT
+
+
+def test_a_check_that_takes_too_much_fails(bench: Bench) -> None:
+    checks = Scripted(commands=("make test",))
+    checks.ends = {"make test": ended(137, "half\n", limit=FULL)}
+    assert message(ran(bench, checks)) == [f"make test {USED_UP}", "half"]

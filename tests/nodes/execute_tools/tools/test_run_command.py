@@ -291,3 +291,9 @@ def test_last_words_are_the_ends_of_what_was_said() -> None:
     assert last_words(Ends(b"out\n", b"", 4), Ends(b"err", b"or\n", 6)) == "out\nerror"
     assert last_words(Ends(b"head", b"\x80tail", 100), Ends()) == "tail"
     assert last_words(Ends(long, long, 10_000)) == "x" * LONGEST_LAST_WORDS
+
+
+def test_what_a_command_changed_before_it_failed_stays_on_record(bench: Bench) -> None:
+    refused = ToolError(code=ToolErrorCode.IO_ERROR, message="no")
+    output = changing(bench, lambda: bench.put({"a": ""}), refused)
+    assert output == ToolOutput(ToolResult(ok=False, error=refused), (change("a", ChangeKind.CREATED, None, b""),))
