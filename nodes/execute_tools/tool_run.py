@@ -236,9 +236,6 @@ LARGEST_RESULT: Final = 65_536
 LONGEST_MESSAGE: Final = 4_000
 MOST_SUGGESTIONS: Final = 20
 
-LONGEST_LINE: Final = 2_000
-"""Characters after which a line of a kept text is folded: what stands behind them no page of it would show."""
-
 _STEPS: Final = ((16_384, 1_000), (4_096, 200), (1_024, 50), (256, 20), (256, 1))
 """The most characters of a string and items of a list, tried in this order until the result fits."""
 
@@ -267,7 +264,7 @@ def clip(result: ToolResult, keep: Keep | None = None) -> ToolResult:
             data, cuts = smaller, found[:MOST_SUGGESTIONS]
             break
     if keep is not None:
-        reference = keep(_folded(_as_text(result.data, cuts)))
+        reference = keep(_as_text(result.data, cuts))
         cuts.append("it could not be kept" if reference is None else f'all of it: read_file path="{reference}"')
     return ToolResult(ok=True, data={**data, "clipped": cuts})
 
@@ -297,11 +294,6 @@ def _as_text(data: JsonMap, cuts: Sequence[str]) -> str:
     """The text that was cut, where it is the only one, as it is; else the fields of the result below each other."""
     text = data.get(cuts[0].partition(":")[0]) if len(cuts) == 1 else None
     return text if isinstance(text, str) else orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
-
-
-def _folded(text: str) -> str:
-    lines = (line[at : at + LONGEST_LINE] for line in text.split("\n") for at in range(0, len(line) or 1, LONGEST_LINE))
-    return "\n".join(lines)
 
 
 def _head_and_tail(text: str, characters: int) -> str:

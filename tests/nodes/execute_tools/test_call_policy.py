@@ -1,4 +1,3 @@
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -6,7 +5,6 @@ import pytest
 from pydantic import BaseModel
 
 from mendgraph.nodes.execute_tools.call_policy import (
-    NO_BACKOFF,
     OPEN_RULES,
     CallPolicy,
     CallRules,
@@ -161,16 +159,6 @@ def test_a_call_that_is_not_taken_leaves_no_probe_behind() -> None:
         assert failure.error_type == "RateLimitError"
 
 
-def test_retries_are_those_of_the_rules() -> None:
-    assert policy().wait_before_retry(TOOL, RetryableToolError("x"), 1) == 0.0
-    assert policy().wait_before_retry(TOOL, TimeoutError(), 1) is None
-    rules = CallRules(retries=RetryPolicy(2, 0.5, (TimeoutError, ConnectionError)))
-    assert [policy(rules).wait_before_retry(TOOL, TimeoutError(), attempt) for attempt in (1, 2, 3)] == [0.5, 1.0, None]
-    assert policy(rules).wait_before_retry(make(Effect.WRITE), TimeoutError(), 1) is None
-    assert policy(rules).wait_before_retry(make(Effect.WRITE), ConnectionError(), 1) == 0.5
-    assert RetryPolicy(1, 0.0, ()) == NO_BACKOFF
-
-
 @pytest.mark.parametrize(
     ("rules", "names"),
     [
@@ -236,9 +224,3 @@ def test_the_keys_of_rates_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mendgraph.nodes.execute_tools.call_policy.MOST_KEYS", 2)
     memory, once = PolicyMemory(Clock()), RateLimit(1, 10.0)
     assert [memory.take(key, once) for key in "abacb"] == [0.0, 0.0, 10.0, 0.0, 0.0]
-
-
-def test_threads_together_get_no_more_than_the_limit() -> None:
-    memory, limit = PolicyMemory(Clock()), RateLimit(10, 10.0)
-    with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(lambda _: memory.take("a", limit) == 0.0, range(24))) == 10

@@ -178,14 +178,6 @@ def test_a_server_that_cannot_be_understood_is_a_typed_error(answer: bytes) -> N
     assert len(message) < 400
 
 
-def test_a_server_that_is_not_there() -> None:
-    with Listener() as gone:
-        here = f"127.0.0.1:{gone.port}"
-    rules = NetworkRules(hosts=(here,), allow_private=(here,))
-    code, message = error_of(Network(rules).get(f"http://{here}/", 5))
-    assert (code, message.startswith(f"Cannot get 'http://{here}/': ")) == (ToolErrorCode.UNAVAILABLE, True)
-
-
 @pytest.mark.parametrize(
     "url",
     ["http://evil.test/", "http://good.test@evil.test/", "http://good.test/\r\nHost: evil.test", "http://0x7f.1/"],

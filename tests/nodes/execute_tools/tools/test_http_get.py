@@ -62,11 +62,6 @@ def test_it_takes_no_longer_than_the_call_and_the_turn_may(
     assert network.asked == [("http://a.test/", given)]
 
 
-def test_an_error_is_handed_on(bench: Bench) -> None:
-    error = ToolError(code=ToolErrorCode.TIMEOUT, message="too slow")
-    assert run(bench, Scripted(error)).error == error
-
-
 def test_without_a_network_it_says_how_to_get_one(bench: Bench) -> None:
     """Spec 4's words, and the remedy."""
     message = (

@@ -26,19 +26,6 @@ def test_a_long_file_comes_in_pages_of_500_lines(bench: Bench) -> None:
     assert last["content"].startswith("1001\n")
 
 
-def test_a_minified_file_is_read_to_its_end(bench: Bench) -> None:
-    line = json.dumps({f"name{number}": [number] * 9 for number in range(400)}, separators=(",", ":"))
-    bench.put({"a.json": line})
-    shown, column = "", 1
-    while column:
-        data = bench.data(read_file, path="a.json", start_column=column)
-        assert (data["lines_shown"], data["lines_remaining"]) == (1, 0)
-        content, mark, rest = data["content"].partition(" [... ")
-        assert data["has_more"] is bool(mark)
-        shown, column = shown + content, int(rest.rpartition(" ")[2].strip("]")) if mark else 0
-    assert shown == line
-
-
 def test_the_most_lines_of_a_page_are_a_setting(bench: Bench) -> None:
     bench.put({"a": "1\n2\n3\n4\n"})
     context = ToolContext(bench.workspace, max_lines=3)

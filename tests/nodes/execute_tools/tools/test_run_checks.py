@@ -176,12 +176,6 @@ def test_in_a_gated_run_a_file_without_examples_is_loaded(bench: Bench, gated: b
     assert (message(result) if gated else result) == (told if gated else ToolResult.success(checks="none", ran=[]))
 
 
-def test_without_anything_to_run(bench: Bench) -> None:
-    bench.put({"app.py": "x = 1\n"})
-    for checks in (None, Scripted()):
-        assert ran(bench, checks, "app.py") == ToolResult.success(checks="none", ran=[])
-
-
 def test_what_cannot_be_run_is_no_failure(bench: Bench) -> None:
     bench.put({"app.py": APP})
     assert ran(bench, UNAVAILABLE) == ToolResult.success(checks="unavailable", ran=[], reason="no sandbox")

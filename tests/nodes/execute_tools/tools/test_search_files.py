@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
-from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tools.search_files import LINE_CHARACTERS, MAX_SHOWN_BYTES, clip, search_files
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -135,13 +134,6 @@ def test_without_ripgrep_nothing_is_searched(bench: Bench, monkeypatch: pytest.M
     assert (error.code, "needs ripgrep, which is not installed" in error.message) == (ToolErrorCode.UNAVAILABLE, True)
 
 
-def test_output_that_was_cut_means_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench.put(FILES)
-    cut = ProcessResult(-9, b'{"type":"begi', b"", truncated=True)
-    monkeypatch.setattr(MODULE, "run_process", lambda *_, **__: cut)
-    assert bench.data(search_files, pattern="a")["has_more"] is True
-
-
 # --- Two steps: which files, then what is in them --------------------------------------------------------------
 class Opening:
     """Remembers which files are opened for a search, and lets something happen before the first of them."""
@@ -215,13 +207,6 @@ def test_a_file_in_which_no_key_can_be_looked_for_any_more_is_not_shown(
     monkeypatch.setattr(MODULE, "search_handles", search)
     bench.put({"a.py": "limit = 10\n", "b.py": "limit = 20\n"})
     assert places(bench, pattern="limit") == ["b.py:1:limit = 20"]
-
-
-def test_why_the_files_cannot_be_looked_into_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench.put({"a.py": "add\n"})
-    broken = ToolError(code=ToolErrorCode.IO_ERROR, message="It cannot be started.")
-    monkeypatch.setattr(MODULE, "search_handles", lambda *_, **__: broken)
-    assert bench.error(search_files, pattern="add") == broken
 
 
 def test_binary_files_and_large_ones_are_passed_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,18 +47,6 @@ def test_a_file_that_has_changed_since_is_not_replaced(bench: Bench) -> None:
     assert bench.bytes_of("a.py") == b"theirs\n"
 
 
-def test_a_text_that_breaks_the_syntax_says_so_or_is_refused(bench: Bench) -> None:
-    bench.put({"a.toml": "a = 1\n"})
-    bench.data(read_file, path="a.toml")
-    broken = "no longer parses as TOML: line 1: Invalid value"
-    bench.syntax_gate = "refuse"
-    error = bench.error(write_file, path="a.toml", content="a = \n")
-    assert error.message.startswith(f"With this edit 'a.toml' {broken}. ")
-    bench.syntax_gate = "report"
-    data = bench.data(write_file, path="a.toml", content="a = \n")
-    assert data == {"path": "a.toml", "action": "overwritten", "bytes": 5, "lines": 1, "syntax": broken}
-
-
 @pytest.mark.parametrize(
     ("old", "content", "new"),
     [
