@@ -382,9 +382,10 @@ def write(path: str, cassette: CassetteFile) -> ToolError | None:
 
 
 def cassettes_below(folder: str) -> list[str]:
-    """The paths of all cassette files in `folder` and below, relative to it and with "/", sorted."""
+    """The paths of all cassette files in `folder` and below, relative to it and with "/", sorted; no files of runs."""
     found = [os.path.join(root, name) for root, _, names in os.walk(folder) for name in names if _is_cassette(name)]
-    return sorted(os.path.relpath(path, folder).replace(os.sep, "/") for path in found)
+    paths = (os.path.relpath(path, folder).replace(os.sep, "/") for path in found)
+    return sorted(path for path in paths if "/files/before/" not in path and "/files/after/" not in path)
 
 
 def is_ours(path: str) -> bool:

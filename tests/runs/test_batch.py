@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.fleet.batch.batch import Batch, Terms
+from mendgraph.graph.fleet.batch.batch import Batch, Crew, Ready, Terms, prepare, run_batch
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd
 from mendgraph.graph.fleet.batch.local import ProcessExecutor
-from mendgraph.graph.fleet.batch.orders import TaskResult
-from mendgraph.graph.fleet.batch.run_batch import Crew, Ready, prepare, run_batch
-from mendgraph.graph.fleet.batch.tasks import BatchTask
+from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult
 from mendgraph.graph.runs.runs import list_runs, undo_run
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools
@@ -141,7 +139,7 @@ def test_a_batch_that_is_stopped_goes_on(
             return Stall(1, Say("I think"), seconds=3)
         return batch_play.answer(request)
 
-    monkeypatch.setattr("mendgraph.graph.fleet.batch.run_batch.PATIENCE_S", 0.5)
+    monkeypatch.setattr("mendgraph.graph.fleet.batch.batch.PATIENCE_S", 0.5)
     with ScriptedServer(then=answer) as model:
         terms = Terms(batch_play.context(model.base_url))
         ready = prepare(some(project, 3), terms, Crew(3, processes), out=str(out))

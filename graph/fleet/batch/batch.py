@@ -1,13 +1,20 @@
-"""Many tasks, each on a copy of its own: begun, watched, written down, and gone on with after whatever ended them."""
+"""Many tasks, each on a copy of its own: begun, watched, written down, and gone on with after whatever ended them.
+
+`run_batch` is from Python what `mendgraph batch` is at the terminal.
+"""
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias, Unpack, cast
+
+from langchain_core.language_models import BaseChatModel
+from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.settings_file import Problem
 from mendgraph.graph.fleet.batch.batch_folder import (
     WORK,
     BatchEnd,
@@ -16,16 +23,48 @@ from mendgraph.graph.fleet.batch.batch_folder import (
     Tally,
     copies_in,
     forget_run,
+    is_batch_folder,
+    open_batch_folder,
     way_to_go_on,
 )
-from mendgraph.graph.fleet.batch.local import Executor
-from mendgraph.graph.fleet.batch.orders import LEFT_OPEN, TaskResult, Worked, WorkOrder
-from mendgraph.graph.fleet.batch.tasks import BatchTask, Source, doubled
+from mendgraph.graph.fleet.batch.local import PATIENCE_S, Executor, ProcessExecutor, ThreadExecutor
+from mendgraph.graph.fleet.batch.tasks import (
+    LEFT_OPEN,
+    BatchTask,
+    ReadTask,
+    Source,
+    Sources,
+    TaskResult,
+    Worked,
+    WorkOrder,
+    absolute,
+    doubled,
+    find_sources,
+    numbered,
+    problems_of,
+    read_task_file,
+)
+from mendgraph.graph.machine.build import BuildArguments, SessionOptions, check_arguments
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.graph.spending.store import account_spent
+from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.execute_tools.copies.workspace_copies import delete_copy, open_copy, pin_source
 from mendgraph.nodes.execute_tools.files.failures import is_disk_full, os_failure
 from mendgraph.nodes.records import JsonMap, StopReason, ToolError, ToolErrorCode
+
+WORKERS: Final = 4
+"""Tasks at work at a time where nobody says how many: most of a task's time is the model's."""
+
+MOST_WORKERS: Final = 10_000
+OUT_SUFFIX: Final = ".batch"
+"""What the folder of a batch is called where it has no other name: `tasks.batch/` of `tasks.jsonl`."""
+
+Tasks: TypeAlias = str | os.PathLike[str] | Iterable[BatchTask]
+"""The path of a task file, or the tasks themselves."""
+
+_NOT_SENT: Final = ("tools", "rules", "roles", "model", "store", "secrets")
+_A_LIST: Final = "tasks"
+"""What problems call tasks that come from no file."""
 
 LIMIT_REACHED: Final = LEFT_OPEN - {StopReason.CANCELLED}
 """Reasons of a task that hold for all tasks after it as well."""
@@ -101,6 +140,7 @@ class Batch:
         self._ids: dict[str, str] = {}
         self._tally = Tally()
         self._watcher: Watcher | None = None
+        self._on_result: Callable[[TaskResult], None] | None = None
         self._cancelled, self._limit = "", ""
         self._trouble: ToolError | None = None
 
@@ -109,9 +149,9 @@ class Batch:
         self._cancelled = self._cancelled or reason
         self.executor.cancel(reason)
 
-    def run(self, watcher: Watcher | None = None) -> BatchResult:
-        """Work on all tasks that have no result yet."""
-        self._watcher = watcher
+    def run(self, watcher: Watcher | None = None, on_result: Callable[[TaskResult], None] | None = None) -> BatchResult:
+        """Work on all tasks that have no result yet; `on_result` hears of those that are done with alone."""
+        self._watcher, self._on_result = watcher, on_result
         if self._total is not None:
             for task in self._tasks:
                 self._count_earlier(task)
@@ -165,7 +205,7 @@ class Batch:
         if commit is None:
             commit = self._pins[source] if source in self._pins else _commit_of(source)
             if commit:
-                self._folder.pin(*source, commit)
+                self._folder.pin(source, commit)
         pinned = task.model_copy(update={"revision": commit}) if commit else task
         order = WorkOrder(
             batch=self._folder.batch,
@@ -199,6 +239,8 @@ class Batch:
             self._limit = self._limit or (self._used_up(any_room=False) if own else result.message)
         if self._watcher is not None:
             self._watcher.task_ended(result)
+        if self._on_result is not None and result.is_final:
+            self._on_result(result)
 
     def _is_over(self) -> bool:
         """Whether nothing further may begin."""
@@ -283,3 +325,229 @@ def _commit_of(source: Source) -> str:
     """The commit to pin, "" where there is none: what is wrong becomes the task's result."""
     pinned = pin_source(*source)
     return "" if isinstance(pinned, ToolError) else pinned.revision
+
+
+# --- What is looked at before a batch begins: its tasks, their workspaces, its folder, who does the work
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Who does the work: threads of this process, `processes` of this machine, or a cluster (`on`, at `address`).
+
+    `workers` are tasks at work at a time: None is `WORKERS` here, and as many as a cluster has CPUs.
+    """
+
+    workers: int | None = None
+    processes: int = 1
+    on: Literal["ray"] | None = None
+    address: str | None = None
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A batch that can begin, in the folder that it has taken, and sentences about what its copies do not hold."""
+
+    batch: Batch
+    folder: BatchFolder
+    notes: tuple[str, ...] = ()
+
+
+def prepare(
+    tasks: Tasks,
+    terms: Terms,
+    crew: Crew,
+    *,
+    out: str | None = None,
+    work_folder: str | None = None,
+    remove_copies: bool = False,
+    options: SessionOptions | None = None,
+) -> Ready | ToolError | tuple[Problem, ...]:
+    """Take the folder of a batch and look at all that can be looked at before it begins.
+
+    Returns:
+        The batch, whose folder is the caller's to close; every problem of the task file; or why it cannot begin.
+    """
+    file = os.fspath(tasks) if isinstance(tasks, str | os.PathLike) else ""
+    known = _known(tasks)
+    if isinstance(known, tuple):
+        return known
+    path = os.path.abspath(out or os.path.splitext(file)[0] + OUT_SUFFIX)
+    sources: Sources | ToolError | tuple[Problem, ...] = Sources({})
+    if not is_batch_folder(path):
+        sources = find_sources(known or [], {}, file or _A_LIST)
+    if not isinstance(sources, Sources):
+        return sources
+    folder = open_batch_folder(path, _noted(terms, crew))
+    if isinstance(folder, ToolError):
+        return folder
+    if known is not None and not folder.is_new:
+        left = [each for each in known if each.task.id not in folder.done]
+        changed = changed_since(folder, [task for task, _ in known])
+        sources = changed or find_sources(left, folder.pins, file or _A_LIST)
+    executor = _executor(crew, terms, options) if isinstance(sources, Sources) else sources
+    if not isinstance(sources, Sources) or not isinstance(executor, Executor):
+        folder.close()
+        return cast("ToolError | tuple[Problem, ...]", executor)
+    batch = Batch(
+        _one_by_one(cast("Iterable[BatchTask]", tasks)) if known is None else [task for task, _ in known],
+        folder,
+        executor,
+        terms,
+        pins=sources.pins,
+        work_folder=os.path.abspath(work_folder) if work_folder else None,
+        remove_copies=remove_copies,
+        total=None if known is None else len(known),
+    )
+    return Ready(batch, folder, sources.notes)
+
+
+def check_crew(crew: Crew, options: SessionOptions) -> None:
+    """Raise for what nobody can work with.
+
+    Raises:
+        TypeError, ValueError: a number is out of range, or an option cannot be sent to where the work is done.
+    """
+    for name, count in (("workers", crew.workers), ("processes", crew.processes)):
+        if count is not None and (not isinstance(count, int) or not 1 <= count <= MOST_WORKERS):
+            raise ValueError(f"{name}: {count!r} is no number from 1 to {MOST_WORKERS:,}.")
+    if crew.on not in {None, "ray"}:
+        raise ValueError(f'on: {crew.on!r} is unknown: give "ray", or nothing for this machine.')
+    given: dict[str, Any] = dict(options)
+    if given.get("thread_id") or given.get("checkpointer") is not None:
+        raise ValueError("thread_id, checkpointer: each task of a batch has a thread and a store of its own.")
+    named = ", ".join(name for name in _NOT_SENT if given.get(name) and not isinstance(given[name], str))
+    if named and (crew.on is not None or crew.processes > 1):
+        raise ValueError(f"{named}: these cannot be sent to other processes: give processes=1, and no `on`.")
+    check_arguments(BuildArguments(**{name: given[name] for name in BuildArguments._fields if name in given}))
+
+
+def terms_problem(terms: Terms, crew: Crew) -> str | None:
+    """What is wrong with what the tasks may do and use, or with who is to do it; None where nothing is."""
+    try:
+        whole = AgentContext(**{**terms.context.model_dump(), **terms.given})
+        AgentContext(max_cost_usd_per_account=terms.max_cost_usd, max_tokens_per_account=terms.max_tokens)
+    except ValidationError as error:
+        return problems_of(error)[0]
+    if whole.mode == "ask":
+        return 'mode: "ask" needs a person for each change, whom a batch does not have: use "auto" or "read-only"'
+    if crew.processes > 1 and crew.on is None:
+        endpoint = find_endpoint(whole.model, whole.base_url, os.environ)
+        if isinstance(endpoint, Endpoint) and endpoint.embedded:
+            return "processes: the embedded model would be loaded by each of them: leave this at 1, or name an endpoint"
+    if whole.account and terms.is_capped:
+        return (
+            f"account: a limit for the whole batch is counted on an account of the batch's own, and {whole.account!r}"
+            " is set: omit one of the two"
+        )
+    return None
+
+
+def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
+    tasks: Tasks,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    context: AgentContext | None = None,
+    workers: int | None = None,
+    processes: int = 1,
+    on: Literal["ray"] | None = None,
+    address: str | None = None,
+    max_cost_usd: float | None = None,
+    max_tokens: int | None = None,
+    work_folder: str | os.PathLike[str] | None = None,
+    remove_copies: bool = False,
+    on_result: Callable[[TaskResult], None] | None = None,
+    **options: Unpack[SessionOptions],
+) -> BatchResult | ToolError:
+    """Run many tasks, each on a copy of its own of its workspace, with a result line and a patch for each.
+
+    Called again with the same folder it goes on: what has a result is left alone, what was cut off is resumed.
+
+    Args:
+        tasks: the path of a task file (JSON lines), or the tasks themselves; a generator is read as it is needed.
+        out: the batch's folder; by default `<task file without its suffix>.batch`, and needed without a file.
+        context: what each task may do. Its workspace counts for nothing; a task's own limits go before it.
+        workers: how many tasks are at work at a time, over `processes` processes; 1 is this one. By default 4, and of
+            a cluster its CPUs.
+        on: "ray" lets a Ray cluster do the work (extra `ray`), the one at `address` or a new one.
+        max_cost_usd: what all tasks together may cost, over all starts; likewise `max_tokens`, in and out.
+        work_folder: where the copies are made, instead of `work/` in `out`.
+        remove_copies: remove each copy, and what is kept of its run, once its result is on the disk.
+        on_result: is called in this thread with each result, once it is on the disk.
+        options: those of `Session` without the thread: model, tools, rules. Only a model's name can be sent to other
+            processes.
+
+    Returns:
+        How the batch ended; a task that fails is one of its results. INVALID_ARGUMENT with all that is wrong with the
+        tasks, UNAVAILABLE where another process works on this batch.
+
+    Raises:
+        TypeError, ValueError: the arguments are wrong.
+        Exception: what `tasks` or `on_result` raises; the tasks at work are stopped and can go on.
+    """
+    if out is None and not isinstance(tasks, str | os.PathLike):
+        raise TypeError("out: name the folder of the batch, as there is no task file that it could be named after.")
+    crew = Crew(workers, processes, on, address)
+    check_crew(crew, options)
+    context = _with_model(context or AgentContext(), options.pop("model", None), options)
+    durability = options.pop("durability", "sync")
+    terms = Terms(context, max_cost_usd=max_cost_usd, max_tokens=max_tokens, durability=durability)
+    problem = terms_problem(terms, crew)
+    if problem is not None:
+        raise ValueError(problem)
+    place, work_place = (None if each is None else os.fspath(each) for each in (out, work_folder))
+    ready = prepare(tasks, terms, crew, out=place, work_folder=work_place, remove_copies=remove_copies, options=options)
+    if isinstance(ready, ToolError):
+        return ready
+    if isinstance(ready, tuple):
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message="\n".join(map(str, ready)))
+    with ready.folder:
+        return ready.batch.run(on_result=on_result)
+
+
+def _with_model(context: AgentContext, model: BaseChatModel | str | None, options: SessionOptions) -> AgentContext:
+    """The context, with the model where that is named; a chat model itself is an option of each session."""
+    if isinstance(model, str):
+        return AgentContext(**{**context.model_dump(), "model": model})
+    options["model"] = model
+    return context
+
+
+def _executor(crew: Crew, terms: Terms, options: SessionOptions | None) -> Executor | ToolError:
+    if crew.on == "ray":
+        from mendgraph.graph.fleet.batch.on_ray import ray_executor
+
+        context = AgentContext(**{**terms.context.model_dump(), **terms.given})
+        return ray_executor(workers=crew.workers, address=crew.address, context=context)
+    if crew.processes > 1:
+        return ProcessExecutor(crew.workers or WORKERS, crew.processes, PATIENCE_S)
+    return ThreadExecutor(crew.workers or WORKERS, options, PATIENCE_S)
+
+
+def _known(tasks: Tasks) -> list[ReadTask] | tuple[Problem, ...] | None:
+    """The tasks of a file or a list, or all that is wrong with them; None of a generator, which is read later."""
+    if isinstance(tasks, str | os.PathLike):
+        found = read_task_file(os.fspath(tasks))
+    elif isinstance(tasks, Sequence):
+        found = [
+            ReadTask(task, number) for number, task in enumerate(_one_by_one(cast("Sequence[BatchTask]", tasks)), 1)
+        ]
+    else:
+        return None
+    if isinstance(found, tuple):
+        return found
+    return numbered(found, os.fspath(tasks) if isinstance(tasks, str | os.PathLike) else _A_LIST) or found
+
+
+def _one_by_one(tasks: Iterable[BatchTask]) -> Iterator[BatchTask]:
+    for task in tasks:
+        if not isinstance(task, BatchTask):
+            kind = type(task).__name__
+            raise TypeError(f"tasks: {kind} is no BatchTask: give BatchTask(id=..., prompt=..., workspace=...).")
+        yield absolute(task, os.getcwd())
+
+
+def _noted(terms: Terms, crew: Crew) -> dict[str, Any]:
+    """The options that are written down beside the batch's name, for people."""
+    context = {**terms.context.model_dump(mode="json", exclude_defaults=True), **terms.given}
+    caps = {"max_cost_usd": terms.max_cost_usd, "max_tokens": terms.max_tokens}
+    return {"context": context, **caps, "workers": crew.workers, "processes": crew.processes, "on": crew.on}

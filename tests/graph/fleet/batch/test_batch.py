@@ -10,8 +10,7 @@ from mendgraph.graph.fleet.batch import batch as whole
 from mendgraph.graph.fleet.batch.batch import Batch, Terms, changed_since
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchFolder, BatchResult, Tally, open_batch_folder
 from mendgraph.graph.fleet.batch.local import ThreadExecutor
-from mendgraph.graph.fleet.batch.orders import TaskResult, Worked, WorkOrder, failed
-from mendgraph.graph.fleet.batch.tasks import BatchTask
+from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, Worked, WorkOrder, failed
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.spending.store import AccountSpent
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, Pinned

@@ -5,8 +5,7 @@ from multiprocessing.reduction import ForkingPickler
 import pytest
 
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchResult, Tally, counted, way_to_go_on
-from mendgraph.graph.fleet.batch.orders import TaskResult, TaskUsage, Worked, WorkOrder, cancelled, failed
-from mendgraph.graph.fleet.batch.tasks import BatchTask
+from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, TaskUsage, Worked, WorkOrder, cancelled, failed
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
 
 PARTS = {"cached_tokens": 1, "reasoning_tokens": 2, "cache_write_tokens": 3}

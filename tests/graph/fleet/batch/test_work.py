@@ -10,8 +10,7 @@ import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch import work as working
-from mendgraph.graph.fleet.batch.orders import TaskUsage, Worked, WorkOrder
-from mendgraph.graph.fleet.batch.tasks import BatchTask
+from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskUsage, Worked, WorkOrder
 from mendgraph.graph.fleet.batch.work import ANY_FILE, context_of, trusted_settings, work
 from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.machine.stop_request import StopRequest
