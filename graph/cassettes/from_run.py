@@ -207,14 +207,11 @@ def _problem(history: Sequence[StateSnapshot]) -> str:
 
 
 def _replies(history: Sequence[StateSnapshot]) -> Iterator[ModelReply]:
-    """What the model said; a checkpoint after `call_model` holds what came of the call, and the account at a limit."""
+    """What the model said; a checkpoint after `call_model` holds what came of the call."""
     for before, snapshot in pairwise(history):
-        if before.next == ("call_model",):
-            reply, stop = snapshot.values.get("reply"), snapshot.values.get("stop")
-            if reply is not None and not reply.preloaded:
-                yield reply
-            if stop is not None and stop.account:
-                yield ModelReply(text=stop.account)
+        reply = snapshot.values.get("reply") if before.next == ("call_model",) else None
+        if reply is not None and not reply.preloaded:
+            yield reply
 
 
 def _named(calls: Sequence[Any]) -> Iterator[str]:

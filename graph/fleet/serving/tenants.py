@@ -99,10 +99,7 @@ def parse_tenants(text: str, file: str) -> Tenants | tuple[Problem, ...]:
         return (Problem(file, f"this is no TOML: {document.message}", document.line, document.column),)
     found = dict.fromkeys(_problems(document))  # what the defaults have is told once
     problems = first_problems(
-        (
-            Problem(file, f"{'.'.join(path)}: {said}", _line(document, path), field=".".join(path))
-            for path, said in found
-        ),
+        (Problem(file, f"{'.'.join(path)}: {said}", document.line(path), field=".".join(path)) for path, said in found),
         file,
     )
     if problems:
@@ -120,11 +117,6 @@ def _tenant(name: str, table: Mapping[str, Any]) -> Tenant:
     context = AgentContext.model_validate({**fields, "account": name, "account_days": True})
     hashes = tuple(table["token_sha256"])
     return Tenant(name, hashes, context, models, table.get("runs_at_once", RUNS_AT_ONCE))
-
-
-def _line(document: Document, path: tuple[str, ...]) -> int:
-    """The line of the innermost key that has one."""
-    return next((line for end in range(len(path), 0, -1) if (line := document.lines.get(path[:end], 0))), 0)
 
 
 # --- What is wrong

@@ -196,7 +196,7 @@ def test_mended(mendgraph_cassette, tmp_path):
     )
 
 
-def test_turns_and_the_account_of_a_limit_are_played_one_after_the_other(folder: Path) -> None:
+def test_turns_of_one_session_are_played_one_after_the_other(folder: Path) -> None:
     context = AgentContext(workspace=str(folder), evidence=False, read_ahead=False, protocol="native")
     with Session(context, model=ScriptedModel([EDIT, Say("Edited."), Say("Done.")])) as session:
         session.work("Mend add.")
