@@ -258,7 +258,7 @@ BatchObject: Final[Any] = cast("Any", create_model)(
     __doc__="The summary of a `batch`, after the results of its tasks (`TaskResult`), each on a line of its own.",
     **{
         name: (kind, ...)
-        for name, kind in {**get_type_hints(BatchResult), "left": int | None, **get_type_hints(Tally)}.items()
+        for name, kind in {**get_type_hints(BatchResult), "left": int, **get_type_hints(Tally)}.items()
         if name != "tally"
     },
 )

@@ -32,13 +32,11 @@ from mendgraph.graph.fleet.batch.tasks import (
     LEFT_OPEN,
     BatchTask,
     ReadTask,
-    Source,
     Sources,
     TaskResult,
     Worked,
     WorkOrder,
     absolute,
-    doubled,
     find_sources,
     numbered,
     problems_of,
@@ -48,7 +46,7 @@ from mendgraph.graph.machine.build import BuildArguments, SessionOptions, check_
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.graph.spending.store import account_spent
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
-from mendgraph.nodes.execute_tools.copies.workspace_copies import delete_copy, open_copy, pin_source
+from mendgraph.nodes.execute_tools.copies.workspace_copies import delete_copy, open_copy
 from mendgraph.nodes.execute_tools.files.failures import is_disk_full, os_failure
 from mendgraph.nodes.records import JsonMap, StopReason, ToolError, ToolErrorCode
 
@@ -105,7 +103,7 @@ class Terms:
 class Watcher(Protocol):
     """Hears how a batch goes, in the thread that runs it."""
 
-    def began(self, tally: Tally, total: int | None) -> None:
+    def began(self, tally: Tally, total: int) -> None:
         """The batch begins; `tally` counts what earlier starts have done, and is kept up to date."""
 
     def task_began(self, task_id: str) -> None:
@@ -120,24 +118,19 @@ class Batch:
 
     def __init__(
         self,
-        tasks: Iterable[BatchTask],
+        tasks: Sequence[BatchTask],
         folder: BatchFolder,
         executor: Executor,
         terms: Terms,
         *,
-        pins: Mapping[Source, str],
         work_folder: str | None = None,
         remove_copies: bool = False,
-        total: int | None = None,
     ) -> None:
-        """Nothing is begun. `pins` are the commits of copies, `total` is how many tasks there are, if that is known."""
+        """Nothing is begun."""
         self._tasks, self._folder, self._terms = tasks, folder, terms
-        self.executor = executor
-        self._pins, self._remove = dict(pins), remove_copies
+        self.executor, self._remove = executor, remove_copies
         self._place = os.path.join(work_folder, folder.batch) if work_folder else os.path.join(folder.path, WORK)
         self._without = (folder.path, self._place)
-        self._total, self._read, self._all_read = total, 0, False
-        self._ids: dict[str, str] = {}
         self._tally = Tally()
         self._watcher: Watcher | None = None
         self._on_result: Callable[[TaskResult], None] | None = None
@@ -152,11 +145,12 @@ class Batch:
     def run(self, watcher: Watcher | None = None, on_result: Callable[[TaskResult], None] | None = None) -> BatchResult:
         """Work on all tasks that have no result yet; `on_result` hears of those that are done with alone."""
         self._watcher, self._on_result = watcher, on_result
-        if self._total is not None:
-            for task in self._tasks:
-                self._count_earlier(task)
+        for task in self._tasks:
+            done = self._folder.done.get(task.id)
+            if done is not None:
+                self._tally.add(done.kind, done.usage)
         if watcher is not None:
-            watcher.began(self._tally, self._total)
+            watcher.began(self._tally, len(self._tasks))
         if self._remove:
             for name in copies_in(self._place):  # what an earlier start had no time to remove
                 self._clear(name, f"{self._folder.batch}-{name}")
@@ -169,43 +163,21 @@ class Batch:
 
     def _orders(self) -> Iterator[WorkOrder]:
         for task in self._tasks:
-            self._read += 1
-            problem = self._problem(task)
-            if problem is not None:
-                self._fail(problem)
-                return
             if task.id in self._folder.done:
-                if self._total is None:
-                    self._count_earlier(task)
                 continue
             if self._is_over():
                 return
             try:
-                order = self._order(task)
                 self._folder.begin(task)
             except OSError as error:
                 self._fail(os_failure(error, "write in", self._folder.path))
                 return
             if self._watcher is not None:
                 self._watcher.task_began(task.id)
-            yield order
-        self._all_read = True
-
-    def _problem(self, task: BatchTask) -> ToolError | None:
-        """Why the task cannot be one of this batch. Tasks of a file were looked at before."""
-        before = self._ids.setdefault(task.id.lower(), task.id)
-        if self._total is None and len(self._ids) < self._read:
-            self._read -= 1
-            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=f"{doubled(task.id, before)}.")
-        return changed_since(self._folder, [task])
+            yield self._order(task)
 
     def _order(self, task: BatchTask) -> WorkOrder:
-        source = (task.workspace, task.revision)
-        commit = self._folder.pins.get(source)
-        if commit is None:
-            commit = self._pins[source] if source in self._pins else _commit_of(source)
-            if commit:
-                self._folder.pin(source, commit)
+        commit = self._folder.pins.get((task.workspace, task.revision))
         pinned = task.model_copy(update={"revision": commit}) if commit else task
         order = WorkOrder(
             batch=self._folder.batch,
@@ -272,11 +244,6 @@ class Batch:
 
     # --- The whole
 
-    def _count_earlier(self, task: BatchTask) -> None:
-        done = self._folder.done.get(task.id)
-        if done is not None:
-            self._tally.add(done.kind, done.usage)
-
     def _clear(self, task_id: str, run_id: str) -> None:
         """Remove a task's copy and what is kept of its run, unless no patch has what was changed in it.
 
@@ -293,15 +260,14 @@ class Batch:
         delete_copy(folder)
 
     def _result(self) -> BatchResult:
-        total = self._read if self._total is None and self._all_read else self._total
+        total = len(self._tasks)
         end, reason = BatchEnd.COMPLETE, ""
         if self._trouble is not None:
             end, reason = BatchEnd.FAILED, self._trouble.message
-        elif total is None or self._tally.done < total:
+        elif self._tally.done < total:
             limit = (BatchEnd.LIMIT, self._limit)
             end, reason = (BatchEnd.CANCELLED, self._cancelled) if self._cancelled else limit
-        left = None if total is None else total - self._tally.done
-        message = way_to_go_on(end, reason, left)
+        message = way_to_go_on(end, reason, total - self._tally.done)
         return BatchResult(self._folder.batch, self._folder.path, end, message, total, self._tally)
 
 
@@ -319,12 +285,6 @@ def changed_since(folder: BatchFolder, tasks: Iterable[BatchTask]) -> ToolError 
         " new ids, or begin a batch of its own in another folder (--out)."
     )
     return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-
-
-def _commit_of(source: Source) -> str:
-    """The commit to pin, "" where there is none: what is wrong becomes the task's result."""
-    pinned = pin_source(*source)
-    return "" if isinstance(pinned, ToolError) else pinned.revision
 
 
 # --- What is looked at before a batch begins: its tasks, their workspaces, its folder, who does the work
@@ -368,37 +328,50 @@ def prepare(
         The batch, whose folder is the caller's to close; every problem of the task file; or why it cannot begin.
     """
     file = os.fspath(tasks) if isinstance(tasks, str | os.PathLike) else ""
-    known = _known(tasks)
-    if isinstance(known, tuple):
-        return known
+    known = read_task_file(file) if file else _given(cast("Iterable[BatchTask]", tasks))
+    problems = known if isinstance(known, tuple) else numbered(known, file or _A_LIST)
+    if isinstance(known, tuple) or problems:
+        return problems
     path = os.path.abspath(out or os.path.splitext(file)[0] + OUT_SUFFIX)
-    sources: Sources | ToolError | tuple[Problem, ...] = Sources({})
+    sources: Sources | tuple[Problem, ...] = Sources({})
     if not is_batch_folder(path):
-        sources = find_sources(known or [], {}, file or _A_LIST)
+        sources = find_sources(known, {}, file or _A_LIST)
     if not isinstance(sources, Sources):
         return sources
     folder = open_batch_folder(path, _noted(terms, crew))
     if isinstance(folder, ToolError):
         return folder
-    if known is not None and not folder.is_new:
-        left = [each for each in known if each.task.id not in folder.done]
-        changed = changed_since(folder, [task for task, _ in known])
-        sources = changed or find_sources(left, folder.pins, file or _A_LIST)
-    executor = _executor(crew, terms, options) if isinstance(sources, Sources) else sources
-    if not isinstance(sources, Sources) or not isinstance(executor, Executor):
+    every = [task for task, _ in known]
+    found = _looked_at(known, folder, sources, file) or _executor(crew, terms, options)
+    if not isinstance(found, Executor):
         folder.close()
-        return cast("ToolError | tuple[Problem, ...]", executor)
-    batch = Batch(
-        _one_by_one(cast("Iterable[BatchTask]", tasks)) if known is None else [task for task, _ in known],
-        folder,
-        executor,
-        terms,
-        pins=sources.pins,
-        work_folder=os.path.abspath(work_folder) if work_folder else None,
-        remove_copies=remove_copies,
-        total=None if known is None else len(known),
+        return found
+    place = os.path.abspath(work_folder) if work_folder else None
+    return Ready(
+        Batch(every, folder, found, terms, work_folder=place, remove_copies=remove_copies), folder, sources.notes
     )
-    return Ready(batch, folder, sources.notes)
+
+
+def _looked_at(
+    known: list[ReadTask], folder: BatchFolder, sources: Sources, file: str
+) -> ToolError | tuple[Problem, ...] | None:
+    """Pin the commits of the copies; what is wrong with tasks that an earlier start has begun."""
+    found: Sources | tuple[Problem, ...] = sources
+    if not folder.is_new:
+        changed = changed_since(folder, [task for task, _ in known])
+        if changed is not None:
+            return changed
+        left = [each for each in known if each.task.id not in folder.done]
+        found = find_sources(left, folder.pins, file or _A_LIST)
+    if not isinstance(found, Sources):
+        return found
+    try:
+        for source, commit in found.pins.items():
+            if commit:
+                folder.pin(source, commit)
+    except OSError as error:
+        return os_failure(error, "write in", folder.path)
+    return None
 
 
 def check_crew(crew: Crew, options: SessionOptions) -> None:
@@ -463,7 +436,7 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
     Called again with the same folder it goes on: what has a result is left alone, what was cut off is resumed.
 
     Args:
-        tasks: the path of a task file (JSON lines), or the tasks themselves; a generator is read as it is needed.
+        tasks: the path of a task file (JSON lines), or the tasks themselves.
         out: the batch's folder; by default `<task file without its suffix>.batch`, and needed without a file.
         context: what each task may do. Its workspace counts for nothing; a task's own limits go before it.
         workers: how many tasks are at work at a time, over `processes` processes; 1 is this one. By default 4, and of
@@ -482,7 +455,7 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
 
     Raises:
         TypeError, ValueError: the arguments are wrong.
-        Exception: what `tasks` or `on_result` raises; the tasks at work are stopped and can go on.
+        Exception: what `on_result` raises; the tasks at work are stopped and can go on.
     """
     if out is None and not isinstance(tasks, str | os.PathLike):
         raise TypeError("out: name the folder of the batch, as there is no task file that it could be named after.")
@@ -523,27 +496,13 @@ def _executor(crew: Crew, terms: Terms, options: SessionOptions | None) -> Execu
     return ThreadExecutor(crew.workers or WORKERS, options, PATIENCE_S)
 
 
-def _known(tasks: Tasks) -> list[ReadTask] | tuple[Problem, ...] | None:
-    """The tasks of a file or a list, or all that is wrong with them; None of a generator, which is read later."""
-    if isinstance(tasks, str | os.PathLike):
-        found = read_task_file(os.fspath(tasks))
-    elif isinstance(tasks, Sequence):
-        found = [
-            ReadTask(task, number) for number, task in enumerate(_one_by_one(cast("Sequence[BatchTask]", tasks)), 1)
-        ]
-    else:
-        return None
-    if isinstance(found, tuple):
-        return found
-    return numbered(found, os.fspath(tasks) if isinstance(tasks, str | os.PathLike) else _A_LIST) or found
-
-
-def _one_by_one(tasks: Iterable[BatchTask]) -> Iterator[BatchTask]:
-    for task in tasks:
+def _given(tasks: Iterable[BatchTask]) -> list[ReadTask]:
+    found = [*tasks]
+    for task in found:
         if not isinstance(task, BatchTask):
             kind = type(task).__name__
             raise TypeError(f"tasks: {kind} is no BatchTask: give BatchTask(id=..., prompt=..., workspace=...).")
-        yield absolute(task, os.getcwd())
+    return [ReadTask(absolute(task, os.getcwd()), number) for number, task in enumerate(found, 1)]
 
 
 def _noted(terms: Terms, crew: Crew) -> dict[str, Any]:

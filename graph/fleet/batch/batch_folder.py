@@ -367,16 +367,15 @@ class Tally:
 class BatchResult:
     """A batch from its end, or from where it stopped; `print(result)` gives it in words.
 
-    `tally` counts the tasks that have results, those of earlier starts included, and `total` all tasks, None where a
-    generator was not read to its end. `folder` holds the results and patches; `message` says why it ended and how to
-    go on.
+    `tally` counts the tasks that have results, those of earlier starts included, and `total` all tasks. `folder` holds
+    the results and patches; `message` says why it ended and how to go on.
     """
 
     batch: str
     folder: str
     end: BatchEnd
     message: str
-    total: int | None
+    total: int
     tally: Tally = field(default_factory=Tally)
 
     @property
@@ -385,9 +384,9 @@ class BatchResult:
         return self.end is BatchEnd.COMPLETE and self.tally.finished == self.tally.done
 
     @property
-    def left(self) -> int | None:
-        """How many tasks have no result yet, None where that is not known."""
-        return None if self.total is None else self.total - self.tally.done
+    def left(self) -> int:
+        """How many tasks have no result yet."""
+        return self.total - self.tally.done
 
     def results(self) -> Iterator[TaskResult]:
         """The results of all tasks, one after another, in the order in which they came; read from the disk."""
@@ -398,20 +397,19 @@ class BatchResult:
         return f"{counted(self.tally, self.total)}. {self.message}"
 
 
-def counted(tally: Tally, total: int | None) -> str:
+def counted(tally: Tally, total: int) -> str:
     """How many tasks have results, and which: "3 of 4 tasks have results: 2 finished, 1 stopped by a limit"."""
     kinds = ((tally.finished, "finished"), (tally.stopped, "stopped by a limit"), (tally.failed, "failed"))
     named = ", ".join(f"{count:,} {what}" for count, what in kinds if count)
-    of = "" if total is None else f" of {total:,}"
-    tasks = "task has a result" if (total or tally.done) == 1 else "tasks have results"
-    return f"{tally.done:,}{of} {tasks}" + (f": {named}" if named else "")
+    tasks = "task has a result" if total == 1 else "tasks have results"
+    return f"{tally.done:,} of {total:,} {tasks}" + (f": {named}" if named else "")
 
 
-def way_to_go_on(end: BatchEnd, reason: str, left: int | None) -> str:
+def way_to_go_on(end: BatchEnd, reason: str, left: int) -> str:
     """Why the batch has ended, and how to go on; `reason` is that of a limit, a person or a failure."""
     if end is BatchEnd.COMPLETE:
         return "Each task has its result."
-    remain = "Tasks are" if left is None else "1 task is" if left == 1 else f"{left:,} tasks are"
+    remain = "1 task is" if left == 1 else f"{left:,} tasks are"
     if end is BatchEnd.LIMIT:
         return f"{reason} {remain} left: start the same batch again to go on, once the limit allows it."
     if end is BatchEnd.CANCELLED:

@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -114,9 +113,6 @@ class ReadTask(NamedTuple):
 Source = tuple[str, str]
 """A workspace and a revision of it."""
 
-PINNED_AT_ONCE: Final = 500
-"""How many different sources are looked at before a batch begins; further ones when a task of theirs begins."""
-
 
 class Sources(NamedTuple):
     """The commits that copies are made of, and sentences about what is in none of them."""
@@ -187,7 +183,7 @@ def find_sources(
     first: dict[Source, int] = {}
     for task, line in tasks:
         first.setdefault((task.workspace, task.revision), line)
-    for source, line in islice(first.items(), PINNED_AT_ONCE):
+    for source, line in first.items():
         found = None if source in known else pin_source(*source)
         if isinstance(found, ToolError):
             problems.append(Problem(file, found.message, line, field="workspace"))

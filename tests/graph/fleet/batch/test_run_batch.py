@@ -158,7 +158,7 @@ def test_a_crew_that_cannot_work_is_refused(crew: Crew, options: SessionOptions,
 
 def test_options_of_a_session_are_checked_before_anything_begins() -> None:
     wrong: Any = {"tools": "all of them"}
-    with pytest.raises(TypeError, match="tools: give a sequence of tools"):
+    with pytest.raises(TypeError, match="give a sequence of tools"):
         check_crew(Crew(), wrong)
     check_crew(Crew(), {"secrets": ("s",)})
 
@@ -175,6 +175,6 @@ def test_the_cluster_is_asked_when_ray_is_to_do_the_work(file: Path, monkeypatch
     terms = Terms(AgentContext(model="m"), {"max_steps": 3})
     assert prepare(str(file), terms, Crew(2, 1, "ray", "head:1")) is error
     assert asked == [{"workers": 2, "address": "head:1", "context": AgentContext(model="m", max_steps=3)}]
-    ready = prepare(iter([]), terms, Crew(), out=str(file.parent / "tasks.batch"))
+    ready = prepare([], terms, Crew(), out=str(file.parent / "tasks.batch"))
     assert isinstance(ready, Ready)
     ready.folder.close()

@@ -11,7 +11,6 @@ from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.settings_file import Problem
-from mendgraph.graph.fleet.batch import tasks as reading
 from mendgraph.graph.fleet.batch.tasks import BatchTask, ReadTask, Sources, find_sources, numbered, read_task_file
 from tests.runs.batching import repository
 
@@ -120,7 +119,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         assert said in str(problem)
 
 
-def test_each_source_is_pinned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_source_is_pinned_once(tmp_path: Path) -> None:
     root, plain = repository(tmp_path / "root"), tmp_path / "plain"
     plain.mkdir()
     tasks = [task_in("a", root), task_in("b", root), task_in("c", root, "HEAD"), task_in("d", plain)]
@@ -132,8 +131,6 @@ def test_each_source_is_pinned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert commits[str(plain), ""] == ""
     known = find_sources([ReadTask(tasks[0], 1)], {(str(root), ""): "c0ffee"})
     assert known == Sources({})
-    monkeypatch.setattr(reading, "PINNED_AT_ONCE", 0)
-    assert find_sources([ReadTask(tasks[0], 1)], {}) == Sources({})
 
 
 def test_what_is_not_there_is_told_with_its_line(tmp_path: Path) -> None:
