@@ -142,16 +142,6 @@ def test_a_bad_file_is_told_with_its_name_the_place_and_the_remedy(text: str, pr
     assert "\n" not in found.message
 
 
-def test_nesting_without_end_is_told() -> None:
-    found = parse("recorded_from: a\ninteractions: " + "[" * 2_000 + "\n", "a.yaml")
-    assert isinstance(found, ToolError)
-
-
-@given(text=st.text())
-def test_no_text_makes_the_reader_raise(text: str) -> None:
-    assert isinstance(parse(text), ToolError)
-
-
 def test_only_utf_8_of_a_conversations_size_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
     binary = decode(b"a\nb\xff", "a.yaml")
     assert decode("é".encode()) == "é"
@@ -213,13 +203,6 @@ def test_a_cassette_that_is_missing_or_cannot_be_read_is_told(tmp_path: Path) ->
         code=ToolErrorCode.INVALID_ARGUMENT,
         message="Cannot read 'the folder': it is a directory, and a file is needed.",
     )
-
-
-def test_bad_bytes_are_told_with_the_path(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_bytes(b"\xff")
-    found = read(str(tmp_path / "a.yaml"))
-    assert isinstance(found, ToolError)
-    assert found.message.startswith(f"{tmp_path}/a.yaml is not UTF-8 text (line 1)")
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(

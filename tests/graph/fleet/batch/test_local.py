@@ -1,11 +1,9 @@
 """Threads and processes do the orders: as many as there are workers, and none after somebody has said stop."""
 
 import os
-import signal
 import threading
 from collections.abc import Iterator
 from multiprocessing import Pipe
-from pathlib import Path
 
 import pytest
 
@@ -62,21 +60,6 @@ def test_nothing_is_taken_after_a_stop_and_what_is_at_work_ends(monkeypatch: pyt
     stopper.join()
     assert sorted(each.id for each in results) == ["a", "b"]
     assert {each.message for each in results} == {"The task was stopped by the test."}
-
-
-def test_a_stop_that_was_missed_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = threading.Event()
-
-    def work(given: WorkOrder, stop: StopRequest, _: SessionOptions | None) -> Worked:
-        executor.cancel("by the test")  # before it listens
-        with stop.told(asked.set):
-            asked.clear()
-            assert asked.wait(60)
-        return done(given)
-
-    use(monkeypatch, work)
-    executor = ThreadExecutor(1)
-    assert [worked.result.id for worked in executor.run(iter([order("a"), order("b")]))] == ["a"]
 
 
 def test_who_does_not_stop_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,19 +187,6 @@ def test_a_task_that_kills_its_process_fails_alone_in_the_end(name: str, how: st
 
 
 @pytest.mark.usefixtures("scripted")
-def test_a_process_that_somebody_kills_is_replaced() -> None:
-    executor = ProcessExecutor(1, 1)
-
-    def orders() -> Iterator[WorkOrder]:
-        yield order("a")
-        os.kill(executor.pids[0], signal.SIGKILL)
-        yield order("b")
-
-    results = [worked.result for worked in executor.run(orders())]
-    assert [(each.id, each.tries) for each in results] == [("a", 1), ("b", 2)]
-
-
-@pytest.mark.usefixtures("scripted")
 def test_a_stop_is_passed_on_and_what_is_to_be_tried_again_is_not() -> None:
     executor = ProcessExecutor(3, 1, patience_s=1.0)
     stopper = threading.Timer(0.3, executor.cancel, args=("by the test",))
@@ -238,11 +208,3 @@ def test_who_leaves_early_ends_the_processes() -> None:
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-
-
-@pytest.mark.usefixtures("scripted")
-def test_descriptors_do_not_pile_up() -> None:
-    before = len([*Path("/proc/self/fd").iterdir()]) if Path("/proc/self/fd").is_dir() else 0
-    assert [*ProcessExecutor(2, 2).run(iter([order("a"), order("b")]))]
-    after = len([*Path("/proc/self/fd").iterdir()]) if Path("/proc/self/fd").is_dir() else 0
-    assert after == before

@@ -146,13 +146,6 @@ def test_a_turn_that_was_cut_off_before_it_began_begins(machine: ServedMachine, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_input_and_config_may_have_their_names(machine: ServedMachine) -> None:
-    async def parts() -> list[Any]:
-        return [part async for part in machine.astream(input=HELLO, config=config(), stream_mode="values")]
-
-    assert asyncio.run(parts())[-1]["outcome"].kind == "SYSTEM_ERROR"
-
-
 def test_what_goes_on_needs_a_place_as_well(machine: ServedMachine) -> None:
     place = machine.admitter().place(TENANTS.users["ann"], "t0")
     assert place.take() is None
