@@ -194,7 +194,7 @@ def test_a_task_whose_worker_is_killed_is_resumed_in_another_one(tmp_path: Path,
     assert files["old1.txt"] == "one\ntwo, two\n"
 
 
-def test_tasks_that_go_wrong_are_results_and_the_others_go_on(tmp_path: Path, project: Path) -> None:
+def test_a_tool_that_breaks_leaves_its_task_and_the_others_to_go_on(tmp_path: Path, project: Path) -> None:
     @tool(effect=Effect.READ)
     def explode(_: ToolContext) -> ToolOutput:
         """Break."""
@@ -208,16 +208,10 @@ def test_tasks_that_go_wrong_are_results_and_the_others_go_on(tmp_path: Path, pr
     poisoned = [
         *some(project, 2),
         BatchTask(id="lost", prompt="Task 2: change old2.txt.", workspace=str(project), revision="HEAD"),
-        BatchTask(id="wild", prompt="Task 3: change old3.txt.", workspace=str(tmp_path / "wild.zip")),
     ]
-    (tmp_path / "wild.zip").write_bytes(b"PK, and nothing else")
     with ScriptedServer(then=answer) as server:
         done = played(poisoned, tmp_path / "out", server.base_url, tools=(*default_tools(), explode), workers=2)
-    results = {each.id: each for each in done.results()}
-    assert (done.total, done.tally.finished, done.tally.failed) == (4, 3, 1)
-    assert results["t0"].kind is FINISHED
-    assert isinstance(results["wild"].error, ToolError)
-    assert results["wild"].reason == "workspace_failed"
+    assert (done.total, done.tally.finished) == (3, 3)
 
 
 def test_a_model_that_is_not_there_fails_each_task(tmp_path: Path, project: Path) -> None:
