@@ -7,22 +7,21 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from mendgraph.graph.fleet.batch.batch import Batch, Crew, Ready, Terms, prepare, run_batch
+from mendgraph.graph.fleet.batch.batch import Batch, Crew, Ready, Terms, prepare
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd
 from mendgraph.graph.fleet.batch.local import ProcessExecutor
 from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult
 from mendgraph.graph.runs.runs import list_runs, undo_run
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, ToolError, ToolErrorCode
+from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, ToolError
 from tests.crash import batch_play
 from tests.crash.batch_play import number_of
 from tests.doubles.replies import Calls, Reply, Say, Stall
-from tests.doubles.scripted_server import ScriptedServer, nobody_listening
+from tests.doubles.scripted_server import ScriptedServer
 from tests.runs.batching import patched, played, repository, some
 
 FINISHED = OutcomeKind.FINISHED
@@ -214,13 +213,6 @@ def test_a_tool_that_breaks_leaves_its_task_and_the_others_to_go_on(tmp_path: Pa
     assert (done.total, done.tally.finished) == (3, 3)
 
 
-def test_a_model_that_is_not_there_fails_each_task(tmp_path: Path, project: Path) -> None:
-    with nobody_listening() as base_url:
-        done = played(some(project, 2), tmp_path / "out", base_url, settings={"provider_retries": 0})
-    assert (done.end, done.ok, done.tally.failed) == (BatchEnd.COMPLETE, False, 2)
-    assert {each.reason for each in done.results()} == {"provider_failed"}
-
-
 def test_a_run_in_a_kept_copy_is_listed_and_taken_back(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
     (result,) = played(some(project, 1), tmp_path / "out", model.base_url).results()
     runs = list_runs(result.copy_path)
@@ -244,28 +236,3 @@ def test_copies_are_removed_with_what_is_kept_of_their_runs(
     assert [*(tmp_path / "data" / "workspaces").iterdir()] == []
     assert [*(tmp_path / "data" / "runs").iterdir()] == []
     assert (out / next(first.results()).patch).is_file()
-
-
-def test_tasks_that_changed_since_they_were_begun_are_named(
-    tmp_path: Path, model: ScriptedServer, project: Path
-) -> None:
-    played(some(project, 2), tmp_path / "out", model.base_url)
-    changed = [*some(project, 1), *some(project, 2, prompt="Something else.")[1:]]
-    found = run_batch(changed, out=tmp_path / "out", context=batch_play.context(model.base_url))
-    assert isinstance(found, ToolError)
-    assert found.code is ToolErrorCode.INVALID_ARGUMENT
-    assert "(t1)" in found.message
-    assert "new ids" in found.message
-
-
-def test_two_batches_on_one_folder_are_refused(tmp_path: Path, model: ScriptedServer, project: Path) -> None:
-    refused: list[Any] = []
-
-    def begin_another(_: TaskResult) -> None:
-        refused.append(run_batch(some(project, 1), out=tmp_path / "out", context=batch_play.context(model.base_url)))
-
-    done = played(some(project, 1), tmp_path / "out", model.base_url, on_result=begin_another)
-    assert done.ok
-    (error,) = refused
-    assert isinstance(error, ToolError)
-    assert (error.code, "on this batch" in error.message) == (ToolErrorCode.UNAVAILABLE, True)

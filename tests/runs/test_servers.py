@@ -218,30 +218,6 @@ def test_a_client_cannot_say_who_it_is(servers: Servers) -> None:
         assert bob.put("/store/items", json={"namespace": ["ann"], "key": "a", "value": {}}).status_code == 404
 
 
-def test_what_is_not_allowed_ends_before_it_begins(servers: Servers) -> None:
-    servers.project("bob", "limits", CALC)
-    (servers.root / "bob" / "linked").symlink_to("/etc")
-    before = len(servers.model.requests)
-    refused: list[tuple[JsonMap, str]] = [
-        ({"workspace": "limits", "mode": "auto"}, "does not allow bob what the request sets: mode"),
-        ({"workspace": "limits", "base_url": "http://127.0.0.1:1/v1"}, "sets: base_url"),
-        ({"workspace": "limits", "model": "the-dear-one"}, "sets: model"),
-        ({"workspace": "limits", "allowed_programs": ["sh"]}, "sets: allowed_programs"),
-        ({"workspace": "limits", "account": "ann"}, "sets: account"),
-        ({"workspace": "../ann/website"}, "is no project's name"),
-        ({"workspace": "/etc"}, "is no project's name"),
-        ({"workspace": "website"}, "There is no project website"),
-        ({"workspace": "linked"}, "There is no project linked"),
-        ({}, "names no project"),
-        ({"workspace": "limits", "max_steps": 0}, "does not fit: max_steps"),
-    ]
-    for context, said in refused:
-        ended = servers.ask("bob", servers.first, servers.thread("bob", servers.first), TASK, **context)
-        assert outcome(ended) == ("SYSTEM_ERROR", "invalid_request")
-        assert said in ended["outcome"]["message"]
-    assert len(servers.model.requests) == before
-
-
 def test_no_table_holds_a_secret(servers: Servers) -> None:
     """Neither ours, nor the engine's, nor those of the checkpointer that it brings."""
     servers.project("cleo", "secret", CALC)
@@ -262,21 +238,6 @@ def test_no_table_holds_a_secret(servers: Servers) -> None:
                     found.add((table, form))
     assert {form for _, form in found} == {thread}
     assert {table for table, _ in found} > {"public.runs", "public.checkpoints", "public.checkpoint_writes"}
-
-
-def test_limits_are_the_smaller_of_both(servers: Servers) -> None:
-    servers.project("ann", "small", CALC)
-    thread = servers.thread("ann", servers.first)
-    servers.model.say(Say("Hello."))
-    servers.ask("ann", servers.first, thread, "Hi.", workspace="small", max_steps=100, max_calls_per_turn=3, model="n")
-    held = servers.state("ann", servers.second, thread)["values"]["context"]
-    assert {name: held[name] for name in ("max_steps", "max_calls_per_turn", "model", "account", "workspace")} == {
-        "max_steps": 9,
-        "max_calls_per_turn": 3,
-        "model": "n",
-        "account": "ann",
-        "workspace": str((servers.root / "ann" / "small").resolve()),
-    }
 
 
 def test_runs_at_once_and_a_days_tokens_are_counted_over_both_servers(servers: Servers) -> None:
