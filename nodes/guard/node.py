@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.guard.approvals import RESPONSE_SCHEMA, ApprovalRequest, Grant
-from mendgraph.nodes.guard.asking import (
+from mendgraph.nodes.guard.approvals import (
+    RESPONSE_SCHEMA,
+    ApprovalRequest,
+    Grant,
     GuardUpdate,
     Hands,
     Settled,

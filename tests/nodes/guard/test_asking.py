@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.guard.approvals import ApprovalRequest, Grant, Preview, ShownPreview
-from mendgraph.nodes.guard.asking import NOBODY, Hands, Settled, settle_with_person, stop_asked_for
+from mendgraph.nodes.guard.approvals import (
+    NOBODY,
+    ApprovalRequest,
+    Grant,
+    Hands,
+    Preview,
+    Settled,
+    ShownPreview,
+    settle_with_person,
+    stop_asked_for,
+)
 from mendgraph.nodes.guard.policy import denied
 from mendgraph.nodes.records import (
     CallError,

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.guard.approvals import read_decision
-from mendgraph.nodes.guard.asking import page_answer, page_fields
+from mendgraph.nodes.guard.approvals import page_answer, page_fields, read_decision
 
 EDIT = {"path": "a.py", "old_str": "1", "new_str": "2", "replace_all": False}
 DIFF = {"kind": "diff", "text": "-1\n+2", "truncated": False}
