@@ -10,6 +10,7 @@ from mendgraph.nodes.execute_tools.secrets.shapes import (
     url_password,
 )
 from tests.nodes.execute_tools.secrets.samples import BASE64, BENIGN, BLOCKS, HEX, KEYS, MIXED, joined
+from tests.nodes.execute_tools.secrets.ways import PASS, WORD
 
 
 def taken(text: str) -> list[str]:
@@ -157,3 +158,27 @@ def test_a_block_that_is_none_is_open_no_longer_than_its_gap() -> None:
 @pytest.mark.parametrize("text", ["", "a", "-----\n", "a -----END", "-----BEGIN CERTIFICATE-----\nabc", "--- a"])
 def test_other_text_is_open_for_none(text: str) -> None:
     assert open_block(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (f"curl -u me:{WORD}\nmysql -p{PASS}\n", [f"me:{WORD}", PASS]),
+        (f"sshpass -p {WORD} mysql -p{PASS}", [WORD, PASS]),
+        (f"curl \\\n  -s \\\n  -u me:{WORD}", [f"me:{WORD}"]),
+        (f"curl -H 'X: a; b' -u 'me:{WORD}'", [f"me:{WORD}"]),
+        (f"curl -u '{WORD}:' u", [f"{WORD}:"]),
+        (f"curl a | sort -u me:{WORD}", []),
+        (f"curl a; tar -u me:{WORD}", []),
+        (f"curl a\nsort -u me:{WORD}", []),
+        (f"docker run -p {WORD}", []),
+        (f"docker login -p {WORD}", [WORD]),
+        (f"login -p {WORD}", []),
+        (f"/usr/bin/curl -u me:{WORD}", [f"me:{WORD}"]),
+        (f"my-curl -u me:{WORD}", []),
+        (f"mysql -p {WORD}", []),
+        ("curl -u 1000:1000", []),
+    ],
+)
+def test_the_program_decides_what_an_option_means(text: str, found: list[str]) -> None:
+    assert taken(text) == sorted(found)
