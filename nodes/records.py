@@ -467,18 +467,17 @@ class StopReason(StrEnum):
 
 
 class StopCause(Record):
-    """Why a node sends the run to a terminal: the reason, a human sentence, the evidence, the model's own account."""
+    """Why a node sends the run to a terminal: the reason, a human sentence, the evidence."""
 
     reason: StopReason
     message: str
     diagnostics: tuple[str, ...] = ()
-    account: str = ""
 
 
 class Outcome(Record):
     """How a run ended; set exactly once in a turn, by `stop/`. `answer` is "" and `value` None unless FINISHED.
 
-    `checks`: passed, failed, none (nothing to run), unavailable, or "" without a change; `account`: the model's own.
+    `checks`: passed, failed, none (nothing to run), unavailable, or "" without a change.
     """
 
     kind: OutcomeKind
@@ -489,6 +488,5 @@ class Outcome(Record):
     value: Any = None
     changed_files: tuple[str, ...] = ()
     checks: str = ""
-    account: str = ""
     usage: JsonMap = Field(default_factory=dict)
     how_to_go_on: str = ""

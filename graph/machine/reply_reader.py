@@ -4,33 +4,18 @@ import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from langchain_core.messages import AnyMessage
-from typing_extensions import TypedDict
-
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.run_records import is_resuming
+from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.nodes.call_model.prompts.turn_view import TurnView, view_turn
-from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.heal.healing import is_unfounded
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader, check_call, completed, foreign_calls
-from mendgraph.nodes.records import CHANGING, CallError, Correction, EditForm, FileChange, Profile, ToolCall
+from mendgraph.nodes.records import CHANGING, CallError, Correction, EditForm, ToolCall
 
 
-class ReadingSlice(TypedDict, total=False):
-    """What the reading of a reply depends on, besides the reply."""
-
-    context: AgentContext
-    profile: Profile
-    messages: list[AnyMessage]
-    corrections: list[Correction]
-    healing_attempts: list[HealingAttempt]
-    changes: list[FileChange]
-
-
-def reply_reader(tools: ToolRuntime, state: ReadingSlice, *, told: bool = True) -> Reader:
+def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) -> Reader:
     """How replies of this turn are read; without what it was `told`, for a reply that is read a second time."""
     context, profile, messages = state["context"], state["profile"], state["messages"]
     blocks = profile.edit_form is EditForm.BLOCKS
@@ -65,7 +50,7 @@ def _only_required(tools: ToolRuntime) -> dict[str, str]:
     return {name: required[0] for name, required in needed.items() if len(required) == 1}
 
 
-def _facts(tools: ToolRuntime, state: ReadingSlice) -> TurnFacts:
+def _facts(tools: ToolRuntime, state: AgentState) -> TurnFacts:
     context, messages = state["context"], state["messages"]
     checking = CHECKS_TOOL in tools.specs
     request = next((message.text for message in reversed(messages) if is_request(message)), "")

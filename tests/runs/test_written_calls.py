@@ -71,7 +71,7 @@ def play(
     machine, nodes = build_machine(
         InMemorySaver(serde=serializer()), model=model, tools=None, rules=DEFAULT_GUARDRAIL_RULES
     )
-    off = dict.fromkeys(("evidence", "read_ahead", "wrap_up"), False)
+    off = dict.fromkeys(("evidence", "read_ahead"), False)
     context = AgentContext(workspace=str(folder), protocol=protocol.value, **{**off, **settings})
     config: Any = {"configurable": {"thread_id": "t"}}
     run = Run()
