@@ -1,4 +1,3 @@
-import json
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from mendgraph.nodes.guard.approvals import (
     Decision,
     Preview,
     ShownPreview,
-    asked_call,
     digest_of,
     read_decision,
 )
@@ -25,21 +23,6 @@ DIFF = ShownPreview(kind="diff", text="-a\n+b", truncated=False)
 SHOWN = Preview(DIFF, ("a.py",), (("a.py", "0" * 64, "mark"),))
 REJECTED = Decision("reject")
 NO_WORD, NO_ANSWER = Decision("reject", UNREADABLE), Decision("reject", UNANSWERED)
-
-
-def test_a_call_is_shown_with_what_it_would_do_as_json() -> None:
-    asked = asked_call(1, CALL, ASK, SHOWN, "edit_file on every file")
-    assert asked == {
-        "index": 1,
-        "tool": "edit_file",
-        "path": "a.py",
-        "rule": "ask_before_write",
-        "arguments": ARGUMENTS,
-        "preview": DIFF,
-        "grant": "edit_file on every file",
-        "digest": digest_of(CALL, SHOWN),
-    }
-    assert json.loads(json.dumps(asked)) == asked
 
 
 def test_the_digest_is_another_one_for_other_arguments_another_file_and_another_diff() -> None:

@@ -19,7 +19,6 @@ from mendgraph.nodes.records import (
     ExtractionErrorType,
     JsonMap,
     LoopRecord,
-    OverrideConstraint,
     StopCause,
     StopReason,
     ToolCall,
@@ -82,13 +81,6 @@ def failure(call_id: str, tool: str, code: ToolErrorCode, message: str) -> CallR
     return CallResult(call_id=call_id, tool=tool, result=ToolResult.failure(code, message))
 
 
-def test_where_some_call_may_run_its_room_settles_the_others() -> None:
-    assert judge(AUTO, call("1", "read", "a.py"), call("2", "read", ".env")) == {
-        "verdicts": [Verdict(kind=VerdictKind.ALLOW, path="a.py"), ENV_DENIED],
-        "results": [],
-    }
-
-
 def test_where_nothing_may_run_every_call_has_its_result() -> None:
     error = ExtractionError(ExtractionErrorType.UNKNOWN_TOOL_NAME, 2, "tool: x({})", "There is no tool x.")
     broken = CallError(call_id="2", tool="x", raw_arguments="", error=error)
@@ -100,12 +92,6 @@ def test_where_nothing_may_run_every_call_has_its_result() -> None:
             failure("2", "x", ToolErrorCode.UNKNOWN_TOOL, message),
         ],
     }
-
-
-def test_loop_controls_override_is_enforced() -> None:
-    override = OverrideConstraint(signature="a.py", tool="read", target="a.py", repeats=3)
-    state = GuardState(items=[call("1", "read", "a.py")], loop=LoopRecord(overrides=(override,)))
-    assert [verdict.rule for verdict in judge(AUTO, state=state)["verdicts"]] == ["loop_override"]
 
 
 def test_what_a_person_allowed_before_is_not_asked_again_unless_the_mode_denies_it() -> None:
