@@ -297,10 +297,6 @@ def test_a_path_is_told_relative_in_its_call_and_nowhere_else() -> None:
     text = f'tool: write_file({{"path": "n.md"}})\n```\n{call}\n```\n{call}'
     told = told_of(text, "read_file", {"path": "/w/a.py"}, '{"path": "/w/a.py"}', 5).text
     assert told == f'{text.removesuffix(call)}tool: read_file({{"path": "a.py"}})'
-    text = 'I write /w/a.py.\ntool: write_file({"path": "/w/a.py"})\n```\np = "/w/a.py"\n```'
-    arguments = {"path": "/w/a.py", "content": 'p = "/w/a.py"\n'}
-    told = told_of(text, "write_file", arguments, json.dumps(arguments), 2).text
-    assert told == text.replace('"path": "/w/a.py"', '"path": "a.py"')
 
 
 @pytest.mark.parametrize(

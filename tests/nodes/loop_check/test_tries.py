@@ -1,7 +1,6 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
 from mendgraph.nodes.language.text_protocol import MISSED, MISSED as OLD_TEXT_MISSED, miss_advice
 from mendgraph.nodes.loop_check.repetition import count_tries, fatal_failure, tries_stop, with_notices
@@ -124,30 +123,6 @@ def test_the_run_says_what_failed_in_its_last_try() -> None:
         message="No edit could be used after 5 tries.",
         diagnostics=(f"{OLD_TEXT_MISSED} 'a.py'.",),
     )
-
-
-STEPS = st.lists(
-    st.lists(
-        st.sampled_from([READ, READ_NOT, EDITED, MISSED_EDIT, SAME, DENIED, CUT, PASSED, FAILED, REFUSED]), max_size=3
-    ),
-    max_size=20,
-)
-
-
-@given(STEPS, st.sampled_from([BLOCKS, REPLACE]), st.integers(1, 6))
-def test_the_count_is_bounded_and_says_when_it_is_full(
-    steps: list[list[Done]], profile: Profile, max_failed_tries: int
-) -> None:
-    record = LoopRecord()
-    for step in steps:
-        before = record
-        record = after(before, *step, profile=profile, max_failed_tries=max_failed_tries)
-        assert record.failed_tries in {0, before.failed_tries, before.failed_tries + 1}
-        assert (record.verdict is LoopVerdict.GAVE_UP) is (record.failed_tries >= max_failed_tries)
-        assert record.missed[: len(before.missed)] == before.missed
-        if record.verdict is LoopVerdict.GAVE_UP:
-            assert record.failed_tries == max_failed_tries
-            break
 
 
 def test_outside_the_block_form_only_checks_that_pass_end_the_row() -> None:

@@ -2,7 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import strategies as st
 
 from mendgraph.nodes.parse.answers import (
     NOTHING_DONE,
@@ -91,32 +91,6 @@ def test_checks_come_before_an_answer_where_they_can_tell_something(
     assert paths_to_check(facts, changing) == paths
 
 
-WORDS = st.sampled_from([ORDER, REPORT, QUESTION, TALK, CLAIM, NO_CLAIM, "Do not change any file.", "```", "`"])
-TEXTS = st.text(max_size=80) | st.lists(WORDS, max_size=4).map(" ".join)
-PATHS = st.lists(st.sampled_from(["a.py", "b.md", "c.pyi", ""]), max_size=3).map(tuple)
-FACTS = st.builds(
-    TurnFacts,
-    request=TEXTS,
-    changed=PATHS,
-    hindered=st.sampled_from([lambda: True, lambda: False]),
-    met=st.integers(0, 5),
-    insistent=st.booleans(),
-    checked=st.booleans(),
-    configured=st.booleans(),
-    faulty=st.booleans(),
-)
-
-
-@given(TEXTS, FACTS)
-def test_any_answer_can_be_judged(answer: str, facts: TurnFacts) -> None:
-    problem = unfounded(answer, facts)
-    assert problem in ({None, SHORT_CLAIMED, SHORT_IDLE} if facts.insistent else {None, CLAIMED, IDLE})
-    if facts.changed or facts.hindered():
-        assert problem is None
-    if not facts.insistent and facts.met:
-        assert problem in {None, CLAIMED}
-
-
 COUNT = {"type": "object", "properties": {"count": {"type": "integer", "minimum": 1}}, "required": ["count"]}
 ASK = "end with the tool final_answer, and put the value that was asked for into its argument `value`"
 ELSEWHERE = {"$ref": "file:///etc/hostname"}
@@ -175,18 +149,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-KEYWORDS = st.sampled_from(
-    ["type", "properties", "items", "$ref", "enum", "required", "anyOf", "pattern", "const", "not"]
-)
-VALUES = st.sampled_from(["object", "array", "#", "#/properties", "http://127.0.0.1:9/", "("]) | JSON
-SCHEMAS = st.dictionaries(KEYWORDS, VALUES | st.dictionaries(KEYWORDS, VALUES, max_size=2), max_size=3)
-
-
-@settings(max_examples=30)
-@given(SCHEMAS, JSON)
-def test_any_schema_and_any_value_give_sentences(schema: dict[str, Any], value: Any) -> None:
-    if schema_problem(schema) is None:
-        assert all(isinstance(problem, str) for problem in problems(value, schema))
 
 
 def test_a_schema_that_no_checkpoint_can_hold_is_refused() -> None:

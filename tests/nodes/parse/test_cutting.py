@@ -1,5 +1,4 @@
 import pytest
-from hypothesis import given, strategies as st
 
 from mendgraph.nodes.language.content_blocks import without_thoughts
 from mendgraph.nodes.parse.cutting import cut_invented, kept_part, was_cut
@@ -81,15 +80,3 @@ def test_what_was_invented_is_cut(kept: str, cut: str) -> None:
 )
 def test_what_was_not_invented_stays(text: str) -> None:
     assert cut_invented(text, KNOWN) == text
-
-
-LINES = st.sampled_from(
-    [CALL_LINE, RESULT, "user: x\n", "```\n", "text\n", "\n", 'tool: write_file({"path": "a"})\n', "{\n"]
-)
-
-
-@given(st.lists(LINES, max_size=10).map("".join))
-def test_what_is_kept_begins_the_reply_and_is_kept_again(text: str) -> None:
-    kept = cut_invented(text, KNOWN)
-    assert text.startswith(kept)
-    assert cut_invented(kept, KNOWN) == kept

