@@ -131,6 +131,16 @@ def test_a_path_that_leads_inside_by_another_name_is_judged_by_its_own() -> None
 
 
 @pytest.mark.parametrize(
+    ("path", "problem"), [("a\0", "The path contains a NUL character."), (["a.py", None], "A path must be text,")]
+)
+def test_what_is_no_path_is_named_as_such(path: Any, problem: str) -> None:
+    verdict = judge(READ, path=path)
+    assert (verdict.rule, verdict.error and verdict.error.code) == ("invalid_path", INVALID)
+    assert verdict.error is not None
+    assert verdict.error.message.startswith(problem)
+
+
+@pytest.mark.parametrize(
     ("tool", "arguments", "shown", "reasons"),
     [
         (READ, {"path": ".env"}, ".env", {"env_file": "Environment variable files"}),

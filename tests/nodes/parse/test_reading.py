@@ -291,6 +291,8 @@ def test_a_call_that_stands_in_the_text_beside_others_is_told() -> None:
         ("call_3_0", "read_file", CallError),
     ]
     assert [item.call_id for item in read(NATIVE, text, raw("read_file", '{"path": "a.py"}', "x")).items] == ["x"]
+    broken = read(NATIVE, text.replace('a.py"}}', 'a.py"'), other)
+    assert [type(item) for item in broken.items] == [ToolCall, CallError]
 
 
 def test_an_unknown_tool_is_told_of_the_tools_that_are_offered() -> None:
