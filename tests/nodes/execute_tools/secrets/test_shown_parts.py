@@ -6,7 +6,6 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
 from mendgraph.nodes.execute_tools.secrets.shapes import key_block_spans, open_block
 from mendgraph.nodes.execute_tools.secrets.shown_parts import (
-    MARGIN,
     RedactedStream,
     first_words,
     masked_blocks,
@@ -109,12 +108,6 @@ def test_a_short_text_is_the_same_object() -> None:
     assert first_words(text, len(text)) is text
 
 
-def test_what_stands_far_away_is_not_looked_at() -> None:
-    """A text of any length takes as much time as its piece."""
-    far = "a " * MARGIN
-    assert whole_words(f"{NAMED} {far}{far}{far}{far}{NAMED}", 4 * MARGIN, 4 * MARGIN + 20)[0].split() == ["a"] * 10
-
-
 def test_a_piece_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RecursionError
@@ -155,62 +148,10 @@ def shown(text: str, cuts: list[int], redactor: Redactor = REDACTOR) -> list[str
     return [*(stream.feed(text[a:b]) for a, b in pairwise(bounds)), stream.close()]
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_a_text_in_single_characters_is_shown_like_the_whole(text: str) -> None:
-    for whole in (f"Look: {text} and so on.\nEnd", text, f"{text}\n{text}"):
-        assert "".join(shown(whole, list(range(len(whole))))) == REDACTOR.text(whole)
-
-
 @given(texts=st.lists(st.sampled_from(TEXTS), max_size=5), cuts=st.lists(st.integers(0, 10_000), max_size=20))
 def test_a_text_is_shown_like_the_whole_however_it_is_cut(texts: list[str], cuts: list[int]) -> None:
     whole = "\n".join(texts)
     assert "".join(shown(whole, cuts)) == REDACTOR.text(whole)
-
-
-def test_ordinary_text_waits_for_the_end_of_its_word_only() -> None:
-    stream = RedactedStream(REDACTOR)
-    pieces = ["The ", "pass", "word is", " wrong: ", "fix it", ".", "\n", "密码", "x"]
-    assert [stream.feed(piece) for piece in pieces] == [
-        "The ",
-        "",
-        "password ",
-        "is wrong: ",
-        "fix ",
-        "",
-        "it.\n",
-        "密码",
-        "",
-    ]
-    assert stream.close() == "x"
-    assert stream.close() == ""
-
-
-def test_a_known_value_of_several_words_waits_for_its_last_one() -> None:
-    stream = RedactedStream(REDACTOR)
-    assert [stream.feed(piece) for piece in ["a my ", "own ", "secret ", "42", " b "]] == [
-        "a ",
-        "",
-        "",
-        "",
-        f"{MARK} b ",
-    ]
-
-
-def test_a_key_waits_for_its_last_line() -> None:
-    stream = RedactedStream(REDACTOR)
-    lines = f"key:\n{BLOCKS[0]}\ndone\n".splitlines(keepends=True)
-    assert [stream.feed(line) for line in lines] == ["key:\n", "", "", "", "", f"{MARK}\n", "done\n"]
-
-
-def test_a_name_is_remembered_until_its_value_comes() -> None:
-    stream = RedactedStream(REDACTOR)
-    assert [stream.feed(piece) for piece in ["password", " = ", '"hunter2', "hunter2", '"\n']] == [
-        "",
-        "password = ",
-        "",
-        "",
-        f'"{MARK}"\n',
-    ]
 
 
 def test_a_stream_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
