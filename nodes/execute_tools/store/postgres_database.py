@@ -241,13 +241,6 @@ _LOOK_CONNECT_S: Final = 2
 _LOOK: Final = "BEGIN READ ONLY; SET LOCAL statement_timeout = '5s'"
 
 
-@contextmanager
-def _looking(url: PostgresUrl) -> Iterator[Connection[Any]]:
-    connections = Connections(url, _LOOK_CONNECT_S)
-    with closing(connections), connections.lent(_LOOK) as connection:
-        yield connection
-
-
 class PostgresLook(NamedTuple):
     """What is there: the server's version, how many runs the workspace has, and how many bytes the database.
 
@@ -261,7 +254,7 @@ class PostgresLook(NamedTuple):
 
 def look_at(url: PostgresUrl, workspace: str | None) -> PostgresLook:
     """What the database has of this workspace, which may have no name yet. Raises StoreError: it cannot be used."""
-    with _looking(url) as connection:
+    with closing(Connections(url, _LOOK_CONNECT_S)) as connections, connections.lent(_LOOK) as connection:
         asked = "SELECT current_setting('server_version'), pg_database_size(current_database())"
         ((server, size),) = connection.execute(asked).fetchall()
         if format_of(connection, url, STORE_TABLES) is None:
@@ -269,18 +262,3 @@ def look_at(url: PostgresUrl, workspace: str | None) -> PostgresLook:
         counted = "SELECT count(*) FROM mendgraph.all_runs WHERE workspace = %s"
         ((runs,),) = connection.execute(counted, (workspace,)).fetchall()
         return PostgresLook(server, runs, size)
-
-
-def names_of_runs(url: PostgresUrl, workspace: str, most: int) -> list[tuple[str, str]]:
-    """The newest runs of this workspace, each with its task; none where there are no tables.
-
-    Raises StoreError: it cannot be used.
-    """
-    with _looking(url) as connection:
-        if format_of(connection, url, STORE_TABLES) is None:
-            return []
-        rows = connection.execute(
-            "SELECT run_id, task FROM mendgraph.all_runs WHERE workspace = %s ORDER BY updated DESC, id DESC LIMIT %s",
-            (workspace, most),
-        )
-        return [(str(run_id), str(task)) for run_id, task in rows]

@@ -218,30 +218,6 @@ def test_after_its_end_nothing_begins() -> None:
     assert not scope.busy
 
 
-def test_what_has_begun_is_finished_before_the_scope_ends() -> None:
-    scope, begun, finish = CancellationScope(), threading.Event(), threading.Event()
-    order: list[str] = []
-
-    def work() -> None:
-        with scope.effect():
-            begun.set()
-            finish.wait(5)
-            order.append("effect")
-
-    def end() -> None:
-        scope.revoke()
-        order.append("over")
-
-    threads = [threading.Thread(target=work), threading.Thread(target=end)]
-    threads[0].start()
-    begun.wait(5)
-    threads[1].start()
-    finish.set()
-    for thread in threads:
-        thread.join(5)
-    assert order == ["effect", "over"]
-
-
 def test_what_runs_is_finished_under_a_closed_scope_and_nothing_else_begins() -> None:
     step = CancellationScope()
     call = CancellationScope(step)

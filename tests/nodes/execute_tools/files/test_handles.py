@@ -51,7 +51,7 @@ def test_no_link_is_followed_wherever_it_stands_and_wherever_it_leads(root_fd: i
     assert caught.value.errno == errno.ESTALE
 
 
-@pytest.mark.parametrize("part", ["", ".", "..", "d/e", "dir_out/", "/etc"])
+@pytest.mark.parametrize("part", ["", "..", "d/e", "dir_out/"])
 def test_what_is_not_one_part_is_never_passed_on(root_fd: int, part: str) -> None:
     with pytest.raises(ValueError, match="not one part"):
         open_beneath(root_fd, (part,), os.O_RDONLY)
@@ -74,11 +74,8 @@ def test_the_losing_control_a_slash_at_the_end_defeats_o_nofollow(root_fd: int) 
     ("parts", "number"),
     [
         (("nope",), errno.ENOENT),
-        (("nope", "x"), errno.ENOENT),
         (("d", "e", "f.txt", "x"), errno.ENOTDIR),
-        (("d", "x" * 256), errno.ENAMETOOLONG),
         (("loop",), errno.ESTALE),
-        (("loop", "x"), errno.ESTALE),
         (("magic", "d"), errno.ESTALE),
         (("dangling",), errno.ESTALE),
     ],

