@@ -101,8 +101,9 @@ pure: setup ## time the hot pure functions, and fail where one is not linear
 eval: setup ## solve real tasks with the local model (ARGS="--against create_agent,pydantic-ai,aider" compares)
 	@$(BIN)/python -P benchmarks/real_model/run.py $(ARGS)
 
-fuzz: setup ## attack the parsers and stores with random input (ARGS="--seconds 600 --target redactor")
-	@$(BIN)/python -P tests/fuzz/run.py $(ARGS)
+EXAMPLES ?= 5000
+fuzz: setup ## attack the parsers and stores with random input (EXAMPLES=100000 ARGS="-k redact")
+	@MENDGRAPH_EXPLORE=$(EXAMPLES) $(BIN)/pytest -n 2 tests/fuzz $(ARGS)
 
 mutants: setup ## change the pure files in small ways, and count the changes that no test notices
 	@$(BIN)/python -P benchmarks/mutants/run.py $(ARGS)

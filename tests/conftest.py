@@ -35,10 +35,11 @@ LACKS: dict[str, tuple[str, str, object]] = {
 HOMES = {"HOME": "", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}
 STORES = {"XDG_DATA_HOME": "data", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run"}
 
-# The same examples at every run, so that a red test is about the change at hand; new ones with MENDGRAPH_EXPLORE=1.
+# The same examples at every run, so that a red test is about the change at hand; MENDGRAPH_EXPLORE=500 new ones.
 hypothesis.settings.register_profile("fixed", deadline=None, print_blob=True, derandomize=True)
-hypothesis.settings.register_profile("explore", deadline=None, print_blob=True, max_examples=500)
-hypothesis.settings.load_profile("explore" if os.environ.get("MENDGRAPH_EXPLORE") else "fixed")
+if explored := os.environ.get("MENDGRAPH_EXPLORE"):
+    hypothesis.settings.register_profile("explore", deadline=None, print_blob=True, max_examples=int(explored))
+hypothesis.settings.load_profile("explore" if explored else "fixed")
 
 
 @pytest.fixture(scope="session", autouse=True)

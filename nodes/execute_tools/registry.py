@@ -139,7 +139,6 @@ class Tool:
     edit_forms: tuple[EditForm, ...] = ()
     seldom_in: tuple[EditForm, ...] = ()
     offered: bool = True
-    body_argument: str = ""
 
     def __post_init__(self) -> None:
         try:
@@ -161,7 +160,6 @@ class Tool:
             edit_forms=self.edit_forms,
             seldom_in=self.seldom_in,
             offered=self.offered,
-            body_argument=self.body_argument,
         )
 
     @cached_property
@@ -227,7 +225,6 @@ class ToolOptions(TypedDict, total=False):
     edit_forms: tuple[EditForm, ...]
     seldom_in: tuple[EditForm, ...]
     offered: bool
-    body_argument: str
 
 
 @overload

@@ -21,7 +21,6 @@ MADE_OF_THEM: Final = {
     "mendgraph.nodes.execute_tools.files.tree_walk.expression": "see below",
     "mendgraph.nodes.execute_tools.secrets.shapes._folded": "its patterns are in a variable",
     "mendgraph.nodes.execute_tools.files.tree_walk.segments_of": "see below",
-    "mendgraph.nodes.language.dialects._in_json": "its patterns are in a table",
 }
 """Functions that make patterns, and why none of them is missed here."""
 
