@@ -37,7 +37,7 @@ LIMITS: Final = frozenset(
 class BatchTask(BaseModel):
     """One task of a batch.
 
-    `id` names its result, its copy and its patch. `workspace` is a folder or an archive, `revision` a commit, tag or
+    `id` names its result, its copy and its patch. `workspace` is a folder, `revision` a commit, tag or
     branch where it is a git repository ("" is what is checked out there, HEAD). `limits` are fields of `AgentContext`
     (`LIMITS`) that hold for this task alone.
     """
@@ -182,7 +182,7 @@ def find_sources(
     for number, (source, line) in enumerate(first.items()):
         workspace, revision = source
         if not os.path.exists(workspace):
-            message = f"there is no workspace {quoted(workspace)}: name a folder or an archive that is there"
+            message = f"there is no workspace {quoted(workspace)}: name a folder that is there"
             problems.append(Problem(file, message, line, field="workspace"))
         elif source not in known and number < PINNED_AT_ONCE:
             found = pin_source(workspace, revision)

@@ -183,6 +183,6 @@ def test_what_is_not_there_is_told_with_its_line(tmp_path: Path) -> None:
     found = find_sources(tasks, {}, "t.jsonl")
     assert isinstance(found, tuple)
     assert [str(each) for each in found] == [
-        f"t.jsonl:3: there is no workspace '{tmp_path}/none': name a folder or an archive that is there",
+        f"t.jsonl:3: there is no workspace '{tmp_path}/none': name a folder that is there",
         f"t.jsonl:4: '{tmp_path}' is no git repository, so it has no revision 'v1': leave the revision out.",
     ]
