@@ -20,7 +20,7 @@ from mendgraph.nodes.execute_tools.copies.copy_folders import (
 )
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.processes.git_places import git, repository, write
+from tests.nodes.execute_tools.processes.git_places import write
 
 
 def filled(path: Path, note: str = FINISHED) -> None:
@@ -78,29 +78,11 @@ def made(path: Path, objects: str = "") -> PrivateGit:
     return own
 
 
-def patch(own: PrivateGit, root: Path, gone: list[str], names: list[str]) -> str:
-    with closing(open_root(str(root))) as handle:
-        found = own.patch(handle, gone, names)
-    assert isinstance(found, bytes), found
-    return found.decode()
-
-
 def kept(own: PrivateGit, root: Path, names: list[str], tree: str = "", gone: tuple[str, ...] = ()) -> str:
     with closing(open_root(str(root))) as handle:
         found = own.keep(handle, names, tree=tree, gone=gone)
     assert isinstance(found, str), found
     return found
-
-
-def test_what_a_repository_has_is_not_stored_again(tmp_path: Path) -> None:
-    main = repository(tmp_path / "a\nmain", {"a": os.urandom(100_000), "b": "b"})
-    tree = git(main, "rev-parse", "HEAD^{tree}").strip()
-    own = made(tmp_path / "own.git", str(main / ".git/objects"))
-    assert kept(own, main, [], tree) == tree
-    size = sum(path.stat().st_size for path in (tmp_path / "own.git").rglob("*") if path.is_file())
-    assert size < 10_000
-    assert kept(own, main, [], tree, ("b",)) != tree
-    assert patch(own, main, [], ["b"]).startswith("diff --git a/b b/b\nnew file mode 100644\n")
 
 
 def test_a_patch_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.copies import copy_sources
 from mendgraph.nodes.execute_tools.copies.copy_folders import CopyFolder, copy_folder
 from mendgraph.nodes.execute_tools.copies.copy_sources import (
     RECORD,
@@ -19,7 +18,6 @@ from mendgraph.nodes.execute_tools.copies.copy_sources import (
     pack_source,
     read_record,
 )
-from mendgraph.nodes.execute_tools.processes.git import Uncommitted
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.processes.git_places import FILES, committed, git, head, repository, tree, write
 
@@ -93,23 +91,6 @@ def test_a_record_that_is_damaged(tmp_path: Path) -> None:
             (tmp_path / "one" / RECORD).write_text(content)
             with pytest.raises(ValueError, match=r"\w"):
                 read_record(folder)
-
-
-def test_a_folder_that_has_left_the_commit(tmp_path: Path) -> None:
-    main = repository(tmp_path / "main", {"in/a": "a"})
-    assert isinstance(source(main / "in", head(main)), GitSource)
-    git(main, "rm", "--quiet", "-r", "--cached", "in")
-    git(main, "commit", "--quiet", "-m", "without")
-    message = f"The folder 'in' is not in the commit {head(main)} of its repository."
-    assert find_source(str(main / "in"), "HEAD") == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
-
-
-def test_files_that_are_untracked_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    main = repository(tmp_path / "main")
-    monkeypatch.setattr(copy_sources, "find_uncommitted", lambda _: Uncommitted((), untracked=True))
-    found = source(main)
-    assert isinstance(found, GitSource)
-    assert found.notes == ("Files that git does not track are in no copy: commit what is needed.",)
 
 
 def packed(path: Path, revision: str = "") -> Packed:

@@ -1,12 +1,9 @@
 """The store in PostgreSQL, its tables, and a look at it that makes nothing."""
 
-import os
 import sqlite3
-import subprocess
-import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,7 +12,6 @@ from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgr
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
 from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase, close_postgres, look_at
 from mendgraph.nodes.execute_tools.store.postgres_url import read_url
-from tests.architecture.product import ROOT
 from tests.postgres import fresh_database
 
 INSERT = "INSERT INTO backups VALUES (?, ?)"
@@ -82,38 +78,9 @@ def test_a_transaction_is_all_or_nothing_and_each_threads_own() -> None:
     assert database.execute("SELECT * FROM backups").fetchall() == []
 
 
-MAKE = """
-import sys
-from mendgraph.nodes.execute_tools.store.database import open_postgres
-from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
-sys.stdin.readline()
-open_postgres(STORE_TABLES, "w").execute("SELECT 1")
-print("made")
-"""
-
-
-def test_processes_and_threads_that_start_at_once_make_one_set_of_tables(empty_store: str) -> None:
-    command = [sys.executable, "-c", MAKE]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(2)]  # type: ignore[call-overload]
-    errors: list[str] = []
-
-    def make() -> None:
-        try:
-            opened().execute("SELECT 1")
-        except StoreError as error:
-            errors.append(str(error))
-
-    threads = [threading.Thread(target=make) for _ in range(8)]
-    for process in processes:
-        process.stdin.write("\n")
-        process.stdin.flush()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    told = [process.communicate(timeout=120)[0] for process in processes]
-    assert (errors, told) == ([], ["made\n", "made\n"])
+def test_threads_that_start_at_once_make_one_set_of_tables(empty_store: str) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: opened().execute("SELECT 1"), range(8)))
     with psycopg.connect(empty_store) as connection:
         parts = connection.execute("SELECT part, format FROM mendgraph.formats ORDER BY part").fetchall()
     assert parts == [("store", FORMAT)]
@@ -171,24 +138,6 @@ def test_a_database_that_cannot_hold_every_text_is_told(postgres: str, monkeypat
         finally:
             close_postgres()
             run(postgres, f"DROP DATABASE {latin}")
-
-
-def test_what_speaks_to_postgresql_is_not_imported_where_nothing_is_shared(tmp_path: Path) -> None:
-    program = (
-        "import sys\nfrom mendgraph.graph.persistence.store import Store\nStore(sys.argv[1]).close()\n"
-        "print([name for name in sys.modules if 'psycopg' in name or 'checkpoint.postgres' in name])"
-    )
-    (tmp_path / "root").mkdir()
-    environment = {**os.environ, "MENDGRAPH_DATA_DIR": str(tmp_path / "data")}
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "root")],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "[]\n"
 
 
 def test_where_nobody_has_made_tables_none_are_made(empty_store: str) -> None:

