@@ -19,9 +19,6 @@ from mendgraph.nodes.execute_tools.store.postgres_connections import Connections
 from mendgraph.nodes.execute_tools.store.postgres_lock import Locks, close_locks, held_epoch, locks_in
 from mendgraph.nodes.execute_tools.store.postgres_url import PostgresUrl
 
-OLDEST_SERVER: Final = 120_000
-"""PostgreSQL 12: the first whose server lets each connection say when it is gone. Its number as the server gives it."""
-
 _MAKING: Final = int.from_bytes(b"mendgrph")
 """The advisory lock of whoever makes tables."""
 
@@ -159,21 +156,8 @@ def _prepare(connections: Connections, part: PostgresTables) -> None:
 def format_of(connection: Connection[Any], url: PostgresUrl, part: PostgresTables) -> int | None:
     """The format of the part's tables, None where there are none. Nothing is written.
 
-    Raises StoreError: it is of another version, and does not grow, or the server is none that will do.
+    Raises StoreError: it is of another version, and does not grow.
     """
-    version, encoding = connection.execute(
-        "SELECT current_setting('server_version_num')::int, current_setting('server_encoding')"
-    ).fetchone() or (0, "")
-    if version < OLDEST_SERVER:
-        raise StoreError(
-            f"The shared store {url.name} is PostgreSQL {version // 10_000}, and {OLDEST_SERVER // 10_000} is the"
-            " oldest that will do: update it."
-        )
-    if encoding != "UTF8":
-        raise StoreError(
-            f"The shared store {url.name} holds its texts as {encoding}: make a database with"
-            " `createdb --encoding UTF8 --template template0`."
-        )
     if "formats" not in _tables(connection):
         return None
     row = connection.execute("SELECT format FROM mendgraph.formats WHERE part = %s", (part.name,)).fetchone()

@@ -1,8 +1,6 @@
 import json
 import os
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,37 +37,6 @@ def test_only_a_folder_of_ours_is_emptied(tmp_path: Path, note: str) -> None:
             assert isinstance(folder, CopyFolder)
             assert (folder.empty() is None) is (left == [])
             assert os.listdir(folder.handle) == left
-
-
-def test_folders_that_nobody_may_enter_and_links_go_away(tmp_path: Path) -> None:
-    filled(tmp_path / "one")
-    write(tmp_path / "outside", {"x": "x"})
-    inner = tmp_path / "one/workspace"
-    (inner / "link").symlink_to(tmp_path / "outside")
-    (inner / "deep/closed").mkdir()
-    write(inner / "deep/closed", {"y": "y"})
-    for path in (inner / "deep/closed", inner / "deep", inner):
-        path.chmod(0)
-    with copy_folder(str(tmp_path / "one"), make=False) as folder:
-        assert isinstance(folder, CopyFolder)
-        folder_remove(folder)
-    assert sorted(os.listdir(tmp_path)) == ["outside"]
-    assert (tmp_path / "outside/x").read_text() == "x"
-
-
-def folder_remove(folder: CopyFolder) -> None:
-    """Remove it as a user without root's rights meets it: the first try is refused."""
-    real, calls = shutil.rmtree, []
-
-    def rmtree(*arguments: Any, **named: Any) -> None:
-        calls.append(1)
-        if len(calls) == 1:
-            raise PermissionError(13, "Permission denied")
-        real(*arguments, **named)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shutil, "rmtree", rmtree)
-        assert folder.remove() is None
 
 
 def made(path: Path, objects: str = "") -> PrivateGit:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.files.atomic_write import (
-    PERMISSION_BITS,
     TEMPORARY_SUFFIX,
     OpenFolders,
     Role,
@@ -51,10 +50,6 @@ def test_bytes_and_mode_are_exact(folder: Path, folder_fd: int, mode: int, like:
     assert found == (folder / "t").stat()
     assert ((folder / "t").read_bytes(), stat.S_IMODE(found.st_mode)) == (data, mode)
     assert ((folder / "f").read_bytes(), sorted(os.listdir(folder))) == (b"old", ["f", "t"])
-
-
-def test_set_user_id_does_not_survive_a_change(folder_fd: int) -> None:
-    assert stat.S_IMODE(make(folder_fd, b"x", 0o6755).st_mode) == 0o755 == 0o6755 & PERMISSION_BITS
 
 
 @pytest.mark.parametrize("like", [False, True])

@@ -106,13 +106,6 @@ def test_a_new_file_is_made_and_never_through_a_link(tree: Path, root_fd: int) -
     assert stat.S_IMODE((tree / "d" / "new.txt").stat().st_mode) == 0o600
 
 
-def test_directories_are_made_on_the_way_when_asked_for(tree: Path, root_fd: int) -> None:
-    made: list[str] = []
-    os.close(open_directory(root_fd, ("d", "new", "newer"), made=made))
-    assert made == ["d/new", "d/new/newer"]
-    assert (tree / "d" / "new" / "newer").is_dir()
-
-
 def test_directories_are_not_made_through_a_link(tree: Path, root_fd: int) -> None:
     made: list[str] = []
     with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):

@@ -31,12 +31,6 @@ def test_the_judge_is_asked_about_both_names(root: Path) -> None:
     assert dict.fromkeys(asked) == dict.fromkeys([(".", False)])
 
 
-def test_a_denied_name_says_nothing_about_what_is_there(root: Path) -> None:
-    (root / ".env").unlink()
-    assert Workspace(str(root), no_env).read_file(".env") == DENIAL
-    assert Workspace(str(root), no_env).exists(".env") is False
-
-
 def test_the_name_of_the_handle_has_the_last_word(
     root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,15 +183,6 @@ def test_the_losing_control_without_the_rule_the_content_is_read(root: Path, mon
     os.link(root / ".env", root / "notes.txt")
     monkeypatch.setattr(HardLinks, "denial", lambda *_, **__: None)
     assert Workspace(str(root), no_env).read_file("notes.txt") == content("notes.txt", SECRET)
-
-
-def test_a_hard_link_to_a_file_outside_is_readable_and_that_file_is_never_changed(root: Path) -> None:
-    os.link(root.parent / "outside" / "secret.txt", root / "from_cache.py")
-    workspace = Workspace(str(root), no_env)
-    assert workspace.read_file("from_cache.py") == content("from_cache.py", SECRET)
-    written = workspace.write_file("from_cache.py", b"new", expected_sha256=sha(SECRET))
-    assert written == content("from_cache.py", b"new")
-    assert (root.parent / "outside" / "secret.txt").read_bytes() == SECRET
 
 
 def test_reading_and_writing_are_judged_each_by_itself(root: Path) -> None:

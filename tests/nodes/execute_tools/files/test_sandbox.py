@@ -69,17 +69,13 @@ PATHS: list[tuple[str, PathAccess, str | ToolErrorCode]] = [
     (".", LIST, "."),
     ("src/", LIST, "src"),
     ("src/new.py", WRITE, "src/new.py"),
-    ("README.md", WRITE, "README.md"),
     # nothing there
     ("nope.py", READ, MISSING),
-    ("nope", LIST, MISSING),
     ("nope/new.py", WRITE, MISSING),
     # no path at all
     ("", READ, INVALID),
     ("a\0b", READ, INVALID),
     ("a\ud800b", READ, INVALID),
-    ("x" * 256, READ, INVALID),
-    ("a/" * 2_100 + "b", READ, INVALID),
     ("README.md/", READ, INVALID),
     ("src/", WRITE, INVALID),
     ("README.md/x", READ, INVALID),
@@ -93,31 +89,22 @@ PATHS: list[tuple[str, PathAccess, str | ToolErrorCode]] = [
     ("..hidden", WRITE, "..hidden"),
     # absolute names and other people's homes
     ("{root}/README.md", READ, "README.md"),
-    ("{root}", LIST, "."),
-    ("{root}-evil/secret.txt", READ, DENIED),
     ("/etc/hosts", READ, DENIED),
-    ("/", LIST, DENIED),
     ("/proc/self/cwd", READ, DENIED),
     ("/proc/self/root{root}/README.md", READ, DENIED),
-    ("~", LIST, DENIED),
     ("~$draft.md", WRITE, "~$draft.md"),
     # links that lead out
     ("file_out", READ, DENIED),
     ("file_out", WRITE, DENIED),
     ("dir_out/secret.txt", READ, DENIED),
-    ("dir_out/new.txt", WRITE, DENIED),
     ("new_out", WRITE, DENIED),
-    ("chain/secret.txt", READ, DENIED),
     ("up", LIST, DENIED),
     ("up/root/README.md", READ, "README.md"),
-    ("src/deep/far/secret.txt", READ, DENIED),
     # links that stay
     ("file_in", READ, "src/calc.py"),
-    ("file_in", WRITE, "src/calc.py"),
     ("dir_in/calc.py", READ, "src/calc.py"),
     ("dir_in/new.py", WRITE, "src/new.py"),
     ("new_in", WRITE, "src/new.py"),
-    ("new_in", READ, MISSING),
     # links in a circle
     ("loop", READ, INVALID),
 ]
@@ -151,9 +138,7 @@ def test_a_name_that_is_there_is_the_one_that_is_named(tmp_path: Path, name: str
     ("path", "suggestion"),
     [
         ("/etc/hosts", "."),
-        ("dir_out/", "."),
         ("/etc/README.md/.", "README.md"),
-        ("/README.md", "README.md"),
         ("/workspace/src/calc.py", "src/calc.py"),
         ("dir_out/secret.txt", "."),
     ],
@@ -173,7 +158,6 @@ def test_an_escape_is_answered_with_a_relative_path(root: Path, path: str, sugge
         ("/tmp/new.py", "new.py"),
         ("/workspace/src/new.py", "src/new.py"),
         ("/workspace/src/calc.py", "src/calc.py"),
-        ("D:\\work\\src\\new.py", "src/new.py"),
         ("../a\u202eb", "."),
     ],
 )
@@ -186,10 +170,8 @@ def test_a_new_file_outside_is_answered_with_where_it_may_be(root: Path, path: s
 @pytest.mark.parametrize(
     ("path", "suggestions"),
     [
-        ("readme.txt", ("README.md",)),
         ("src/clac.py", ("src/calc.py",)),
         ("scr/calc.py", ("src/calc.py",)),
-        ("src/zzzzzz", ()),
         ("README.md", ()),
     ],
 )
@@ -318,14 +300,8 @@ def test_system_directories_are_no_workspace(path: str) -> None:
     ("real", "refused"),
     [
         ("/", True),
-        ("/usr/lib/python3", True),
-        ("/private/var/log", True),
         ("/var/tmp/x", False),
-        ("/private/var/folders/ab/T/x", False),
         ("/usr/src/app", False),
-        ("/root/project", False),
-        ("/etcetera", False),
-        ("/Users/me/Library/x", False),
     ],
 )
 def test_which_directories_belong_to_the_system(real: str, refused: bool) -> None:

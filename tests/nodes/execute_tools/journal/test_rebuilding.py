@@ -1,7 +1,6 @@
 import os
 import shutil
 import stat
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +25,6 @@ from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.doubles.history_model import HistoryModel
 from tests.graph.runs.run_plays import FILES, LINES, Killed, Mortal, context
-from tests.nodes.execute_tools.files.journaled_runs import killed
 from tests.nodes.execute_tools.files.layout import sha
 from tests.nodes.execute_tools.processes.git_places import Tree, repository, tree
 
@@ -279,19 +277,6 @@ def test_a_run_that_was_cut_off_after_any_step_goes_on_elsewhere(machines: Machi
         assert rebuilt(second) == Rebuilt()
         assert go_on(second) == undisturbed, replies
         assert rebuilt(second) == Rebuilt()
-
-
-def test_a_run_that_was_killed_in_the_middle_of_a_change_goes_on_elsewhere(machines: Machines) -> None:
-    undisturbed = go_on(machines.copy("whole", "batch/b/whole"))
-    unfinished = 0
-    for nth in (2, 6):
-        name = f"batch/b/{nth}"
-        first = machines.copy(f"{nth}/one", name)
-        assert killed(nth, partial(begin, first, HistoryModel(LINES)), frozenset({"os.rename", "os.link"}))
-        second = machines.copy(f"{nth}/two", name)
-        unfinished += rebuilt(second).unfinished
-        assert go_on(second) == undisturbed, nth
-    assert unfinished
 
 
 def test_while_another_run_works_nothing_is_touched(machines: Machines) -> None:

@@ -129,27 +129,6 @@ def test_wherever_a_change_is_killed_all_of_it_is_done_or_nothing(fresh: Callabl
     assert seen == {DONE} | ({UNDONE} if expected[DONE] != expected[UNDONE] else seen)
 
 
-def test_a_recovery_may_be_killed_anywhere_as_well(fresh: Callable[[], Place]) -> None:
-    kind = "move and change"
-    expected, shown = ends(fresh, CHANGES[kind]), 0
-    for first in count(1):
-        for second in count(1):
-            place = fresh()
-            with killed_at(first, place.journal) as ended:
-                place.change(CHANGES[kind])
-            with killed_at(second, place.journal) as reached:
-                place.recover()
-            place.recover()
-            state = place.journal.change.state if place.journal.changes else UNDONE
-            assert (state, place.tree()) == (state, expected[state]), (first, second)
-            shown += reached()
-            if not reached():
-                break
-        if not ended():
-            break
-    assert shown > 50
-
-
 # --- Somebody else has been there
 
 
@@ -358,15 +337,6 @@ def test_what_is_recovered_is_on_the_disk_before_that_is_written_down(
 
 
 # --- What is never touched
-
-
-def test_only_names_of_the_change_are_removed(fresh: Callable[[], Place]) -> None:
-    place = part_way(fresh, TWO)
-    others = [f".a.0123456789abcdef0000n{TEMPORARY_SUFFIX}", f"mine{TEMPORARY_SUFFIX}"]
-    for name in others:
-        (place.root / name).write_bytes(b"")
-    place.recover()
-    assert [name for name in place.tree() if name.endswith(TEMPORARY_SUFFIX)] == sorted(others)
 
 
 def test_a_path_that_leads_out_is_never_followed(fresh: Callable[[], Place]) -> None:

@@ -5,13 +5,7 @@ from contextlib import closing
 import pytest
 
 from mendgraph.nodes.execute_tools.files import handles
-from mendgraph.nodes.execute_tools.files.change_records import (
-    UNKNOWN_SHA256,
-    ChangeState,
-    FileEffect,
-    FileState,
-    RecordedChange,
-)
+from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState, RecordedChange
 from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, WriteFile
 from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey
@@ -121,21 +115,6 @@ def test_what_somebody_else_wrote_between_two_changes_is_not_lost(world: World) 
     )
     assert isinstance(undo(world, 2), Restored)
     assert (world.root / "a").read_bytes() == b"theirs"
-
-
-def test_what_a_command_changed_unseen_cannot_be_restored(world: World) -> None:
-    unknown = FileState(UNKNOWN_SHA256, 0o640)
-    world.done(1, WriteFile("b", b"B", B))
-    world.journal.intend(world.call(2), "token", [FileEffect("a", unknown, FileState(A, 0o640))], {}, ())
-    world.journal.settle("token", ChangeState.DONE)
-    error = refused(world)
-    assert (error.code, error.suggestions) == (ToolErrorCode.CONFLICT, ("a",))
-    assert error.message == (
-        f"Nothing was restored. Changed by a command, and what it held was not recorded: 'a'. {REMEDY}"
-    )
-    done = undo(world, skip_changed=True)
-    assert isinstance(done, Restored)
-    assert (done.files, done.left) == ((RestoredFile("b", EDITED),), (LeftFile("a", Obstacle.NOT_KEPT),))
 
 
 def test_rules_hold_for_an_undo_as_well(world: World) -> None:

@@ -12,7 +12,6 @@ from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgr
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
 from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase, close_postgres, look_at
 from mendgraph.nodes.execute_tools.store.postgres_url import read_url
-from tests.postgres import fresh_database
 
 INSERT = "INSERT INTO backups VALUES (?, ?)"
 
@@ -125,19 +124,6 @@ def test_a_part_that_grows_gets_what_is_missing_once() -> None:
         close_postgres()
         opened("w", PostgresTables("grown", count, steps[:count], grow=True))
     assert opened().execute("SELECT a FROM grown ORDER BY a").fetchall() == [(1,), (2,)]
-
-
-def test_a_database_that_cannot_hold_every_text_is_told(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with fresh_database(postgres) as url:
-        name = url.split("/")[3].split("?")[0]
-        latin = f"latin_{name}"
-        run(postgres, f"CREATE DATABASE {latin} ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
-        monkeypatch.setenv("MENDGRAPH_STORE_URL", url.replace(name, latin))
-        try:
-            assert "holds its texts as LATIN1: make a database with `createdb --encoding UTF8" in refusal()
-        finally:
-            close_postgres()
-            run(postgres, f"DROP DATABASE {latin}")
 
 
 def test_where_nobody_has_made_tables_none_are_made(empty_store: str) -> None:
