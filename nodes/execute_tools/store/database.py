@@ -302,14 +302,16 @@ def _check_format(connection: sqlite3.Connection, path: str) -> None:
         raise StoreError(message)
     found = _number(connection, "PRAGMA user_version")
     if found != FORMAT:
-        age, remedy = "a newer", ": update mendgraph"
-        if found < FORMAT:
-            age = "an older"
-            remedy = ", whose runs this one cannot read: finish them with that version, or move the file away"
-        written = (
-            f"The database {quoted(path)} was written by {age} mendgraph (format {found}, this one knows {FORMAT})"
-        )
-        raise StoreError(f"{written}{remedy}, or {elsewhere}.")
+        raise other_format(f"The database {quoted(path)}", found, FORMAT, elsewhere)
+
+
+def other_format(what: str, found: int, known: int, elsewhere: str) -> StoreError:
+    """The error for tables of another version; `elsewhere` is what can be done beside another version of mendgraph."""
+    age, remedy = (
+        ("a newer", "update mendgraph") if found > known else ("an older", "finish its runs with that version")
+    )
+    written = f"{what} was written by {age} mendgraph (format {found}, this one knows {known})"
+    return StoreError(f"{written}: {remedy}, or {elsewhere}.")
 
 
 def _number(connection: sqlite3.Connection, question: str) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from psycopg import Connection
 from psycopg.sql import SQL, Literal
 
-from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.store.database import StoreError, other_format
 from mendgraph.nodes.execute_tools.store.database_schema import POSTGRES_BASE, SCHEMA_NAME, STORE_TABLES, PostgresTables
 from mendgraph.nodes.execute_tools.store.postgres_connections import Connections, close_all, connections_to
 from mendgraph.nodes.execute_tools.store.postgres_lock import Locks, close_locks, held_epoch, locks_in
@@ -165,7 +165,8 @@ def format_of(connection: Connection[Any], url: PostgresUrl, part: PostgresTable
         return None
     found = int(row[0])
     if not part.grow and found != part.format:
-        raise _of_another_version(url, part, found)
+        what = f"The part {part.name!r} of the shared store {url.name}"
+        raise other_format(what, found, part.format, "name another database")
     return found
 
 
@@ -192,19 +193,6 @@ def _run(connection: Connection[Any], statements: Iterable[str]) -> None:
     connection.execute("SET LOCAL search_path = mendgraph, pg_temp")
     for statement in statements:
         connection.execute(statement)
-
-
-def _of_another_version(url: PostgresUrl, part: PostgresTables, found: int) -> StoreError:
-    newer = found > part.format
-    remedy = (
-        "update mendgraph, or name another database"
-        if newer
-        else "this one cannot read its runs: finish them with that version, or name another database"
-    )
-    return StoreError(
-        f"The shared store {url.name} was written by {'a newer' if newer else 'an older'} mendgraph (format {found} of"
-        f" '{part.name}', this one knows {part.format}): {remedy}."
-    )
 
 
 @lru_cache

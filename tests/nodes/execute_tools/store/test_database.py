@@ -98,8 +98,8 @@ NEWER = (
     " update mendgraph, or {}."
 )
 OLDER = (
-    f"The database {{}} was written by an older mendgraph (format {FORMAT - 1}, this one knows {FORMAT}),"
-    " whose runs this one cannot read: finish them with that version, or move the file away, or {}."
+    f"The database {{}} was written by an older mendgraph (format {FORMAT - 1}, this one knows {FORMAT}):"
+    " finish its runs with that version, or {}."
 )
 
 

@@ -97,11 +97,8 @@ def test_a_making_that_fails_leaves_nothing_half_made(empty_store: str) -> None:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (FORMAT + 1, "a newer mendgraph (format {} of 'store', this one knows {}): update mendgraph, or name another"),
-        (
-            FORMAT - 1,
-            "an older mendgraph (format {} of 'store', this one knows {}): this one cannot read its runs: finish",
-        ),
+        (FORMAT + 1, "a newer mendgraph (format {}, this one knows {}): update mendgraph, or name another database."),
+        (FORMAT - 1, "an older mendgraph (format {}, this one knows {}): finish its runs with that version, or name"),
     ],
 )
 def test_tables_of_another_version_are_refused(shared_store: str, found: int, said: str) -> None:
