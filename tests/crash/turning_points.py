@@ -3,7 +3,7 @@
 Of 546 calls of the run that is killed, 362 are the pages that its database writes. A transaction is there when its last
 page is, so of the pages that are written one after the other the last stands for all that a kill may leave out, and the
 first for all that may fail. A sync changes nothing that a killed process leaves, as the page cache outlives it; it can
-fail, though. Of these turning points `make test` visits every twenty-fourth, CI each, and `make sweep` visits all calls.
+fail, though. Of these turning points `make test` visits every 24th, CI each, and `make sweep` visits all calls.
 """
 
 from collections.abc import Sequence

@@ -37,7 +37,7 @@ LIMITS: Final = frozenset(
 class BatchTask(BaseModel):
     """One task of a batch.
 
-    `id` names its result, its copy and its patch. `workspace` is a folder or an archive, `revision` a commit, tag or
+    `id` names its result, its copy and its patch. `workspace` is a folder, `revision` a commit, tag or
     branch where it is a git repository ("" is what is checked out there, HEAD). `limits` are fields of `AgentContext`
     (`LIMITS`) that hold for this task alone.
     """

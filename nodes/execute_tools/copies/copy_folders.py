@@ -121,24 +121,10 @@ def copy_folder(path: str, *, make: bool) -> Iterator[CopyFolder | ToolError]:
 
 
 def _remove(folder_fd: int, name: str) -> None:
-    if not stat.S_ISDIR(os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode):
+    if stat.S_ISDIR(os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode):
+        shutil.rmtree(name, dir_fd=folder_fd)
+    else:
         os.unlink(name, dir_fd=folder_fd)
-        return
-    try:
-        shutil.rmtree(name, dir_fd=folder_fd)
-    except PermissionError:
-        _open_up(folder_fd, name)
-        shutil.rmtree(name, dir_fd=folder_fd)
-
-
-def _open_up(folder_fd: int, name: str) -> None:
-    """Let the owner into each folder of the tree again."""
-    os.chmod(name, 0o700, dir_fd=folder_fd)
-    for _, folders, _, here in os.fwalk(name, dir_fd=folder_fd):
-        for each in folders:
-            with suppress(OSError):
-                if stat.S_ISDIR(os.stat(each, dir_fd=here, follow_symlinks=False).st_mode):
-                    os.chmod(each, 0o700, dir_fd=here)
 
 
 BASE: Final = "refs/heads/base"

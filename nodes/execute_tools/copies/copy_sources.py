@@ -1,11 +1,10 @@
-"""What copies of workspaces are made of: a git repository at a commit, a folder, or an archive; also packed as bytes.
+"""What copies of workspaces are made of: a git repository at a commit, or a folder; also packed as bytes.
 
 Each source fills the folder of a copy, and says what the copy began with, so that a patch can be made later. Packed as
 bytes a repository is one commit with its files, as `git clone --depth 1` brings it (`git archive` would change files as
-their attributes say), a folder a .tar.gz without owners, an archive itself. The same source gives the same bytes.
+their attributes say), a folder a .tar.gz without owners. The same source gives the same bytes.
 """
 
-import gzip
 import hashlib
 import io
 import json
@@ -13,20 +12,13 @@ import os
 import stat
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from mendgraph.nodes.execute_tools.copies.archives import (
-    LIMITS,
-    Limits,
-    copy_tree,
-    extract_archive,
-    is_archive,
-    single_folder,
-    tree_entries,
-)
 from mendgraph.nodes.execute_tools.copies.copy_folders import WORKSPACE, CopyFolder, PrivateGit, TreeRecord, record_tree
-from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
+from mendgraph.nodes.execute_tools.copies.trees import copy_tree, pack_tree, unpack_tree
+from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_directory, open_regular, open_root
 from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
@@ -55,7 +47,6 @@ RECORD: Final = "base.json"
 
 _NAMED: Final = 3
 """Files that a message names."""
-_EXTRACTED: Final = "extracted"
 _GITLINK: Final = "160000"
 _REGULAR: Final = "100"
 _ATTRIBUTES: Final = ".gitattributes"
@@ -136,38 +127,6 @@ class FolderSource(NamedTuple):
         return keep_beginning(folder, WORKSPACE, notes)
 
 
-class ArchiveSource(NamedTuple):
-    """An archive, by its path."""
-
-    path: str
-    limits: Limits = LIMITS
-
-    def make(self, folder: CopyFolder) -> Made | ToolError:
-        """Fill the empty folder."""
-        above, name = os.path.split(self.path)
-        with closing(open_root(above)) as parent, closing(open_regular(parent, (name,), os.O_RDONLY)[0]) as archive:
-            return extracted(folder, archive, name, self.limits)
-
-
-def extracted(
-    folder: CopyFolder, archive_fd: int, name: str, limits: Limits = LIMITS, *, is_folder: bool = False
-) -> Made | ToolError:
-    """Fill the folder from an open archive. A single folder that holds all of it is the workspace.
-
-    With `is_folder` it is a folder that was packed as it is, with links wherever they lead. Raises OSError: the disk
-    refuses.
-    """
-    os.mkdir(_EXTRACTED, 0o700, dir_fd=folder.handle)
-    with closing(open_directory(folder.handle, [_EXTRACTED])) as target:
-        problem = extract_archive(archive_fd, name, f"{folder.path}/{_EXTRACTED}", limits, any_links=is_folder)
-        single = None if is_folder else single_folder(target)
-        if problem is not None:
-            return problem
-    inner = f"{_EXTRACTED}/{single}" if single else _EXTRACTED
-    os.rename(inner, WORKSPACE, src_dir_fd=folder.handle, dst_dir_fd=folder.handle)
-    return keep_beginning(folder, WORKSPACE)
-
-
 def keep_beginning(folder: CopyFolder, root: str, notes: tuple[str, ...] = ()) -> Made | ToolError:
     """Remember the files of a copy that no repository knows. Raises OSError: the disk refuses."""
     git = PrivateGit(os.path.join(folder.path, BASE))
@@ -200,12 +159,12 @@ def read_record(folder: CopyFolder) -> TreeRecord:
             raise ValueError(str(error)) from error
 
 
-Source: TypeAlias = GitSource | FolderSource | ArchiveSource
+Source: TypeAlias = GitSource | FolderSource
 """What a copy can be made of. `make` fills its empty folder, and raises OSError where the disk refuses."""
 
 
 def find_source(workspace: str, revision: str = "", without: Iterable[str] = ()) -> Source | ToolError:
-    """What the workspace is, a folder or an archive, and the commit that the revision names where it is a repository.
+    """What the workspace is, and the commit that the revision names where it is a repository.
 
     Without a revision it is HEAD, and CONFLICT if files that git knows have changes that are not committed. `without`
     are folders that are left out of a folder's copy.
@@ -215,13 +174,8 @@ def find_source(workspace: str, revision: str = "", without: Iterable[str] = ())
         status = os.stat(path)
     except OSError as error:
         return os_failure(error, "copy the workspace", workspace)
-    if stat.S_ISREG(status.st_mode) and is_archive(path):
-        return _no_revision(path, revision) or ArchiveSource(os.path.realpath(path))
     if not stat.S_ISDIR(status.st_mode):
-        message = (
-            f"The workspace {quoted(workspace)} is neither a folder nor an archive (.zip, .tar, .tar.gz, .tar.xz)."
-        )
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        return invalid(f"The workspace {quoted(workspace)} is no folder: unpack an archive first.")
     path = os.path.realpath(path)
     repository = find_repository(path)
     if isinstance(repository, ToolError):
@@ -357,21 +311,23 @@ class PackedSource:
         line, newline, _ = self._data[:_LONGEST_HEADER].partition(b"\n")
         try:
             header = json.loads(line)
-            kind, name = str(header["kind"]), str(header["name"])
-            known = header[_FORMAT] == 1 and kind in {_GIT, _FOLDER, _ARCHIVE} and newline == b"\n"
+            kind = str(header["kind"])
+            known = header[_FORMAT] == 2 and kind in {_GIT, _FOLDER} and newline == b"\n"
         except (ValueError, KeyError, TypeError):
             known = False
         if not known:
-            message = "These bytes are no packed workspace, or one of another version of mendgraph: pack it anew."
-            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+            return invalid("These bytes are no packed workspace, or one of another version of mendgraph: pack it anew.")
         with tempfile.TemporaryFile(dir=folder.path) as file:
             file.write(memoryview(self._data)[len(line) + 1 :])
             file.seek(0)
             if kind == _GIT:
                 return _make_worktree(folder, file, header)
-            return extracted(
-                folder, file.fileno(), name, _TRUSTED if kind == _FOLDER else Limits(), is_folder=kind == _FOLDER
-            )
+            os.mkdir(WORKSPACE, 0o700, dir_fd=folder.handle)
+            try:
+                unpack_tree(file, os.path.join(folder.path, WORKSPACE))
+            except (tarfile.TarError, EOFError, zlib.error) as error:
+                return invalid(f"The packed workspace is damaged ({error}): pack it anew.")
+            return keep_beginning(folder, WORKSPACE)
 
 
 def pack_source(
@@ -411,9 +367,7 @@ class _Sized(io.BytesIO):
         return super().write(data)
 
 
-_GIT, _FOLDER, _ARCHIVE = "git", "folder", "archive"
-_TRUSTED: Final = Limits(ratio=2_000)
-"""What we packed ourselves: deflate makes a byte of 1,032 at most."""
+_GIT, _FOLDER = "git", "folder"
 _PACK: Final = (
     *("pack-objects", "--revs", "--stdout", "--quiet", "--threads=1", "--window=0", "--compression=6"),
     *("--no-reuse-delta", "--no-reuse-object"),
@@ -423,19 +377,13 @@ _PACK: Final = (
 
 def _pack(source: Source, packed: _Sized) -> ToolError | None:
     if isinstance(source, FolderSource):
-        _write_header(packed, _FOLDER, "workspace.tar.gz", {})
-        _pack_folder(source, packed)
-        return None
-    if isinstance(source, ArchiveSource):
-        above, name = os.path.split(source.path)
-        _write_header(packed, _ARCHIVE, name, {})
-        with closing(open_root(above)) as parent, closing(open_regular(parent, (name,), os.O_RDONLY)[0]) as archive:
-            while chunk := os.read(archive, _CHUNK):
-                packed.write(chunk)
+        _write_header(packed, _FOLDER, {})
+        with closing(open_root(source.path)) as root:
+            pack_tree(root, packed, source.without)
         return None
     repository = source.repository
     header = {"commit": source.commit, "prefix": repository.prefix, "format": repository.object_format}
-    _write_header(packed, _GIT, "", header)
+    _write_header(packed, _GIT, header)
     with tempfile.TemporaryFile() as wanted:
         wanted.write(f"--shallow {source.commit}\n{source.commit}\n".encode())
         wanted.seek(0)
@@ -451,30 +399,8 @@ def _pack(source: Source, packed: _Sized) -> ToolError | None:
     return None
 
 
-def _write_header(packed: _Sized, kind: str, name: str, more: dict[str, str]) -> None:
-    packed.write(json.dumps({_FORMAT: 1, "kind": kind, "name": name, **more}, ensure_ascii=True).encode() + b"\n")
-
-
-def _pack_folder(source: FolderSource, packed: _Sized) -> None:
-    with (
-        closing(open_root(source.path)) as root,
-        gzip.GzipFile("", "wb", 6, packed, mtime=0) as file,
-        tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as archive,
-    ):
-        for path, here, name, status in tree_entries(root, source.without):
-            info = tarfile.TarInfo(path)
-            info.mode, info.mtime = stat.S_IMODE(status.st_mode) & 0o777, int(status.st_mtime)
-            if stat.S_ISDIR(status.st_mode):
-                info.type = tarfile.DIRTYPE
-                archive.addfile(info)
-            elif stat.S_ISLNK(status.st_mode):
-                info.type, info.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=here)
-                archive.addfile(info)
-            elif stat.S_ISREG(status.st_mode):
-                handle, opened = open_regular(here, (name,), os.O_RDONLY)
-                info.size = opened.st_size
-                with open(handle, "rb") as content:
-                    archive.addfile(info, content)
+def _write_header(packed: _Sized, kind: str, more: dict[str, str]) -> None:
+    packed.write(json.dumps({_FORMAT: 2, "kind": kind, **more}, ensure_ascii=True).encode() + b"\n")
 
 
 def _make_worktree(folder: CopyFolder, file: IO[bytes], header: dict[str, Any]) -> Made | ToolError:

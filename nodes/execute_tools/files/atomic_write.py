@@ -16,17 +16,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self, TypeAlias
 
-from mendgraph.nodes.execute_tools.files.handles import closing, handle_name, open_directory, open_regular, open_root
+from mendgraph.nodes.execute_tools.files.handles import closing, handle_name, open_directory, open_root
 
 TEMPORARY_SUFFIX = ".mendgraph-tmp"
 PERMISSION_BITS: Final = 0o1777
 """The bits of a mode that a new file may get: not set-user-id and set-group-id, which the kernel drops on a write."""
 _LONGEST_STEM = 200
 """Bytes of the file's own name in the temporary name, which must not pass 255."""
-_OF_THE_OLD_BYTES: Final = frozenset({"security.capability", "security.ima", "security.evm"})
-"""Attributes that speak of the content: the kernel drops or renews them on a write. Source: capabilities(7)."""
-_ACCESS_LIST: Final = "system.posix_acl_access"
-"""A new file inherits one from its directory. Source: acl(5)."""
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """What a file system answers that knows no hard links, or allows no more of them. Source: link(2)."""
 
@@ -51,8 +47,8 @@ def write_temporary(
 ) -> os.stat_result:
     """Write `data` to a new file `temporary` and through to the disk.
 
-    `mode` is the permission bits to give, None means those of a new file. Owner, group and extended attributes are
-    those of `like`, an open directory and a name in it, as far as the system allows it. Returns the file's status.
+    `mode` is the permission bits to give, None means those of a new file. Owner and group are those of `like`, an open
+    directory and a name in it, as far as the system allows it. Returns the file's status.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=directory_fd)
@@ -61,8 +57,7 @@ def write_temporary(
             _fill(descriptor, data)
             if like is not None:
                 _keep_owner(descriptor, like)
-                _keep_attributes(descriptor, like)
-            if mode is not None:  # after an access list, which carries a mode of its own
+            if mode is not None:
                 os.fchmod(descriptor, mode & PERMISSION_BITS)
             write_through(descriptor)
             return os.fstat(descriptor)
@@ -126,21 +121,6 @@ def _keep_owner(descriptor: int, like: tuple[int, str]) -> None:
         old = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
         if stat.S_ISREG(old.st_mode):
             os.fchown(descriptor, old.st_uid, old.st_gid)
-
-
-def _keep_attributes(descriptor: int, like: tuple[int, str]) -> None:
-    """Linux: labels, access lists and users' own attributes. One that cannot be kept is left out."""
-    if sys.platform != "linux":
-        return
-    directory_fd, name = like
-    with suppress(OSError), closing(open_regular(directory_fd, (name,), os.O_RDONLY)[0]) as old:
-        kept = set(os.listxattr(old)) - _OF_THE_OLD_BYTES
-        if _ACCESS_LIST not in kept:
-            with suppress(OSError):
-                os.removexattr(descriptor, _ACCESS_LIST)
-        for attribute in sorted(kept):
-            with suppress(OSError):
-                os.setxattr(descriptor, attribute, os.getxattr(old, attribute))
 
 
 Identity: TypeAlias = tuple[int, int, int, int]

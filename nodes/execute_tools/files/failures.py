@@ -22,10 +22,7 @@ _FAILURES: Final[dict[int, tuple[ToolErrorCode, str]]] = {
     errno.ESTALE: (ToolErrorCode.CONFLICT, "it changed while it was being opened; try again"),
     errno.ENOSPC: (ToolErrorCode.IO_ERROR, "the disk is full"),
     errno.EDQUOT: (ToolErrorCode.IO_ERROR, "the disk quota is used up"),
-    errno.EFBIG: (ToolErrorCode.IO_ERROR, "the file would be larger than the system allows"),
     errno.EIO: (ToolErrorCode.IO_ERROR, "the disk reports an error"),
-    errno.EMFILE: (ToolErrorCode.IO_ERROR, "too many files are open"),
-    errno.ENFILE: (ToolErrorCode.IO_ERROR, "too many files are open"),
 }
 
 

@@ -171,11 +171,6 @@ def _write(paths: JudgedPaths, change: WriteFile) -> PlacedChange | ToolError:
         return gone or PlacedChange(change, place)
     if place.missing:
         return PlacedChange(change, place)
-    try:
-        with closing(open_root(paths.root)) as root:
-            os.close(open_regular(root, place.parts, os.O_RDONLY)[0])  # says it better where it is no file
-    except OSError as error:
-        return os_failure(error, "write", place.requested)
     return _conflict(place, "write", "it exists already; read it first, then replace it")
 
 
@@ -226,11 +221,6 @@ def _overlap(changes: Sequence[PlacedChange]) -> ToolError | None:
         if name in taken:
             return invalid(f"Two of these changes concern {quoted(name)}: make one of them.")
         taken.add(name)
-    new = {place.real for place in places if place.missing}
-    for name in sorted(new):
-        file = next((each for each in folders_above(name) if each in new), None)
-        if file is not None:
-            return invalid(f"{quoted(file)} cannot be a file here, because {quoted(name)} needs it as a directory.")
     return None
 
 

@@ -15,69 +15,31 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Self
 
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
-from mendgraph.nodes.execute_tools.files.handles import (
-    beginning,
-    closing,
-    handle_name,
-    open_directory,
-    open_root,
-    status_beneath,
-)
+from mendgraph.nodes.execute_tools.files.handles import beginning, closing, handle_name, open_root, status_beneath
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox, Place, extension_denial
 from mendgraph.nodes.records import CONTENT_BYTES, JsonMap, ToolError, ToolErrorCode
 
-MOST_ENTRIES: Final = 500_000
-"""Files and directories that are looked at: a monorepo with its packages has fewer."""
-DEEPEST: Final = 256
-"""Directories below each other."""
-ATTEMPTS: Final = 3
-"""A build changes the workspace while it is gone through; then that begins anew."""
+MOST_FILES: Final = 500_000
+"""Files that are looked at: a monorepo with its packages has fewer."""
 
-_GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
-_Inode = tuple[int, int]
-"""Device and number: what two names of one file have in common."""
-
-
-@dataclass(frozen=True)
-class _LinkedFile:
-    """The names of one file inside the workspace, as of looking, and how many it has in all."""
-
-    count: int
-    names: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class _Links:
-    """Every file with several names; `gap` says why some may be missing, "" if none is."""
-
-    files: dict[_Inode, _LinkedFile]
-    gap: str = ""
-
-
-class _GapError(Exception):
-    """The workspace cannot be gone through; the message says why."""
+_Linked = dict[tuple[int, int], tuple[int, list[str]]]
+"""By device and number of a file with several names: how many it has, and those inside the workspace."""
 
 
 class HardLinks:
-    """The files of one workspace that have several names.
-
-    `judge` answers about one name, relative to the workspace, and whether it is wanted for writing. May be asked by
-    several threads.
-    """
+    """The files of one workspace that have several names; `judge` answers about one of them. May be used by threads."""
 
     def __init__(self, root: str, judge: Callable[[str, bool], ToolError | None]) -> None:
-        self._root = root
-        self._judge = judge
+        self._root, self._judge = root, judge
         self._lock = threading.Lock()
-        self._links: _Links | None = None
+        self._linked: _Linked = {}
 
     def denial(
         self,
@@ -95,94 +57,52 @@ class HardLinks:
         if not _has_several_names(found):
             return None
         with self._lock:
-            links, fresh = self._links_as_of(name, found)
-        if fresh and not _knows(links, name, found):
-            found = status()  # a file that is made may have a second name for a moment
-            if not _has_several_names(found):
-                return None
-        linked = links.files.get(_inode(found))
-        for other in linked.names if linked else ():
+            count, names = self._linked.get((found.st_dev, found.st_ino), (0, []))
+            if count != found.st_nlink or name not in names:
+                try:
+                    self._linked = _linked_files(self._root)
+                except (OSError, RecursionError) as error:
+                    return _unknown(name, f"the workspace cannot be gone through ({error})")
+                found = status()  # a file that is made may have a second name for a moment
+                names = self._linked.get((found.st_dev, found.st_ino), (0, []))[1]
+        if _has_several_names(found) and name not in names:
+            return _unknown(name, "it is not where it was a moment ago")
+        for other in names:
             if self._judge(other, for_write) is not None or holds(other) is not None:
                 message = f"{quoted(name)} is the same file as {quoted(other)}, which is denied. Go on without it."
                 return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
-        gap = links.gap or ("" if _knows(links, name, found) else "it is not where it was a moment ago")
-        return _unknown(name, gap) if gap else None
-
-    def _links_as_of(self, name: str, status: os.stat_result) -> tuple[_Links, bool]:
-        """What is known, and whether it was looked for just now: if this file has got or lost a name since."""
-        links = self._links
-        if links is not None and (links.gap or _knows(links, name, status, status.st_nlink)):
-            return links, False
-        self._links = _look(self._root)
-        return self._links, True
+        return None
 
 
 def _has_several_names(status: os.stat_result) -> bool:
     return status.st_nlink > 1 and stat.S_ISREG(status.st_mode)
 
 
-def _knows(links: _Links, name: str, status: os.stat_result, count: int | None = None) -> bool:
-    linked = links.files.get(_inode(status))
-    return linked is not None and name in linked.names and count in {None, linked.count}
-
-
-def _look(root: str) -> _Links:
-    for _ in range(ATTEMPTS):
-        try:
-            return _Links(_linked_files(root))
-        except _GapError as gap:
-            return _Links({}, str(gap))
-        except OSError:  # somebody took something away meanwhile
-            continue
-    return _Links({}, "the workspace is changing all the time")
-
-
-def _linked_files(root: str) -> dict[_Inode, _LinkedFile]:
-    files: dict[_Inode, _LinkedFile] = {}
-    pending: list[tuple[str, ...]] = [()]
+def _linked_files(root: str) -> _Linked:
+    linked: _Linked = {}
     seen = 0
     with closing(open_root(root)) as top:
-        while pending:
-            parts = pending.pop()
-            with _entries(top, parts) as entries:
-                for entry in entries:
-                    seen += 1
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append((*parts, entry.name))
-                    elif not entry.is_symlink():
-                        _note(files, entry.stat(follow_symlinks=False), "/".join((*parts, entry.name)))
-                    if seen > MOST_ENTRIES or len(parts) > DEEPEST:
-                        raise _GapError("the workspace is too large to look for them")
-    return files
+        for folder, _, names, here in os.fwalk(".", dir_fd=top, onerror=_raise_unless_gone):
+            seen += len(names)
+            if seen > MOST_FILES:
+                raise OSError(0, "it is too large")
+            for name in names:
+                with suppress(FileNotFoundError):
+                    status = os.stat(name, dir_fd=here, follow_symlinks=False)
+                    if _has_several_names(status):
+                        known = linked.setdefault((status.st_dev, status.st_ino), (status.st_nlink, []))
+                        known[1].append(os.path.normpath(os.path.join(folder, name)))
+    return linked
 
 
-@contextmanager
-def _entries(top: int, parts: tuple[str, ...]) -> Iterator[Iterator[os.DirEntry[str]]]:
-    try:
-        with closing(open_directory(top, parts)) as here, os.scandir(here) as entries:
-            yield entries
-    except OSError as error:
-        if error.errno in _GONE:
-            raise
-        name = quoted("/".join(parts) or ".")
-        raise _GapError(f"{name} cannot be looked through ({os.strerror(error.errno or 0)})") from error
-
-
-def _note(files: dict[_Inode, _LinkedFile], status: os.stat_result, name: str) -> None:
-    if status.st_nlink > 1:
-        files.setdefault(_inode(status), _LinkedFile(status.st_nlink)).names.append(name)
-
-
-def _inode(status: os.stat_result) -> _Inode:
-    return status.st_dev, status.st_ino
+def _raise_unless_gone(error: OSError) -> None:
+    if error.errno != errno.ENOENT:
+        raise error
 
 
 def _unknown(name: str, reason: str) -> ToolError:
-    message = (
-        f"{quoted(name)} has other names (hard links), and whether one of them is denied cannot be told, because "
-        f"{reason}. Go on without it."
-    )
-    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
+    message = f"{quoted(name)} has other names (hard links), and whether one is denied cannot be told: {reason}."
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{message} Go on without it.")
 
 
 PathJudge = Callable[[str, bool], ToolError | None]

@@ -1,7 +1,9 @@
 """Glob patterns over workspace-relative paths, matched in time that no pattern can blow up."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from mendgraph.nodes.execute_tools.files.tree_walk import Segments, fits, segments_of
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
@@ -14,6 +16,7 @@ MORE_MATCHES = "there are more matches; narrow the pattern or the path"
 
 MAX_PATTERN_CHARACTERS = 500
 MAX_ALTERNATIVES = 64
+_GROUP: Final = re.compile(r"\{([^{}]*)\}")
 
 
 @dataclass(frozen=True)
@@ -65,31 +68,9 @@ def _segments(pattern: str) -> Segments:
 
 def _expand(pattern: str) -> Iterator[str]:
     """The pattern once for each choice in its `{a,b}` groups, which may be nested."""
-    opening = pattern.find("{")
-    closing = _closing(pattern, opening)
-    if closing < 0:
+    group = _GROUP.search(pattern)
+    if group is None:
         yield pattern
         return
-    for choice in _choices(pattern[opening + 1 : closing]):
-        for rest in _expand(pattern[closing + 1 :]):
-            for inner in _expand(choice):
-                yield pattern[:opening] + inner + rest
-
-
-def _closing(pattern: str, opening: int) -> int:
-    depth = 0
-    for index in range(opening, len(pattern)) if opening >= 0 else ():
-        depth += {"{": 1, "}": -1}.get(pattern[index], 0)
-        if depth == 0:
-            return index
-    return -1
-
-
-def _choices(inside: str) -> list[str]:
-    choices, depth, start = [], 0, 0
-    for index, character in enumerate(inside):
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            choices.append(inside[start:index])
-            start = index + 1
-    return [*choices, inside[start:]]
+    for choice in group[1].split(","):
+        yield from _expand(f"{pattern[: group.start()]}{choice}{pattern[group.end() :]}")

@@ -331,24 +331,14 @@ def _changes(database: Database, where: str, *values: object) -> Iterator[Record
 
 
 def _change(database: Database, number: int, token: str, call: int, step: int, state: str, made: str) -> RecordedChange:
-    if type(step) is not int:
-        raise TypeError(f"its step is a {type(step).__name__}")
-    effects = database.execute(
-        "SELECT path, sha256_before, mode_before, sha256_after, mode_after FROM effects WHERE change = ?"
-        " ORDER BY place",
-        (number,),
-    )
-    found = tuple(map(_effect, effects.fetchall()))
+    columns = "path, sha256_before, mode_before, sha256_after, mode_after"
+    effects = database.execute(f"SELECT {columns} FROM effects WHERE change = ? ORDER BY place", (number,))  # noqa: S608
+    found = []
+    for path, old, old_mode, new, new_mode in effects.fetchall():
+        if (*map(type, (old, new)),) != (str, str) or not {type(old_mode), type(new_mode)} <= {int, type(None)}:
+            raise TypeError("a hash is no text, or a mode no number")
+        found.append(FileEffect(os.fsdecode(path), FileState(old, old_mode), FileState(new, new_mode)))
     names = json.loads(made)
-    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
-        raise TypeError("the directories that it made are no names")
-    return RecordedChange(token, call, step, found, tuple(names), ChangeState(state))
-
-
-def _effect(row: tuple[bytes, str, int | None, str, int | None]) -> FileEffect:
-    path, sha256_before, mode_before, sha256_after, mode_after = row
-    if not all(isinstance(each, str) for each in (sha256_before, sha256_after)):
-        raise TypeError("a hash is no text")
-    if not all(each is None or type(each) is int for each in (mode_before, mode_after)):
-        raise TypeError("the permissions of a file are no number")
-    return FileEffect(os.fsdecode(path), FileState(sha256_before, mode_before), FileState(sha256_after, mode_after))
+    if type(step) is not int or not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise TypeError("its step is no number, or the directories that it made are no names")
+    return RecordedChange(token, call, step, tuple(found), tuple(names), ChangeState(state))

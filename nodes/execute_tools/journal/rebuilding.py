@@ -4,9 +4,8 @@ All that was done to one path counts as one: how it was before the first change,
 has to begin where the run began; what the run was doing when it was cut off is left to the recovery.
 """
 
-import errno
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -23,10 +22,10 @@ from mendgraph.nodes.execute_tools.files.handles import closing, open_directory,
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.restoring import (
+    A_DIRECTORY,
+    BELOW_A_FILE,
     NO_FILE,
     Found,
-    FoundAbove,
-    FoundDirectory,
     NetEffect,
     found_at,
     is_state,
@@ -40,93 +39,8 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 _HAPPENED: Final = frozenset({ChangeState.DONE, ChangeState.REVERTED})
 _EXECUTABLE: Final = 0o100
-
-
-class WriteStep(NamedTuple):
-    """The file is given the bytes with this hash, and the mode where it is known."""
-
-    path: str
-    sha256: str
-    mode: int | None
-
-
-class RebuildPlan(NamedTuple):
-    """What is `removed` first, the `directories` that are there then, outermost first, and what is `written` last."""
-
-    removed: tuple[str, ...]
-    directories: tuple[str, ...]
-    written: tuple[WriteStep, ...]
-
-
-def rebuild_effects(changes: Sequence[RecordedChange]) -> tuple[NetEffect, ...] | ToolError:
-    """What all changes of a workspace, oldest first, did to each path; CONFLICT where that cannot be told."""
-    foreign = next((each for each in changes if each.state is ChangeState.FOREIGN), None)
-    if foreign is not None:
-        return impossible(foreign.effects[0].path, "somebody else has changed it while the run was at work")
-    effects = path_effects([each for each in changes if each.state in _HAPPENED], _EXECUTABLE)
-    for effect in effects:
-        if effect.gap:
-            return impossible(effect.path, "it was changed also between two recorded changes")
-        if effect.after.sha256 == UNKNOWN_SHA256:
-            return impossible(effect.path, "a command has changed it, and what it held then was not recorded")
-    return effects
-
-
-def rebuild_plan(
-    changes: Sequence[RecordedChange], effects: Sequence[NetEffect], found: Mapping[str, Found]
-) -> RebuildPlan | ToolError:
-    """How the copy becomes as these changes have left it; `found` is what is there now, by each path of `effects`.
-
-    CONFLICT where it is neither as before the first change nor as after the last one.
-    """
-    cut_off = [change for change in changes if change.state is ChangeState.INTENDED]
-    maybe = {(effect.path, effect.after) for change in cut_off for effect in change.effects}
-    removed: list[str] = []
-    written: list[WriteStep] = []
-    wanted = {effect.path for effect in effects if effect.after.sha256}
-    going = {effect.path for effect in effects} - wanted
-    for path, before, after, _ in effects:
-        now = _seen(found[path], going, wanted)
-        if now is None:
-            return impossible(path, "something else is in its place")
-        if _is(now, after) or any(each == path and _is(now, state) for each, state in maybe):
-            continue
-        if not _is(now, before) and before.sha256 != UNKNOWN_SHA256:
-            return impossible(path, "the copy does not hold what the run began with")
-        if not after.sha256:
-            removed.append(path)
-        else:
-            written.append(
-                WriteStep(path, after.sha256, None if before.mode == after.mode and now.sha256 else after.mode)
-            )
-    made = {name for change in changes if change.state in _HAPPENED for name in change.made} - wanted
-    needed = {each for path in wanted for each in folders_above(path)} | made
-    inner = {name for name in needed if not any(each in wanted for each in (name, *folders_above(name)))}
-    return RebuildPlan(tuple(removed), tuple(sorted(inner)), tuple(written))
-
-
-def impossible(path: str, why: str) -> ToolError:
-    """The error for a workspace that cannot be made again."""
-    message = f"The files of this run cannot be made again here, so begin it anew: {quoted(path)}: {why}."
-    return ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=(path,))
-
-
-def _seen(found: Found, going: set[str], wanted: set[str]) -> FileState | None:
-    """The file that is there, or that none is, once what goes away is gone; None for anything else."""
-    if isinstance(found, FileState):
-        return found
-    if isinstance(found, FoundAbove) and found.file in going | wanted:
-        return NO_FILE
-    return NO_FILE if isinstance(found, FoundDirectory) and found.files <= going else None
-
-
-def _is(now: FileState, wanted: FileState) -> bool:
-    """Whether it is that file, executable or not: the other bits are those of the user who made the copy."""
-    return is_state(now, wanted, _EXECUTABLE)
-
-
+"""Of a mode: the other bits are those of the user who made the copy."""
 _MARK: Final = "rebuild"
-_GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
 class Rebuilt(NamedTuple):
@@ -135,6 +49,12 @@ class Rebuilt(NamedTuple):
     written: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     unfinished: int = 0
+
+
+class _ImpossibleError(Exception):
+    def __init__(self, path: str, why: str) -> None:
+        message = f"The files of this run cannot be made again here, so begin it anew: {quoted(path)}: {why}."
+        self.error = ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=(path,))
 
 
 def rebuild_workspace(run_id: str, root: str) -> Rebuilt | ToolError:
@@ -177,68 +97,102 @@ def rebuild(journal: Journal, root: str) -> Rebuilt | ToolError:
     """
     with closing(open_root(root)) as root_fd, journal.held():
         changes = journal.all_changes()
-        effects = rebuild_effects(changes)
-        if isinstance(effects, ToolError):
-            return effects
-        found = {effect.path: found_at(root_fd, effect.path) for effect in effects}
-        plan = rebuild_plan(changes, effects, found)
-        if isinstance(plan, ToolError):
-            return plan
-        missing = next(
-            (step for step in plan.written if kept_bytes(journal, root_fd, step.path, step.sha256) is None), None
-        )
-        if missing is not None:
-            return impossible(missing.path, "what it held was not kept, or is damaged")
-        _remove_temporaries(root_fd, (effect.path for effect in effects))
-        _carry_out(journal, root_fd, plan)
+        try:
+            effects = _effects(changes)
+            found = {effect.path: found_at(root_fd, effect.path) for effect in effects}
+            steps = tuple(_steps(changes, effects, found))
+            removed, written = ([step for step in steps if bool(step.sha256) is comes] for comes in (False, True))
+            for step in written:
+                _kept(journal, root_fd, step)
+        except _ImpossibleError as error:
+            return error.error
+        for effect in effects:  # what a rebuilding that was cut off has left
+            _remove(root_fd, effect.path, temporary_name(effect.path, _MARK, 0, Role.NEW))
+        for step in removed:
+            _remove(root_fd, step.path, step.path.rpartition("/")[2])
+        for name in _directories(changes, effects):
+            os.close(open_directory(root_fd, name.split("/"), made=[]))
+        for step in written:
+            _write(root_fd, step, _kept(journal, root_fd, step))
         unfinished = sum(change.state is ChangeState.INTENDED for change in changes)
-        return Rebuilt(tuple(step.path for step in plan.written), plan.removed, unfinished)
+        return Rebuilt(tuple(step.path for step in written), tuple(step.path for step in removed), unfinished)
 
 
-def _carry_out(journal: Journal, root_fd: int, plan: RebuildPlan) -> None:
-    for path in plan.removed:
-        *above, name = path.split("/")
-        with suppress(FileNotFoundError), closing(open_directory(root_fd, above)) as folder:
-            os.unlink(name, dir_fd=folder)
-    for path in plan.directories:
-        with closing(open_directory(root_fd, path.split("/"), made=[])):
-            pass
-    for step in plan.written:
-        data = kept_bytes(journal, root_fd, step.path, step.sha256)
-        if data is not None:
-            _write(root_fd, step, data)
+def _effects(changes: Sequence[RecordedChange]) -> tuple[NetEffect, ...]:
+    """What all changes of a workspace, oldest first, did to each path."""
+    for change in changes:
+        if change.state is ChangeState.FOREIGN:
+            raise _ImpossibleError(change.effects[0].path, "somebody else has changed it while the run was at work")
+    effects = path_effects([each for each in changes if each.state in _HAPPENED], _EXECUTABLE)
+    for effect in effects:
+        if effect.gap:
+            raise _ImpossibleError(effect.path, "it was changed also between two recorded changes")
+        if effect.after.sha256 == UNKNOWN_SHA256:
+            raise _ImpossibleError(effect.path, "a command has changed it, and what it held then was not recorded")
+    return effects
 
 
-def _write(root_fd: int, step: WriteStep, data: bytes) -> None:
+class _Step(NamedTuple):
+    """The file gets the bytes with this hash, and the mode where it is known; it goes away where there is none."""
+
+    path: str
+    sha256: str
+    mode: int | None
+
+
+def _steps(
+    changes: Sequence[RecordedChange], effects: Sequence[NetEffect], found: Mapping[str, Found]
+) -> Iterator[_Step]:
+    """What is still to be done, where each file is as before the first change, or as after the last one."""
+    cut_off = [change for change in changes if change.state is ChangeState.INTENDED]
+    maybe = {(effect.path, effect.after) for change in cut_off for effect in change.effects}
+    for path, before, after, _ in effects:
+        now = found[path]
+        changed_places = now == BELOW_A_FILE and not found.keys().isdisjoint(folders_above(path))
+        if changed_places or (now == A_DIRECTORY and not after.sha256):
+            now = NO_FILE
+        if isinstance(now, str):
+            raise _ImpossibleError(path, "something else is in its place")
+        if _is(now, after) or any(each == path and _is(now, state) for each, state in maybe):
+            continue
+        if not _is(now, before) and before.sha256 != UNKNOWN_SHA256:
+            raise _ImpossibleError(path, "the copy does not hold what the run began with")
+        yield _Step(path, after.sha256, None if before.mode == after.mode and now.sha256 else after.mode)
+
+
+def _kept(journal: Journal, root_fd: int, step: _Step) -> bytes:
+    data = kept_bytes(journal, root_fd, step.path, step.sha256)
+    if data is None:
+        raise _ImpossibleError(step.path, "what it held was not kept, or is damaged")
+    return data
+
+
+def _is(now: FileState, wanted: FileState) -> bool:
+    return is_state(now, wanted, _EXECUTABLE)
+
+
+def _directories(changes: Sequence[RecordedChange], effects: Sequence[NetEffect]) -> list[str]:
+    files = {effect.path for effect in effects if effect.after.sha256}
+    made = {name for change in changes if change.state in _HAPPENED for name in change.made}
+    return sorted(made.union(*map(folders_above, files)) - files)
+
+
+def _remove(root_fd: int, path: str, name: str) -> None:
+    """Take away the file of this name beside the path."""
+    with (
+        suppress(FileNotFoundError, NotADirectoryError),
+        closing(open_directory(root_fd, path.split("/")[:-1])) as folder,
+    ):
+        os.unlink(name, dir_fd=folder)
+
+
+def _write(root_fd: int, step: _Step, data: bytes) -> None:
     *above, name = step.path.split("/")
     temporary = temporary_name(step.path, _MARK, 0, Role.NEW)
     with closing(open_directory(root_fd, above)) as folder:
         mode = step.mode
-        with suppress(OSError):
+        with suppress(FileNotFoundError):
             if mode is None:
                 mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode & 0o777
-        _remove_empty(folder, name)
         write_temporary(folder, temporary, data, mode=mode)
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-
-
-def _remove_empty(folder: int, name: str) -> None:
-    try:
-        inner = open_directory(folder, [name])
-    except OSError:
-        return
-    with closing(inner) as here:
-        for each in os.listdir(here):
-            _remove_empty(here, each)
-    os.rmdir(name, dir_fd=folder)
-
-
-def _remove_temporaries(root_fd: int, paths: Iterable[str]) -> None:
-    """Take away what a rebuilding that was cut off has left."""
-    for path in paths:
-        try:
-            with closing(open_directory(root_fd, path.split("/")[:-1])) as folder:
-                os.unlink(temporary_name(path, _MARK, 0, Role.NEW), dir_fd=folder)
-        except OSError as error:
-            if error.errno not in _GONE:
-                raise

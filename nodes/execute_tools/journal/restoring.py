@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
@@ -27,100 +27,39 @@ from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey, 
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import ChangeKind, ToolError, ToolErrorCode
 
-MOST_ENTRIES: Final = 10_000
-"""Of a directory in the place of a file, which is looked through to tell whether it would be empty."""
-
 NO_FILE: Final = FileState()
+A_DIRECTORY: Final = "it is a directory now"
+BELOW_A_FILE: Final = "a part of its path is a file now"
 
-
-class FoundDirectory(NamedTuple):
-    """A directory is at the path; all that lies below it, by the names in the workspace."""
-
-    files: frozenset[str]
-    directories: frozenset[str]
-
-
-class FoundAbove(NamedTuple):
-    """Nothing can be at the path, because a part of it is a file."""
-
-    file: str
-
-
-class Unusable(NamedTuple):
-    """Something else is there, or it cannot be looked at."""
-
-    why: str
-
-
-Found: TypeAlias = FileState | FoundDirectory | FoundAbove | Unusable
-"""What is at a path now; a `FileState` is a file, or that nothing is there."""
+Found: TypeAlias = FileState | str
+"""What is at a path now: a file, or that nothing is there; or else in words what is there instead."""
 
 
 def found_at(root_fd: int, path: str) -> Found:
     """The file at the path, or what is there instead. `path` is a real name relative to the root."""
-    parts = path.split("/")
     try:
-        descriptor, status = open_regular(root_fd, parts, os.O_RDONLY)
+        descriptor, status = open_regular(root_fd, path.split("/"), os.O_RDONLY)
         with os.fdopen(descriptor, "rb") as stream:
             return FileState(hashlib.file_digest(stream, "sha256").hexdigest(), stat.S_IMODE(status.st_mode))
     except FileNotFoundError:
         return NO_FILE
     except NotADirectoryError:
-        return _above(root_fd, parts)
+        return BELOW_A_FILE
     except IsADirectoryError:
-        return _below(root_fd, path)
+        return A_DIRECTORY
     except OSError as error:
-        return _unusable(error, path)
+        a_link = "it is a symbolic link now, or reached through one"
+        return a_link if error.errno == errno.ESTALE else os_failure(error, "read", path).message
 
 
-def bytes_at(root_fd: int, path: str) -> bytes | None:
-    """All that the file at the path holds; None where it cannot be read."""
+def kept_bytes(journal: Journal, root_fd: int, path: str, sha256: str) -> bytes | None:
+    """The bytes with this hash that the journal has kept, or that the file at the path still holds; None without."""
+    data = journal.backup(sha256)
     with suppress(OSError):
-        descriptor, _ = open_regular(root_fd, path.split("/"), os.O_RDONLY)
-        with os.fdopen(descriptor, "rb") as stream:
-            return stream.read()
-    return None
-
-
-def size_at(root_fd: int, path: str) -> int:
-    """How many bytes the file at the path has; 0 where it cannot be told."""
-    with suppress(OSError):
-        return status_beneath(root_fd, path.split("/")).st_size
-    return 0
-
-
-def _above(root_fd: int, parts: Sequence[str]) -> Found:
-    for length in range(1, len(parts)):
-        with suppress(OSError):
-            if not stat.S_ISDIR(status_beneath(root_fd, parts[:length]).st_mode):
-                return FoundAbove("/".join(parts[:length]))
-    return Unusable("its directories are being changed at this moment")
-
-
-def _below(root_fd: int, path: str) -> Found:
-    files: set[str] = set()
-    directories: set[str] = set()
-    try:
-        with closing(open_directory(root_fd, path.split("/"))) as here:
-            for folder, inner, names, _ in os.fwalk(dir_fd=here, onerror=_raise):
-                place = os.path.normpath(os.path.join(path, folder))
-                directories.update(f"{place}/{name}" for name in inner)
-                files.update(f"{place}/{name}" for name in names)
-                if len(files) + len(directories) > MOST_ENTRIES:
-                    return Unusable("it is a directory now, which holds very much")
-    except OSError as error:
-        return _unusable(error, path)
-    return FoundDirectory(frozenset(files), frozenset(directories))
-
-
-def _raise(error: OSError) -> None:
-    raise error
-
-
-def _unusable(error: OSError, path: str) -> Unusable:
-    if error.errno == errno.ESTALE:
-        return Unusable("it is a symbolic link now, or reached through one")
-    return Unusable(os_failure(error, "read", path).message)
+        if data is None:
+            with os.fdopen(open_regular(root_fd, path.split("/"), os.O_RDONLY)[0], "rb") as stream:
+                data = stream.read()
+    return data if data is not None and hashlib.sha256(data).hexdigest() == sha256 else None
 
 
 class NetEffect(NamedTuple):
@@ -172,26 +111,23 @@ class RestoreStep(NamedTuple):
 
 
 class RestorePlan(NamedTuple):
-    """What to do, all but the directories sorted by path.
+    """What to do, by path. Where files and directories change places, deletions are a phase of their own.
 
-    `clearing` are deletions that make room for the `steps`. `directories` are those that the run made, innermost
-    first: they go where they are empty, before the steps and after them. `left` is not restored.
+    `directories` are those that the run made, innermost first: they go where they are empty, after each phase. `left`
+    is not restored.
     """
 
-    clearing: tuple[RestoreStep, ...]
-    steps: tuple[RestoreStep, ...]
+    phases: tuple[tuple[RestoreStep, ...], ...]
     directories: tuple[str, ...]
     left: tuple[LeftFile, ...]
-
-    @property
-    def all_steps(self) -> tuple[RestoreStep, ...]:
-        """Every step in its order."""
-        return self.clearing + self.steps
 
 
 def net_effects(changes: Sequence[RecordedChange]) -> tuple[NetEffect, ...]:
     """What these changes of a run, newest first, did to each path in all; sorted, without what came to nothing."""
-    return tuple(each for each in path_effects(changes[::-1]) if not _is_nothing(each))
+    effects = path_effects(changes[::-1])
+    return tuple(
+        each for each in effects if each.before.mode != each.after.mode or not is_state(each.after, each.before)
+    )
 
 
 def path_effects(changes: Sequence[RecordedChange], bits: int = PERMISSION_BITS) -> tuple[NetEffect, ...]:
@@ -204,53 +140,9 @@ def path_effects(changes: Sequence[RecordedChange], bits: int = PERMISSION_BITS)
     return tuple(found[path] for path in sorted(found))
 
 
-def restore_plan(
-    changes: Sequence[RecordedChange],
-    found: Mapping[str, Found],
-    refused: Mapping[str, LeftFile] | None = None,
-) -> RestorePlan:
-    """How to take back these changes of a run, newest first. `found` is what is there now, by each path they concern.
-
-    `refused` are files that would have to be restored, and cannot be for a reason that is not to be seen here.
-    """
-    refused = refused or {}
-    made = frozenset(name for change in changes for name in change.made)
-    steps: dict[str, RestoreStep] = {}
-    left: dict[str, LeftFile] = {}
-    effects = net_effects(changes)
-    for effect in sorted(effects, key=lambda effect: not effect.after.sha256):  # what goes away makes room for others
-        goes = {path for path, step in steps.items() if step.kind is ChangeKind.DELETED}
-        now = _state(effect, found[effect.path], goes, made)
-        if isinstance(now, FileState) and is_state(now, effect.before):
-            continue
-        obstacle = _obstacle(effect, now) or refused.get(effect.path)
-        if obstacle is not None:
-            left[effect.path] = obstacle
-        elif isinstance(now, FileState):
-            steps[effect.path] = RestoreStep(effect.path, now, effect.before)
-    clearing = _in_the_way(steps)
-    needed = {each for path, step in steps.items() if step.goal.sha256 for each in folders_above(path)}
-    return RestorePlan(
-        tuple(steps[path] for path in sorted(clearing)),
-        tuple(steps[path] for path in sorted(steps.keys() - clearing)),
-        tuple(sorted(made - needed, key=lambda name: (-name.count("/"), name))),
-        tuple(left[path] for path in sorted(left)),
-    )
-
-
 def is_state(now: FileState, wanted: FileState, bits: int = PERMISSION_BITS) -> bool:
     """Whether a file is as it is wanted, as far as that is known; of the mode these bits count."""
-    if UNKNOWN_SHA256 in (now.sha256, wanted.sha256):
-        return False
-    return _may_be_one(now, wanted, bits)
-
-
-def kept_bytes(journal: Journal, root_fd: int, path: str, sha256: str) -> bytes | None:
-    """The bytes with this hash that the journal has kept, or that the file at the path still holds; None without."""
-    data = journal.backup(sha256)
-    if data is None:
-        data = bytes_at(root_fd, path)
-    return data if data is not None and hashlib.sha256(data).hexdigest() == sha256 else None
+    return UNKNOWN_SHA256 not in (now.sha256, wanted.sha256) and _may_be_one(now, wanted, bits)
 
 
 def _may_be_one(one: FileState, other: FileState, bits: int) -> bool:
@@ -259,42 +151,59 @@ def _may_be_one(one: FileState, other: FileState, bits: int) -> bool:
     return one.mode is None or other.mode is None or one.mode & bits == other.mode & bits
 
 
-def _is_nothing(effect: NetEffect) -> bool:
-    """Whether the run left the path as it had found it: then it is not the run's to touch."""
-    return effect.before.mode == effect.after.mode and is_state(effect.after, effect.before)
+def restore_plan(
+    changes: Sequence[RecordedChange],
+    found: Mapping[str, Found],
+    refused: Callable[[RestoreStep], LeftFile | None] = lambda _: None,
+) -> RestorePlan:
+    """How to take back these changes of a run, newest first. `found` is what is there now, by each path they concern.
+
+    `refused` says why a step cannot be taken for a reason that is not to be seen here.
+    """
+    made = {name for change in changes for name in change.made}
+    effects = net_effects(changes)
+    goes = {effect.path for effect in effects if effect.after.sha256 and not effect.before.sha256}
+    steps: list[RestoreStep] = []
+    left: list[LeftFile] = []
+    for effect in effects:
+        now = _state(effect, found[effect.path], goes, made)
+        if isinstance(now, FileState) and is_state(now, effect.before):
+            continue
+        obstacle = _obstacle(effect, now)
+        step = RestoreStep(effect.path, now if isinstance(now, FileState) else NO_FILE, effect.before)
+        obstacle = obstacle or refused(step)
+        if obstacle is None:
+            steps.append(step)
+        else:
+            left.append(obstacle)
+    names = {step.path for step in steps}
+    phases = [steps]
+    if not all(names.isdisjoint(folders_above(name)) for name in names):
+        phases = [[each for each in steps if bool(each.goal.sha256) is comes] for comes in (False, True)]
+    needed = {each for step in steps if step.goal.sha256 for each in folders_above(step.path)}
+    directories = sorted(made - needed, key=lambda name: (-name.count("/"), name))
+    return RestorePlan(tuple(map(tuple, filter(None, phases))), tuple(directories), tuple(left))
 
 
-def _state(effect: NetEffect, found: Found, goes: set[str], made: frozenset[str]) -> FileState | Unusable:
-    """The file at the path, or that none is in its way once the files in `goes` and what held them are gone."""
-    if isinstance(found, FileState | Unusable):
+def _state(effect: NetEffect, found: Found, goes: Collection[str], made: Collection[str]) -> Found:
+    """What is at the path, or that nothing is in its way once what the run made there is gone."""
+    if found == A_DIRECTORY:
+        free = effect.path in made
+    elif found == BELOW_A_FILE:
+        free = any(each in goes for each in folders_above(effect.path))
+    else:
         return found
-    if not effect.before.sha256:  # whatever it is, it is not the file
-        return NO_FILE
-    if isinstance(found, FoundAbove):
-        return NO_FILE if found.file in goes else Unusable("a part of its path is a file now")
-    emptied = found.files <= goes and found.directories | {effect.path} <= made
-    return NO_FILE if emptied else Unusable("it is a directory now")
+    return NO_FILE if free or not effect.before.sha256 else found
 
 
-def _obstacle(effect: NetEffect, now: FileState | Unusable) -> LeftFile | None:
+def _obstacle(effect: NetEffect, now: Found) -> LeftFile | None:
     if UNKNOWN_SHA256 in (effect.before.sha256, effect.after.sha256):
         return LeftFile(effect.path, Obstacle.NOT_KEPT)
-    if isinstance(now, Unusable):
-        return LeftFile(effect.path, Obstacle.CHANGED_SINCE, now.why)
+    if isinstance(now, str):
+        return LeftFile(effect.path, Obstacle.CHANGED_SINCE, now)
     if not is_state(now, effect.after):
         return LeftFile(effect.path, Obstacle.CHANGED_SINCE)
     return LeftFile(effect.path, Obstacle.CHANGED_BETWEEN) if effect.gap else None
-
-
-def _in_the_way(steps: Mapping[str, RestoreStep]) -> set[str]:
-    """The files that have to go before others can come: they lie where those need a directory, or below them."""
-    come = {path for path, step in steps.items() if step.kind is ChangeKind.CREATED}
-    above = {each for path in come for each in folders_above(path)}
-    return {
-        path
-        for path, step in steps.items()
-        if step.kind is ChangeKind.DELETED and (path in above or not come.isdisjoint(folders_above(path)))
-    }
 
 
 UNDO_TOOL: Final = "undo"
@@ -362,48 +271,50 @@ class _Restoring:
 
     def run(self, *, skip_changed: bool) -> Restored | ToolError:
         changes = self._journal.changes_of(self._run, self._from_step)
-        plan = self._plan(changes)
+        effects = net_effects(changes)
+        self._found = {effect.path: found_at(self._root_fd, effect.path) for effect in effects}
+        self._goes = {effect.path for effect in effects if not effect.before.sha256}
+        plan = restore_plan(changes, self._found, self._refused)
         if plan.left and not skip_changed:
             return _refusal(plan.left)
         failure = self._carry_out(plan)
         if failure is not None:
             return failure
         left = {each.path for each in plan.left}
-        done = [change.token for change in changes if not any(effect.path in left for effect in change.effects)]
-        self._journal.revert(done)
+        self._journal.revert([each.token for each in changes if left.isdisjoint(e.path for e in each.effects)])
         return Restored(
-            tuple(sorted(RestoredFile(step.path, step.kind) for step in plan.all_steps)),
+            tuple(sorted(RestoredFile(step.path, step.kind) for phase in plan.phases for step in phase)),
             plan.left,
             tuple(self._removed),
             tuple(sorted({change.step for change in changes})),
             tuple(self._journal.cut_off_commands(self._run, self._from_step)),
         )
 
-    def _plan(self, changes: Sequence[RecordedChange]) -> RestorePlan:
-        found = {effect.path: found_at(self._root_fd, effect.path) for effect in net_effects(changes)}
-        plan = restore_plan(changes, found)
-        refusals = (self._refused(step, found[step.path]) for step in plan.all_steps)
-        refused = {refusal.path: refusal for refusal in refusals if refusal is not None}
-        return restore_plan(changes, found, refused) if refused else plan
-
-    def _refused(self, step: RestoreStep, found: Found) -> LeftFile | None:
+    def _refused(self, step: RestoreStep) -> LeftFile | None:
         denial = self._workspace.denied(step.path, for_write=True)
-        makes_room = isinstance(found, FoundAbove)  # the name cannot be looked up yet, and was judged before that
-        if denial is not None and not (makes_room and denial.code is ToolErrorCode.INVALID_ARGUMENT):
+        if denial is not None and denial.code is ToolErrorCode.PERMISSION_DENIED:
             return LeftFile(step.path, Obstacle.DENIED, denial.message)
-        if size_at(self._root_fd, step.path) > LARGEST_BACKUP:
-            return LeftFile(step.path, Obstacle.TOO_LARGE)
+        with suppress(OSError):
+            if status_beneath(self._root_fd, step.path.split("/")).st_size > LARGEST_BACKUP:
+                return LeftFile(step.path, Obstacle.TOO_LARGE)
+        if self._found[step.path] == A_DIRECTORY and self._holds_others(step.path):
+            return LeftFile(step.path, Obstacle.CHANGED_SINCE, A_DIRECTORY)
         if step.goal.sha256 and kept_bytes(self._journal, self._root_fd, step.path, step.goal.sha256) is None:
             return LeftFile(step.path, Obstacle.BACKUP_MISSING)
         return None
 
+    def _holds_others(self, path: str) -> bool:
+        """Whether the directory has files that are not the run's."""
+        below = os.fwalk(path, dir_fd=self._root_fd)
+        return any(f"{folder}/{name}" not in self._goes for folder, _, names, _ in below for name in names)
+
     def _carry_out(self, plan: RestorePlan) -> ToolError | None:
-        if not plan.all_steps:
+        if not plan.phases:
             return self._remove(plan.directories)
         call = self._journal.begin(self._key())
         workspace = self._workspace.recorded(self._journal.recorder(call))
         restored = 0
-        for steps in (plan.clearing, plan.steps):
+        for steps in plan.phases:
             for batch in self._batches(steps):
                 done = workspace.change_files(batch)
                 if isinstance(done, ToolError):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import Enum
-from itertools import islice
+from math import isfinite
 from typing import Final
 
 from mendgraph.nodes.execute_tools.files.handles import closing
@@ -114,12 +114,8 @@ def _append(folder_fd: int, line: bytes, *, mend: bool) -> bool:
 LONGEST_LINE = 16 * 1024
 """Bytes of one line, its end included."""
 
-_DEEPEST = 12
-_LONGEST_INTEGER = 256
-"""In bits; Python refuses to write very long ones."""
-
-_SIZES: Final = ((4_000, 1_000), (1_000, 250), (250, 60), (40, 8))
-"""Characters of a string and values in all, tried one after the other. The last fits, whatever the characters are."""
+_SIZES: Final = ((4_000, 1_000, 12), (400, 100, 6), (40, 10, 3), (8, 2, 2))
+"""Characters of a string, values in a collection and collections in each other, tried one after the other."""
 
 
 def audit_line(record: JsonMap) -> bytes:
@@ -130,18 +126,10 @@ def audit_line(record: JsonMap) -> bytes:
     and large collections are cut, and say so.
     """
     try:
-        lines = (_line_of(record, *size) for size in _SIZES)
-        return next(line for line in lines if line)
+        lines = (_line(_plain(record, *size)) for size in _SIZES)
+        return next(line for line in lines if len(line) <= LONGEST_LINE)
     except Exception as error:  # noqa: BLE001 - a record that fights back must not break a run
         return _line({"unloggable": type(error).__name__})
-
-
-def _line_of(record: object, characters: int, values: int) -> bytes:
-    try:
-        line = _line(_Plain(characters, values).form(record))
-    except _TooLongError:
-        return b""
-    return line if len(line) <= LONGEST_LINE else b""
 
 
 def _line(plain: object) -> bytes:
@@ -157,68 +145,22 @@ def _escape(character: str) -> str:
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
-class _TooLongError(Exception):
-    """It is certain already that the line will not fit."""
+def _plain(value: object, characters: int, values: int, depth: int) -> object:
+    if isinstance(value, Enum):
+        value = value.value
+    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and isfinite(value)):
+        return value
+    if isinstance(value, str):
+        cut = f"{value[:characters]}… ({len(value)} characters)"
+        return value if len(value) <= characters else cut
+    if depth and isinstance(value, Mapping):
+        shown = {_key(key, characters): _plain(value[key], characters, values, depth - 1) for key in [*value][:values]}
+        return shown if len(value) <= values else {**shown, "…": f"{len(value) - values} more"}
+    if depth and isinstance(value, list | tuple):
+        found = [_plain(each, characters, values, depth - 1) for each in value[:values]]
+        return found if len(value) <= values else [*found, f"… {len(value) - values} more"]
+    return f"<{type(value).__name__[:100]}>"
 
 
-class _Plain:
-    """Makes JSON values of anything, with strings of `characters` and no more than `values` values in all.
-
-    Raises:
-        _TooLongError: all of these strings will not fit, so that nobody need look at the rest of them.
-    """
-
-    def __init__(self, characters: int, values: int) -> None:
-        self._characters = characters
-        self._left = values
-        self._room = LONGEST_LINE
-
-    def form(self, value: object, depth: int = 0) -> object:
-        self._left -= 1
-        if isinstance(value, Enum):
-            value = value.value
-        if value is None or isinstance(value, bool):
-            return value
-        if isinstance(value, int):
-            return int(value) if value.bit_length() <= _LONGEST_INTEGER else f"<int of {value.bit_length()} bits>"
-        if isinstance(value, float):
-            return float(value) if abs(value) < float("inf") else f"<{value}>"
-        if isinstance(value, str):
-            return self._cut(value)
-        if isinstance(value, Mapping | list | tuple) and depth >= _DEEPEST:
-            return self._cut(f"<{type(value).__name__} too deep>")
-        if isinstance(value, Mapping):
-            return self._map(value, depth)
-        if isinstance(value, list | tuple):
-            return self._list(value, depth)
-        return self._cut(f"<{type(value).__name__}>")
-
-    def _map(self, value: Mapping[object, object], depth: int) -> dict[str, object]:
-        found: dict[str, object] = {}
-        for at, (key, each) in enumerate(value.items()):
-            if self._left <= 0:
-                found["…"] = f"{len(value) - at} more"
-                break
-            found[self._key(key)] = self.form(each, depth + 1)
-        return found
-
-    def _list(self, value: list[object] | tuple[object, ...], depth: int) -> list[object]:
-        found: list[object] = []
-        for each in islice(value, len(value)):
-            if self._left <= 0:
-                found.append(f"… {len(value) - len(found)} more")
-                break
-            found.append(self.form(each, depth + 1))
-        return found
-
-    def _key(self, key: object) -> str:
-        known = isinstance(key, str | int | float | bool) or key is None
-        return self._cut(str(self.form(key)) if known else f"<{type(key).__name__}>")
-
-    def _cut(self, text: str) -> str:
-        if len(text) > self._characters:
-            text = f"{text[: self._characters]}… ({len(text)} characters)"
-        self._room -= len(text)
-        if self._room < 0:
-            raise _TooLongError
-        return text
+def _key(key: object, characters: int) -> str:
+    return str(_plain(key if isinstance(key, str) else str(key), characters, 0, 0))

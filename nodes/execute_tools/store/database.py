@@ -165,30 +165,24 @@ def connect_to(path: str) -> sqlite3.Connection:
 
 
 def run_names(root: str, base: str | None = None) -> list[tuple[str, str]]:
-    """The newest runs of the workspace at `root`, each with its task; none where they cannot be read.
+    """The newest runs of the workspace at `root`, each with its task; none where there is no file, or it is not ours.
 
-    `base` as in `run_folder`.
+    `base` as in `run_folder`. Nothing is asked of PostgreSQL.
     """
-    with suppress(sqlite3.Error, StoreError, OSError, RuntimeError):
-        folder = workspace_folder_path(root, base)
-        path = os.path.join(folder, FILE_NAME)
-        from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name, postgres_url
+    from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres
 
-        url = postgres_url()
-        if url is not None:
-            from mendgraph.nodes.execute_tools.store.postgres_database import names_of_runs
-
-            workspace = known_workspace_name(folder)
-            return names_of_runs(url, workspace, MOST_NAMES) if workspace else []
-        if os.path.isfile(path):
-            # Beside a log of changes its files are there already; without one SQLite would make some to look.
-            way = "mode=ro" if os.path.exists(f"{path}-wal") else "immutable=1"
-            check_file(path)
-            with closing(sqlite3.connect(f"file:{quote(path)}?{way}", timeout=_LOOK_WAIT_S, uri=True)) as database:
-                found = database.execute(
-                    "SELECT run_id, task FROM runs ORDER BY updated DESC, id DESC LIMIT ?", (MOST_NAMES,)
-                )
-                return [(str(run_id), str(task)) for run_id, task in found]
+    with suppress(sqlite3.Error, StoreError, RuntimeError):
+        if uses_postgres():
+            return []
+        path = os.path.join(workspace_folder_path(root, base), FILE_NAME)
+        check_file(path)
+        # Beside a log of changes its files are there already; without one SQLite would make some to look.
+        way = "mode=ro" if os.path.exists(f"{path}-wal") else "immutable=1"
+        with closing(sqlite3.connect(f"file:{quote(path)}?{way}", timeout=_LOOK_WAIT_S, uri=True)) as database:
+            found = database.execute(
+                "SELECT run_id, task FROM runs ORDER BY updated DESC, id DESC LIMIT ?", (MOST_NAMES,)
+            )
+            return [(str(run_id), str(task)) for run_id, task in found]
     return []
 
 
@@ -308,14 +302,16 @@ def _check_format(connection: sqlite3.Connection, path: str) -> None:
         raise StoreError(message)
     found = _number(connection, "PRAGMA user_version")
     if found != FORMAT:
-        age, remedy = "a newer", ": update mendgraph"
-        if found < FORMAT:
-            age = "an older"
-            remedy = ", whose runs this one cannot read: finish them with that version, or move the file away"
-        written = (
-            f"The database {quoted(path)} was written by {age} mendgraph (format {found}, this one knows {FORMAT})"
-        )
-        raise StoreError(f"{written}{remedy}, or {elsewhere}.")
+        raise other_format(f"The database {quoted(path)}", found, FORMAT, elsewhere)
+
+
+def other_format(what: str, found: int, known: int, elsewhere: str) -> StoreError:
+    """The error for tables of another version; `elsewhere` is what can be done beside another version of mendgraph."""
+    age, remedy = (
+        ("a newer", "update mendgraph") if found > known else ("an older", "finish its runs with that version")
+    )
+    written = f"{what} was written by {age} mendgraph (format {found}, this one knows {known})"
+    return StoreError(f"{written}: {remedy}, or {elsewhere}.")
 
 
 def _number(connection: sqlite3.Connection, question: str) -> int:

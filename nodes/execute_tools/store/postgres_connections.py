@@ -9,7 +9,6 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from typing import Any, Final
 
 import psycopg
@@ -17,12 +16,13 @@ from psycopg.adapt import Buffer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import FloatLoader
-from psycopg.types.string import StrDumper, StrDumperUnknown, TextLoader
+from psycopg.types.string import StrDumper, StrDumperUnknown
 
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.database_schema import FENCED
-from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE, PostgresUrl, unreadable
+from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE, PostgresUrl
+from mendgraph.nodes.language.documents import storable
 
 MOST_CONNECTIONS: Final = 6
 """For the transactions of one process, however many runs it has; a transaction takes a few milliseconds."""
@@ -51,7 +51,6 @@ SET search_path = pg_catalog, pg_temp
 Source: postgresql.org/docs/current/ddl-schemas.html#DDL-SCHEMAS-PATTERNS.
 """
 
-_NOW: Final = "try again when it is there"
 _REASONS: Final[dict[str, str]] = {
     "28": f"it does not let this user in: put the user and password that it knows into {STORE_URL_VARIABLE}",
     "3D": "there is no such database: make it with `createdb`, or name another one",
@@ -60,27 +59,14 @@ _REASONS: Final[dict[str, str]] = {
         " GRANT USAGE ON SCHEMA mendgraph, and SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA mendgraph"
     ),
     "42": "{said}: somebody has changed its tables. Put a backup in its place, or use an empty database",
-    "54": "{said}. Give the thread a shorter name",
     "53100": "its disk is full. Make room and try again",
     "53300": "it has no connection left: raise its max_connections, or run fewer processes",
-    "53": "it has no memory or disk space left. Make room and try again",
-    "55P03": "another process has held it for more than 10 s. End it, or try again",
-    "57014": "a statement took too long: raise its statement_timeout for this user",
-    "57P03": f"it is starting or stopping: {_NOW}",
-    "57P": f"the server was stopped: {_NOW}",
+    "57P": "the server was stopped, or is starting: try again when it is there",
     "25006": f"it may only be read: name its primary server in {STORE_URL_VARIABLE}",
-    "XX": "the server says that it is damaged: put a backup in its place",
 }
 """By SQLSTATE, or how it begins. Source: postgresql.org/docs/current/errcodes-appendix.html."""
 
-_FULL: Final = "53300"
-
-_WHILE_CONNECTING: Final = {
-    _FULL: re.compile(r"FATAL: .{0,200}(?:too many|remaining) (?:clients|connection)"),
-    "28": re.compile(r"FATAL: .{0,200}(?:authentication|pg_hba|role \"|no password supplied)|no password supplied"),
-    "3D": re.compile(r'FATAL: .{0,200}database ".{0,200}" does not exist'),
-    "57P03": re.compile(r"FATAL: .{0,200}(?:starting up|shutting down|not yet accepting)"),
-}
+_FULL: Final = re.compile(r"FATAL: .{0,200}(?:too many|remaining) (?:clients|connection)")
 """What a server says before there is a connection has no SQLSTATE."""
 
 FENCED_MESSAGE: Final = (
@@ -134,27 +120,16 @@ class Connections:
     def connect(self) -> psycopg.Connection[Any]:
         """A connection of the caller's own, without a transaction. Raises StoreError: there is none to be had."""
         with self.errors():
+            given = {**_SETTINGS, "connect_timeout": self._connect_s, **conninfo_to_dict(self.url.url)}
+            connection = psycopg.connect(make_conninfo("", **given), autocommit=True, prepare_threshold=None)
             try:
-                given = conninfo_to_dict(self.url.url)
-            except psycopg.ProgrammingError:
-                raise unreadable() from None
-            address = make_conninfo("", **{**_SETTINGS, "connect_timeout": self._connect_s, **given})
-            connection = psycopg.connect(address, autocommit=True, prepare_threshold=None)
-            try:
-                _adapt(connection)
+                connection.adapters.register_dumper(str, _StrDumper)
+                connection.adapters.register_dumper(str, _UntypedStrDumper)
+                connection.adapters.register_loader("numeric", FloatLoader)
                 connection.execute(_SERVER_SETTINGS)
             except BaseException:
                 connection.close()
                 raise
-            return connection
-
-    def kept(self) -> psycopg.Connection[Any]:
-        """As `connect`; where the server has none left, one of ours that nobody has borrowed."""
-        try:
-            return self.connect()
-        except _FullError:
-            connection, _ = self._idle_or_new()
-            self._open.discard(connection)
             return connection
 
     def close(self) -> None:
@@ -173,18 +148,15 @@ class Connections:
 
     def refused(self, error: psycopg.Error) -> StoreError:
         """The server's error as one of ours."""
-        connecting = (each for each, pattern in _WHILE_CONNECTING.items() if pattern.search(str(error)))
-        state = error.sqlstate or next(connecting, "")
+        state = error.sqlstate or ("53300" if _FULL.search(str(error)) else "")
         if state == FENCED:
             return StoreError(FENCED_MESSAGE)
-        kind = _FullError if state == _FULL else StoreError
         said = self.url.clean(error.diag.message_primary or str(error)).rstrip(".")
-        for beginning, reason in _REASONS.items():
-            if state.startswith(beginning):
-                return kind(self._said(reason.replace("{said}", said)))
+        reason = next((reason for beginning, reason in _REASONS.items() if state.startswith(beginning)), "")
         if not state:
-            return StoreError(self._said(f"it cannot be reached ({said}). Start it, or correct {STORE_URL_VARIABLE}"))
-        return StoreError(self._said(f"{said} (SQLSTATE {state})"))
+            reason = "it cannot be reached ({said}). Start it, or correct " + STORE_URL_VARIABLE
+        kind = _FullError if state == "53300" else StoreError
+        return kind(self._said(reason.replace("{said}", said) or f"{said} (SQLSTATE {state})"))
 
     def _said(self, reason: str) -> str:
         return f"The shared store {self.url.name} cannot be used: {reason}."
@@ -266,55 +238,16 @@ def close_all() -> None:
         connections.close()
 
 
-# --- Texts as PostgreSQL can hold them, without NUL and half characters and back again to the letter, and numbers
-
-_MARK: Final = "\ue000"
-"""A character for private use, which is in next to no text. After it comes the code of one that PostgreSQL refuses, or
-its own."""
-
-_REFUSED: Final = re.compile("[\0\ud800-\udfff\ue000]")
-_STORED: Final = re.compile(f"{_MARK}([0-9a-f]{{4}})")
+def _holdable(text: str) -> str:
+    """The text as PostgreSQL can hold it: NUL as its picture, and no half characters."""
+    return storable(text.replace("\0", "\u2400"))
 
 
-def stored_text(text: str) -> str:
-    """The text in the form in which it is stored."""
-    return _REFUSED.sub(lambda found: f"{_MARK}{ord(found[0]):04x}", text)
-
-
-def plain_text(stored: str) -> str:
-    """The text from its stored form."""
-    return _STORED.sub(lambda found: chr(int(found[1], 16)), stored)
-
-
-def _adapt(connection: psycopg.Connection[Any]) -> None:
-    for dumper in (_KnownStrDumper, _StrDumper):
-        connection.adapters.register_dumper(str, dumper)
-    for loader in _text_loaders():
-        for name in ("text", "varchar", "name", "bpchar"):
-            connection.adapters.register_loader(name, loader)
-    connection.adapters.register_loader("numeric", FloatLoader)
-
-
-class _StrDumper(StrDumperUnknown):
+class _UntypedStrDumper(StrDumperUnknown):
     def dump(self, obj: str) -> Buffer | None:
-        return super().dump(stored_text(obj))
+        return super().dump(_holdable(obj))
 
 
-class _KnownStrDumper(StrDumper):
+class _StrDumper(StrDumper):
     def dump(self, obj: str) -> Buffer | None:
-        return super().dump(stored_text(obj))
-
-
-class _TextLoader(TextLoader):
-    def load(self, data: Buffer) -> Any:
-        return plain_text(str(super().load(data)))
-
-
-@lru_cache(1)
-def _text_loaders() -> tuple[type[_TextLoader], ...]:
-    from psycopg.pq import Format
-
-    class Binary(_TextLoader):
-        format = Format.BINARY
-
-    return _TextLoader, Binary
+        return super().dump(_holdable(obj))

@@ -13,14 +13,11 @@ from typing import Any, Final, NamedTuple
 from psycopg import Connection
 from psycopg.sql import SQL, Literal
 
-from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.store.database import StoreError, other_format
 from mendgraph.nodes.execute_tools.store.database_schema import POSTGRES_BASE, SCHEMA_NAME, STORE_TABLES, PostgresTables
 from mendgraph.nodes.execute_tools.store.postgres_connections import Connections, close_all, connections_to
 from mendgraph.nodes.execute_tools.store.postgres_lock import Locks, close_locks, held_epoch, locks_in
 from mendgraph.nodes.execute_tools.store.postgres_url import PostgresUrl
-
-OLDEST_SERVER: Final = 120_000
-"""PostgreSQL 12: the first whose server lets each connection say when it is gone. Its number as the server gives it."""
 
 _MAKING: Final = int.from_bytes(b"mendgrph")
 """The advisory lock of whoever makes tables."""
@@ -159,21 +156,8 @@ def _prepare(connections: Connections, part: PostgresTables) -> None:
 def format_of(connection: Connection[Any], url: PostgresUrl, part: PostgresTables) -> int | None:
     """The format of the part's tables, None where there are none. Nothing is written.
 
-    Raises StoreError: it is of another version, and does not grow, or the server is none that will do.
+    Raises StoreError: it is of another version, and does not grow.
     """
-    version, encoding = connection.execute(
-        "SELECT current_setting('server_version_num')::int, current_setting('server_encoding')"
-    ).fetchone() or (0, "")
-    if version < OLDEST_SERVER:
-        raise StoreError(
-            f"The shared store {url.name} is PostgreSQL {version // 10_000}, and {OLDEST_SERVER // 10_000} is the"
-            " oldest that will do: update it."
-        )
-    if encoding != "UTF8":
-        raise StoreError(
-            f"The shared store {url.name} holds its texts as {encoding}: make a database with"
-            " `createdb --encoding UTF8 --template template0`."
-        )
     if "formats" not in _tables(connection):
         return None
     row = connection.execute("SELECT format FROM mendgraph.formats WHERE part = %s", (part.name,)).fetchone()
@@ -181,7 +165,8 @@ def format_of(connection: Connection[Any], url: PostgresUrl, part: PostgresTable
         return None
     found = int(row[0])
     if not part.grow and found != part.format:
-        raise _of_another_version(url, part, found)
+        what = f"The part {part.name!r} of the shared store {url.name}"
+        raise other_format(what, found, part.format, "name another database")
     return found
 
 
@@ -210,19 +195,6 @@ def _run(connection: Connection[Any], statements: Iterable[str]) -> None:
         connection.execute(statement)
 
 
-def _of_another_version(url: PostgresUrl, part: PostgresTables, found: int) -> StoreError:
-    newer = found > part.format
-    remedy = (
-        "update mendgraph, or name another database"
-        if newer
-        else "this one cannot read its runs: finish them with that version, or name another database"
-    )
-    return StoreError(
-        f"The shared store {url.name} was written by {'a newer' if newer else 'an older'} mendgraph (format {found} of"
-        f" '{part.name}', this one knows {part.format}): {remedy}."
-    )
-
-
 @lru_cache
 def _translated(statement: str) -> str:
     return statement.replace("%", "%%").replace("?", "%s")
@@ -241,13 +213,6 @@ _LOOK_CONNECT_S: Final = 2
 _LOOK: Final = "BEGIN READ ONLY; SET LOCAL statement_timeout = '5s'"
 
 
-@contextmanager
-def _looking(url: PostgresUrl) -> Iterator[Connection[Any]]:
-    connections = Connections(url, _LOOK_CONNECT_S)
-    with closing(connections), connections.lent(_LOOK) as connection:
-        yield connection
-
-
 class PostgresLook(NamedTuple):
     """What is there: the server's version, how many runs the workspace has, and how many bytes the database.
 
@@ -261,7 +226,7 @@ class PostgresLook(NamedTuple):
 
 def look_at(url: PostgresUrl, workspace: str | None) -> PostgresLook:
     """What the database has of this workspace, which may have no name yet. Raises StoreError: it cannot be used."""
-    with _looking(url) as connection:
+    with closing(Connections(url, _LOOK_CONNECT_S)) as connections, connections.lent(_LOOK) as connection:
         asked = "SELECT current_setting('server_version'), pg_database_size(current_database())"
         ((server, size),) = connection.execute(asked).fetchall()
         if format_of(connection, url, STORE_TABLES) is None:
@@ -269,18 +234,3 @@ def look_at(url: PostgresUrl, workspace: str | None) -> PostgresLook:
         counted = "SELECT count(*) FROM mendgraph.all_runs WHERE workspace = %s"
         ((runs,),) = connection.execute(counted, (workspace,)).fetchall()
         return PostgresLook(server, runs, size)
-
-
-def names_of_runs(url: PostgresUrl, workspace: str, most: int) -> list[tuple[str, str]]:
-    """The newest runs of this workspace, each with its task; none where there are no tables.
-
-    Raises StoreError: it cannot be used.
-    """
-    with _looking(url) as connection:
-        if format_of(connection, url, STORE_TABLES) is None:
-            return []
-        rows = connection.execute(
-            "SELECT run_id, task FROM mendgraph.all_runs WHERE workspace = %s ORDER BY updated DESC, id DESC LIMIT %s",
-            (workspace, most),
-        )
-        return [(str(run_id), str(task)) for run_id, task in rows]

@@ -119,7 +119,7 @@ class Locks:
         """The connection; a new one takes again what is held and what nobody else has taken meanwhile."""
         if self._connection is None or not self._is_connected():
             self._drop()
-            self._connection = self.connections.kept()
+            self._connection = self.connections.connect()
             self._connection.execute(_STAYS)
             for held in self._held.items():
                 self._connection.execute(_AGAIN, held)

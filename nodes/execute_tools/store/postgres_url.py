@@ -8,27 +8,27 @@ import os
 import re
 import secrets
 import sys
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Final
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import quote
 
+from mendgraph.nodes.execute_tools.files.atomic_write import name_exclusively, sync_folder, write_temporary
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
-from mendgraph.nodes.execute_tools.files.handles import closing
+from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 STORE_URL_VARIABLE: Final = "MENDGRAPH_STORE_URL"
 """Holds the URL of the PostgreSQL database in which all is kept; only the environment has it, as with its password."""
 
-HIDDEN: Final = "***"
-
-_SCHEMES: Final = ("postgresql", "postgres")
-_SECRET: Final = re.compile(r"pass|key|secret|token", re.IGNORECASE)
 _MODULES: Final = ("psycopg", "langgraph.checkpoint.postgres")
 _HOW: Final = "postgresql://user:password@host:5432/database"
+_UNREADABLE: Final = (
+    f"{STORE_URL_VARIABLE} cannot be read: write {_HOW}, and the signs @ : / ? # % of a password as %40 %3A %2F %3F %23"
+    " %25."
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PostgresUrl:
     def clean(self, text: str) -> str:
         """The text on one line, without what must never be told."""
         for secret in self.secrets:
-            text = text.replace(secret, HIDDEN)
+            text = text.replace(secret, "***")
         return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
@@ -58,41 +58,37 @@ def postgres_url() -> PostgresUrl | None:
     not installed.
     """
     given = os.environ.get(STORE_URL_VARIABLE, "").strip()
-    if not given:
-        return None
-    url = read_url(given)
+    return read_url(given) if given else None
+
+
+@lru_cache(8)
+def read_url(given: str) -> PostgresUrl:
+    """The parts of a URL, as libpq reads them. Raises StoreError: it is none of a PostgreSQL database."""
+    if not given.lower().startswith(("postgresql://", "postgres://")):
+        message = f"{STORE_URL_VARIABLE} is no URL of a PostgreSQL database: write {_HOW}, or remove the variable."
+        raise StoreError(message)
     if not all(map(_is_there, _MODULES)):
         message = (
             f"{STORE_URL_VARIABLE} names a PostgreSQL database, and what speaks to one is not installed:"
             " pip install 'mendgraph[postgres]'."
         )
         raise StoreError(message)
-    return url
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
 
-
-@lru_cache(8)
-def read_url(given: str) -> PostgresUrl:
-    """The parts of a URL. Raises StoreError: it is none of a PostgreSQL database."""
-    scheme = given.partition("://")[0].lower()
-    if "://" not in given or scheme not in _SCHEMES:
-        message = f"{STORE_URL_VARIABLE} is no URL of a PostgreSQL database: write {_HOW}, or remove the variable."
-        raise StoreError(message)
     try:
-        parts = urlsplit(given)
-        options = dict(parse_qsl(parts.query, keep_blank_values=True))
-        user, password, host, port = parts.username, parts.password, parts.hostname, parts.port
-    except ValueError:
-        raise unreadable() from None
-    secrets = {password or "", *(value for name, value in options.items() if _SECRET.search(name))}
-    plain = {unquote(secret) for secret in secrets if secret}
-    whole = {*secrets, *plain, *(quote(secret, safe="") for secret in plain)} - {""}
-    database = unquote(parts.path.removeprefix("/")) or options.get("dbname") or unquote(user or "") or "?"
-    place = unquote(host or options.get("host") or options.get("hostaddr") or "this machine")
-    if set(parts.path[1:]) & set("@:/"):  # part of a password, most likely, that was not written as it has to be
-        raise unreadable()
-    name = f"{quoted(database)} on {place}{f':{port}' if port else ''}"
-    found = PostgresUrl(given, "", tuple(sorted(whole, key=len, reverse=True)))
-    return PostgresUrl(given, found.clean(name), found.secrets)
+        parts = {name: str(value) for name, value in conninfo_to_dict(given).items()}
+    except ProgrammingError:
+        raise StoreError(_UNREADABLE) from None
+    database = parts.get("dbname") or parts.get("user") or "?"
+    if set(parts.get("dbname", "")) & set("@:/"):  # most likely of a password that was not written as it has to be
+        raise StoreError(_UNREADABLE)
+    hidden = [value for name, value in parts.items() if "pass" in name and value]
+    place = parts.get("host") or parts.get("hostaddr") or "this machine"
+    port = f":{parts['port']}" if "port" in parts else ""
+    forms = (given, *hidden, *(quote(each, safe="") for each in hidden))
+    found = PostgresUrl(given, "", tuple(sorted(forms, key=len, reverse=True)))
+    return replace(found, name=found.clean(f"{quoted(database)} on {place}{port}"))
 
 
 def _is_there(module: str) -> bool:
@@ -100,14 +96,6 @@ def _is_there(module: str) -> bool:
         return sys.modules.get(module) is not None or find_spec(module) is not None
     except ImportError:
         return False
-
-
-def unreadable() -> StoreError:
-    """The error for a URL that cannot be taken apart. Nothing of it is repeated: that could be the password."""
-    return StoreError(
-        f"{STORE_URL_VARIABLE} cannot be read: write {_HOW}, and the signs @ : / ? # % of a password as %40 %3A %2F %3F"
-        " %23 %25."
-    )
 
 
 # --- The name of a workspace
@@ -118,9 +106,7 @@ LONGEST_NAME: Final = 200
 """Characters. Each row of the shared store has it."""
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._@+=/-]{{0,{LONGEST_NAME - 1}}}")
-_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def workspace_name(folder: str) -> str:
@@ -168,9 +154,8 @@ def _given(folder: str, name: str) -> str | ToolError:
     """The name that the workspace has, which is `name` where it had none."""
     found = _read(folder)
     if found is None:
-        refused = _write(folder, name)
-        found = _read(folder) if refused is None else refused
-    return name if found is None else found
+        found = _write(folder, name) or _read(folder) or name
+    return found
 
 
 def _read(folder: str) -> str | ToolError | None:
@@ -192,17 +177,13 @@ def _write(folder: str, name: str) -> ToolError | None:
     """Make the file, whole and on the disk, unless somebody was faster."""
     new = f".{FILE_NAME}.{secrets.token_hex(8)}"
     try:
-        with closing(os.open(folder, _DIRECTORY)) as handle:
+        with closing(open_root(folder)) as handle:
+            write_temporary(handle, new, f"{name}\n".encode("ascii"), mode=0o600)
             try:
-                with closing(os.open(new, _WRITE, 0o600, dir_fd=handle)) as descriptor:
-                    os.write(descriptor, f"{name}\n".encode("ascii"))
-                    os.fsync(descriptor)
-                with suppress(FileExistsError):
-                    os.link(new, FILE_NAME, src_dir_fd=handle, dst_dir_fd=handle)
-                os.fsync(handle)
-            finally:
-                with suppress(FileNotFoundError):
-                    os.unlink(new, dir_fd=handle)
+                name_exclusively(handle, new, FILE_NAME)
+            except FileExistsError:
+                os.unlink(new, dir_fd=handle)
+            sync_folder(handle)
     except OSError as error:
         return os_failure(error, "name the workspace in", folder)
     return None

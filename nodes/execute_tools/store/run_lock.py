@@ -30,8 +30,6 @@ _POSTGRES_POLL_S: Final = 0.05
 
 _NOTICED_S: Final = 1.0
 """How long the server may take to notice that a process of this machine was killed."""
-_INTRODUCTION_S: Final = 1.0
-"""How long a new holder may take to write down who it is."""
 _LONGEST_OWNER: Final = 4_096
 """Bytes of what a holder wrote down that are read."""
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -92,13 +90,15 @@ class RunLock(_Lock):
         path = os.path.join(self._folder, self._name)
         lock = FileLock(path, mode=0o600, thread_local=False, fallback_to_soft=False, poll_interval=_POLL_S)
         try:
-            refused = self._refused(lock, wait_s)
+            lock.acquire(timeout=max(0.0, wait_s))
+        except Timeout:
+            holder = written_owner(self._folder, self._name)
+            return busy(holder if holder is not None and is_alive(holder.pid) else None, self._what)
         except OSError as error:
             return os_failure(error, "lock", path)
-        if refused is None:
-            self._held = lock
-            self._introduce(owner)
-        return refused
+        self._held = lock
+        self._introduce(owner)
+        return None
 
     def release(self) -> None:
         """Leave it to others. The lock's file stays: a new one in its place would be another lock."""
@@ -106,15 +106,6 @@ class RunLock(_Lock):
         if held is not None:
             self._forget()
             held.release()
-
-    def _refused(self, lock: FileLock, wait_s: float) -> ToolError | None:
-        """Why the lock was not taken; while the process that has written itself down is no more, it is tried again."""
-        latest = monotonic_s() + wait_s + _INTRODUCTION_S
-        while self._held or not _taken(lock, wait_s):
-            holder, wait_s = written_owner(self._folder, self._name), _POLL_S
-            if self._held or monotonic_s() >= latest or (holder is not None and is_alive(holder.pid)):
-                return busy(holder, self._what)
-        return None
 
     def _introduce(self, owner: Owner) -> None:
         """Write down who holds the lock, for others; it is held even where that cannot be done."""
@@ -145,14 +136,6 @@ def busy(holder: Owner | None, what: str) -> ToolError:
         remedy = f"Wait until it has ended, or stop it with Ctrl-C or `kill {holder.pid}`."
         message = f"Another run is at work {what}: {who}. {remedy}"
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-
-
-def _taken(lock: FileLock, wait_s: float) -> bool:
-    try:
-        lock.acquire(timeout=max(0.0, wait_s))
-    except Timeout:
-        return False
-    return True
 
 
 def written_owner(folder: str, name: str) -> Owner | None:

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import BinaryIO, Final
 
@@ -195,13 +195,12 @@ REQUESTS_FILE: Final = "requests.jsonl"
 
 MOST_REQUESTS: Final = 1_000
 MOST_REQUEST_BYTES: Final = 1_000_000
-"""What a chat begins with; twice of either in the file, and the oldest requests are dropped from it."""
+"""What a chat begins with; a file of twice the bytes is cut to this."""
 
 LONGEST_REQUEST: Final = 20_000
 """Characters: a longer one is not kept, as nobody would leaf to it line by line."""
 
 _APPENDED: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_REPLACED: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class RequestHistory:
@@ -218,73 +217,45 @@ class RequestHistory:
 
     def load(self) -> list[str]:
         """The requests, oldest first."""
-        found: list[str] = []
-        self._with_file(lambda path, descriptor: found.extend(_load(path, descriptor)))
-        return found
+        return self._with_file(_load) or []
 
     def add(self, request: str) -> None:
         """Keep one more."""
         if len(request) <= LONGEST_REQUEST:
-            self._with_file(lambda _, descriptor: _write(descriptor, _lines([request])))
+            self._with_file(lambda descriptor: _write(descriptor, [request]))
 
-    def _with_file(self, use: Callable[[str, int], None]) -> None:
+    def _with_file(self, use: Callable[[int], list[str] | None]) -> list[str] | None:
         """Use the file, which is made where there is none; after the first problem nothing is tried any more."""
-        folder = None if self.problem else workspace_folder(self._root, self._base)
-        if folder is None:
-            return
+        folder = "" if self.problem else workspace_folder(self._root, self._base)
         if isinstance(folder, ToolError):
             self.problem = folder.message
-            return
-        path = os.path.join(folder, REQUESTS_FILE)
+        if self.problem:
+            return None
+        path = os.path.join(str(folder), REQUESTS_FILE)
         try:
             with closing(os.open(path, _APPENDED, 0o600)) as descriptor:
-                _make_private(descriptor)
-                use(path, descriptor)
+                os.fchmod(descriptor, 0o600)
+                return use(descriptor)
         except OSError as error:
             self.problem = os_failure(error, "keep requests in", path).message
+        return None
 
 
-def _make_private(descriptor: int) -> None:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    os.fchmod(descriptor, 0o600)
-
-
-def _load(path: str, descriptor: int) -> list[str]:
+def _load(descriptor: int) -> list[str]:
     size = os.fstat(descriptor).st_size
-    data = os.pread(descriptor, MOST_REQUEST_BYTES, max(0, size - MOST_REQUEST_BYTES))
-    found = list(_requests(data))
-    if size > 2 * MOST_REQUEST_BYTES or len(found) > 2 * MOST_REQUESTS:
-        _replace(path, found[-MOST_REQUESTS:])
+    found = []
+    for line in os.pread(descriptor, MOST_REQUEST_BYTES, max(0, size - MOST_REQUEST_BYTES)).split(b"\n"):
+        with suppress(ValueError, RecursionError):  # one that was cut is passed over
+            request = json.loads(line)
+            if isinstance(request, str):
+                found.append(request)
+    if size > 2 * MOST_REQUEST_BYTES:
+        os.ftruncate(descriptor, 0)
+        _write(descriptor, found)
     return found[-MOST_REQUESTS:]
 
 
-def _replace(path: str, requests: list[str]) -> None:
-    """Put these in the file's place at once; of two chats that do so the later one counts."""
-    new = f"{path}.{os.getpid()}"
-    try:
-        with closing(os.open(new, _REPLACED, 0o600)) as descriptor:
-            _write(descriptor, _lines(requests))
-        os.replace(new, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(new)
-        raise
-
-
-def _lines(requests: Iterable[str]) -> bytes:
-    return b"".join(json.dumps(storable(request)).encode("ascii") + b"\n" for request in requests)
-
-
-def _write(descriptor: int, data: bytes) -> None:
+def _write(descriptor: int, requests: list[str]) -> None:
+    data = b"".join(json.dumps(storable(request)).encode("ascii") + b"\n" for request in requests)
     if os.write(descriptor, data) < len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _requests(data: bytes) -> Iterable[str]:
-    """What the lines hold; one that was cut is passed over."""
-    for line in data.split(b"\n"):
-        with suppress(ValueError, RecursionError):
-            request = json.loads(line)
-            if isinstance(request, str):
-                yield request

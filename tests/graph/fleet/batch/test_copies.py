@@ -26,12 +26,10 @@ from tests.nodes.execute_tools.files.journaled_runs import EVENTS, killed
 from tests.nodes.execute_tools.processes.command_place import opened
 from tests.nodes.execute_tools.processes.git_places import (
     FILES,
-    LINK,
     committed,
     git,
     head,
     repository,
-    tar,
     tree,
     untouched,
     write,
@@ -84,7 +82,7 @@ def place() -> Iterator[Path]:
         yield folder
 
 
-SOURCES = ("repository", "bare", "shallow", "folder", "archive", "packed repository", "packed folder", "packed archive")
+SOURCES = ("repository", "bare", "shallow", "folder", "packed repository", "packed folder")
 
 
 def sources(place: Path, kind: str) -> tuple[Any, bytes | None]:
@@ -100,9 +98,6 @@ def sources(place: Path, kind: str) -> tuple[Any, bytes | None]:
         source = task(place / "shallow")
     elif name == "folder":
         source = task(write(place / "folder", FILES))
-    elif name == "archive":
-        members: list[tuple[str, str, dict[str, object]]] = [(f"top/{each}", text, {}) for each, text in FILES.items()]
-        source = task(tar(place / "source.tar.gz", *members))
     else:
         source = task(main)
     if name == kind:
@@ -211,16 +206,13 @@ def test_a_folder_of_a_repository_is_the_workspace(place: Path) -> None:
         assert said in refused.message
 
 
-def test_submodules_and_filters_are_told(place: Path) -> None:
+def test_submodules_are_told_and_filters_are_not_run(place: Path) -> None:
     inner = repository(place / "inner")
     main = repository(place / "main", {**FILES, ".gitattributes": "*.bin filter=lfs diff=lfs -text\n", "x.bin": "ptr"})
     git(main, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "vendor/inner")
     committed(main)
     copy = copied(task(main), place / "one")
-    assert copy.notes == (
-        "Submodules are empty folders in a copy: 'vendor/inner'.",
-        "Filters of git, such as LFS, are not run: their files are in a copy as they are committed (pointers).",
-    )
+    assert copy.notes == ("Submodules are empty folders in a copy: 'vendor/inner'.",)
     assert os.listdir(Path(copy.root) / "vendor/inner") == []
     assert compare_copy(copy.folder) == b""
     write(Path(copy.root), {"vendor/inner/x": "x", "x.bin": "changed"})
@@ -261,17 +253,13 @@ def test_a_folder_that_holds_something_else_is_left_alone(place: Path) -> None:
     ("name", "revision", "said"),
     [
         ("nothing", "", "not_found: Cannot copy the workspace '{place}/nothing': there is no such file or directory."),
-        ("file", "", "invalid_argument: The workspace '{place}/file' is neither a folder nor an archive"),
+        ("file", "", "invalid_argument: The workspace '{place}/file' is no folder: unpack an archive first"),
         ("folder", "main", "invalid_argument: '{place}/folder' is no git repository, so it has no revision 'main'"),
-        ("x.tar.gz", "main", "invalid_argument: '{place}/x.tar.gz' is no git repository"),
         ("folder", "--x", "invalid_argument: '--x' is no git revision"),
-        ("bad.tar.gz", "", "invalid_argument: The archive 'bad.tar.gz' has the link 'l' to '/etc', which is outside"),
     ],
 )
 def test_what_cannot_be_copied(place: Path, name: str, revision: str, said: str) -> None:
     write(place, {"file": "x", "folder/x": "x"})
-    tar(place / "x.tar.gz", ("a", "a", {}))
-    tar(place / "bad.tar.gz", ("a", "a", {}), ("l", "", {**LINK, "linkname": "/etc"}))
     refused = prepare_copy(task(place / name, revision), str(place / "copies/one"))
     assert isinstance(refused, ToolError)
     assert f"{refused.code.value}: {refused.message}".startswith(said.format(place=place))

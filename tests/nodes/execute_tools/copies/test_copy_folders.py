@@ -1,8 +1,6 @@
 import json
 import os
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +18,7 @@ from mendgraph.nodes.execute_tools.copies.copy_folders import (
 )
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.processes.git_places import git, repository, write
+from tests.nodes.execute_tools.processes.git_places import write
 
 
 def filled(path: Path, note: str = FINISHED) -> None:
@@ -41,48 +39,10 @@ def test_only_a_folder_of_ours_is_emptied(tmp_path: Path, note: str) -> None:
             assert os.listdir(folder.handle) == left
 
 
-def test_folders_that_nobody_may_enter_and_links_go_away(tmp_path: Path) -> None:
-    filled(tmp_path / "one")
-    write(tmp_path / "outside", {"x": "x"})
-    inner = tmp_path / "one/workspace"
-    (inner / "link").symlink_to(tmp_path / "outside")
-    (inner / "deep/closed").mkdir()
-    write(inner / "deep/closed", {"y": "y"})
-    for path in (inner / "deep/closed", inner / "deep", inner):
-        path.chmod(0)
-    with copy_folder(str(tmp_path / "one"), make=False) as folder:
-        assert isinstance(folder, CopyFolder)
-        folder_remove(folder)
-    assert sorted(os.listdir(tmp_path)) == ["outside"]
-    assert (tmp_path / "outside/x").read_text() == "x"
-
-
-def folder_remove(folder: CopyFolder) -> None:
-    """Remove it as a user without root's rights meets it: the first try is refused."""
-    real, calls = shutil.rmtree, []
-
-    def rmtree(*arguments: Any, **named: Any) -> None:
-        calls.append(1)
-        if len(calls) == 1:
-            raise PermissionError(13, "Permission denied")
-        real(*arguments, **named)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shutil, "rmtree", rmtree)
-        assert folder.remove() is None
-
-
 def made(path: Path, objects: str = "") -> PrivateGit:
     own = PrivateGit(str(path))
     assert own.make(objects) is None
     return own
-
-
-def patch(own: PrivateGit, root: Path, gone: list[str], names: list[str]) -> str:
-    with closing(open_root(str(root))) as handle:
-        found = own.patch(handle, gone, names)
-    assert isinstance(found, bytes), found
-    return found.decode()
 
 
 def kept(own: PrivateGit, root: Path, names: list[str], tree: str = "", gone: tuple[str, ...] = ()) -> str:
@@ -90,17 +50,6 @@ def kept(own: PrivateGit, root: Path, names: list[str], tree: str = "", gone: tu
         found = own.keep(handle, names, tree=tree, gone=gone)
     assert isinstance(found, str), found
     return found
-
-
-def test_what_a_repository_has_is_not_stored_again(tmp_path: Path) -> None:
-    main = repository(tmp_path / "a\nmain", {"a": os.urandom(100_000), "b": "b"})
-    tree = git(main, "rev-parse", "HEAD^{tree}").strip()
-    own = made(tmp_path / "own.git", str(main / ".git/objects"))
-    assert kept(own, main, [], tree) == tree
-    size = sum(path.stat().st_size for path in (tmp_path / "own.git").rglob("*") if path.is_file())
-    assert size < 10_000
-    assert kept(own, main, [], tree, ("b",)) != tree
-    assert patch(own, main, [], ["b"]).startswith("diff --git a/b b/b\nnew file mode 100644\n")
 
 
 def test_a_patch_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

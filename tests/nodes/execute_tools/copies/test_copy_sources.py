@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.copies import copy_sources
 from mendgraph.nodes.execute_tools.copies.copy_folders import CopyFolder, copy_folder
 from mendgraph.nodes.execute_tools.copies.copy_sources import (
     RECORD,
-    ArchiveSource,
     FolderSource,
     GitSource,
     Made,
@@ -20,9 +18,8 @@ from mendgraph.nodes.execute_tools.copies.copy_sources import (
     pack_source,
     read_record,
 )
-from mendgraph.nodes.execute_tools.processes.git import Uncommitted
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.processes.git_places import FILES, committed, git, head, repository, tar, tree, write
+from tests.nodes.execute_tools.processes.git_places import FILES, committed, git, head, repository, tree, write
 
 
 def source(path: Path, revision: str = "") -> Source:
@@ -37,15 +34,13 @@ def made(path: Path, folder: Path, revision: str = "") -> Made | ToolError:
         return source(path, revision).make(opened)
 
 
-def test_a_workspace_is_a_repository_a_folder_or_an_archive(tmp_path: Path) -> None:
+def test_a_workspace_is_a_repository_or_a_folder(tmp_path: Path) -> None:
     main, folder = repository(tmp_path / "main"), write(tmp_path / "folder", {"a": "a", "in/b": "b"})
-    archive = tar(tmp_path / "x.TAR", ("a", "a", {}), mode="w")
     (tmp_path / "link").symlink_to(folder)
     found = source(main)
     assert isinstance(found, GitSource)
     assert (found.commit, found.notes, found.repository.path) == (head(main), (), str(main))
     assert source(tmp_path / "link") == source(folder) == FolderSource(str(folder))
-    assert source(archive) == ArchiveSource(str(archive))
     inner = (folder / "in").stat()
     without = [str(folder / "in"), str(folder / "missing")]
     assert find_source(str(folder), "", without) == FolderSource(str(folder), ((inner.st_dev, inner.st_ino),))
@@ -98,23 +93,6 @@ def test_a_record_that_is_damaged(tmp_path: Path) -> None:
                 read_record(folder)
 
 
-def test_a_folder_that_has_left_the_commit(tmp_path: Path) -> None:
-    main = repository(tmp_path / "main", {"in/a": "a"})
-    assert isinstance(source(main / "in", head(main)), GitSource)
-    git(main, "rm", "--quiet", "-r", "--cached", "in")
-    git(main, "commit", "--quiet", "-m", "without")
-    message = f"The folder 'in' is not in the commit {head(main)} of its repository."
-    assert find_source(str(main / "in"), "HEAD") == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
-
-
-def test_files_that_are_untracked_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    main = repository(tmp_path / "main")
-    monkeypatch.setattr(copy_sources, "find_uncommitted", lambda _: Uncommitted((), untracked=True))
-    found = source(main)
-    assert isinstance(found, GitSource)
-    assert found.notes == ("Files that git does not track are in no copy: commit what is needed.",)
-
-
 def packed(path: Path, revision: str = "") -> Packed:
     found = pack_source(str(path), revision)
     assert isinstance(found, Packed), found
@@ -165,14 +143,10 @@ def test_a_folder_is_packed_the_same_and_made_the_same(tmp_path: Path) -> None:
     assert "a/x" not in tree(tmp_path / "two/workspace")
 
 
-@pytest.mark.parametrize("kind", ["repository", "folder", "archive"])
+@pytest.mark.parametrize("kind", ["repository", "folder"])
 def test_what_is_too_large_is_refused(tmp_path: Path, kind: str) -> None:
     files = {"a": os.urandom(20_000)}
-    path = tmp_path / "x.tar"
-    if kind == "archive":
-        tar(path, ("a", files["a"], {}), mode="w")
-    else:
-        path = repository(tmp_path / "x", files) if kind == "repository" else write(tmp_path / "x", files)
+    path = repository(tmp_path / "x", files) if kind == "repository" else write(tmp_path / "x", files)
     found = pack_source(str(path), most_bytes=10_000)
     assert found == ToolError(
         code=ToolErrorCode.INVALID_ARGUMENT,
@@ -183,12 +157,20 @@ def test_what_is_too_large_is_refused(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"x", b"{}\n", b"[]\n", json.dumps({"mendgraph_source": 2, "kind": "git", "name": ""}).encode() + b"\n"]
-    + [json.dumps({"mendgraph_source": 1, "kind": kind, "name": ""}).encode() for kind in ("git", "other")],
+    [b"", b"x", b"{}\n", b"[]\n", json.dumps({"mendgraph_source": 1, "kind": "git", "name": ""}).encode() + b"\n"]
+    + [json.dumps({"mendgraph_source": 2, "kind": kind, "name": ""}).encode() for kind in ("git", "other")],
 )
 def test_bytes_that_are_no_source_are_refused(tmp_path: Path, data: bytes) -> None:
     message = "These bytes are no packed workspace, or one of another version of mendgraph: pack it anew."
     assert unpacked(data, tmp_path / "one") == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def test_a_packed_folder_that_is_damaged_is_told(tmp_path: Path) -> None:
+    data = packed(write(tmp_path / "source", {"a": "a" * 5_000})).data
+    for number, cut in enumerate((data[:-20], data.partition(b"\n")[0] + b"\nnothing")):
+        failed = unpacked(cut, tmp_path / str(number))
+        assert isinstance(failed, ToolError)
+        assert failed.message.startswith("The packed workspace is damaged (")
 
 
 def test_a_commit_without_the_workspace_is_refused(tmp_path: Path) -> None:

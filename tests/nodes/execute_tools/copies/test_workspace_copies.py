@@ -92,15 +92,6 @@ def test_what_is_no_copy_is_told(tmp_path: Path) -> None:
     assert tree(tmp_path) == {"file": (False, b"x")}
 
 
-def test_a_repository_that_is_gone_is_told(tmp_path: Path) -> None:
-    main = repository(tmp_path / "main")
-    copy = made(main, tmp_path / "one")
-    write(Path(copy.root), {"a.txt": "b"})
-    main.rename(tmp_path / "elsewhere")
-    assert error(compare_copy(copy.folder)).startswith("io_error: Git could not ")
-    assert delete_copy(copy.folder) is None
-
-
 def patch_of(copy: Copy) -> bytes:
     patch = compare_copy(copy.folder)
     assert isinstance(patch, bytes), patch

@@ -1,6 +1,5 @@
 import asyncio
 import contextvars
-import os
 import signal
 import threading
 import time
@@ -80,16 +79,6 @@ def test_a_timeout_does_not_wait_for_the_worker() -> None:
     workers = [thread for thread in threading.enumerate() if thread.name == "tool"]
     assert [worker.daemon for worker in workers] == [True, True]
     release.set()
-    assert no_thread_is_left()
-
-
-def test_a_computing_call_ends_with_its_time_in_the_main_thread() -> None:
-    def compute() -> None:
-        while True:
-            pass
-
-    with pytest.raises(TimeoutError):
-        here(0.05, compute)
     assert no_thread_is_left()
 
 
@@ -218,30 +207,6 @@ def test_after_its_end_nothing_begins() -> None:
     assert not scope.busy
 
 
-def test_what_has_begun_is_finished_before_the_scope_ends() -> None:
-    scope, begun, finish = CancellationScope(), threading.Event(), threading.Event()
-    order: list[str] = []
-
-    def work() -> None:
-        with scope.effect():
-            begun.set()
-            finish.wait(5)
-            order.append("effect")
-
-    def end() -> None:
-        scope.revoke()
-        order.append("over")
-
-    threads = [threading.Thread(target=work), threading.Thread(target=end)]
-    threads[0].start()
-    begun.wait(5)
-    threads[1].start()
-    finish.set()
-    for thread in threads:
-        thread.join(5)
-    assert order == ["effect", "over"]
-
-
 def test_what_runs_is_finished_under_a_closed_scope_and_nothing_else_begins() -> None:
     step = CancellationScope()
     call = CancellationScope(step)
@@ -262,15 +227,3 @@ def test_a_pause_ends_with_the_scope(end: Callable[[CancellationScope], None]) -
     thread.join(10)
     assert ended == [False]
     assert not scope.pause(60)
-
-
-def test_a_signal_handler_may_close_a_scope_whose_thread_is_at_work() -> None:
-    scope = CancellationScope()
-    before = signal.signal(signal.SIGUSR1, lambda *_: scope.close())
-    try:
-        with scope.effect():
-            os.kill(os.getpid(), signal.SIGUSR1)
-            assert scope.closed
-        assert not scope.pause(60)
-    finally:
-        signal.signal(signal.SIGUSR1, before)

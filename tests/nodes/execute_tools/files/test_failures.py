@@ -7,11 +7,8 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 CASES = [
     (errno.ENOSPC, ToolErrorCode.IO_ERROR, "Cannot write 'a.py': the disk is full."),
-    (errno.EDQUOT, ToolErrorCode.IO_ERROR, "Cannot write 'a.py': the disk quota is used up."),
-    (errno.EIO, ToolErrorCode.IO_ERROR, "Cannot write 'a.py': the disk reports an error."),
     (errno.EROFS, ToolErrorCode.PERMISSION_DENIED, "Cannot write 'a.py': the file system is read-only."),
     (errno.EACCES, ToolErrorCode.PERMISSION_DENIED, "Cannot write 'a.py': the file permissions do not allow it."),
-    (errno.EISDIR, ToolErrorCode.INVALID_ARGUMENT, "Cannot write 'a.py': it is a directory, and a file is needed."),
     (errno.ESTALE, ToolErrorCode.CONFLICT, "Cannot write 'a.py': it changed while it was being opened; try again."),
     (errno.EMLINK, ToolErrorCode.IO_ERROR, "Cannot write 'a.py': Too many links."),
 ]
@@ -38,9 +35,7 @@ def test_an_error_without_a_number_is_named_by_its_type() -> None:
     ("path", "shown"),
     [
         ("a.py", "'a.py'"),
-        ("a\nb", r"'a\nb'"),
         ("a\u202eb", r"'a\u202eb'"),
-        ("\x1b[31m", r"'\x1b[31m'"),
         ("\udc80", r"'\udc80'"),
         ("x" * 300, f"'{'x' * 200}...'"),
     ],

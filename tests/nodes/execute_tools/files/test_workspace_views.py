@@ -70,11 +70,6 @@ def test_what_this_step_changed_itself_is_no_foreign_change(workspace: Workspace
     assert isinstance(written, FileContent)
 
 
-def test_a_call_that_was_shown_to_change_nothing_changes_nothing(workspace: Workspace) -> None:
-    approved = ApprovedWorkspace.of(workspace, [], {})
-    assert "did not see a change" in refused(approved.write_file("b.txt", b"", expected_sha256=""))
-
-
 def test_moves_and_new_files_are_pinned_like_edits(workspace: Workspace, tmp_path: Path) -> None:
     pins = [("a.txt", hash_of(OLD), change_mark(OLD, OLD, "c.txt")), ("n.txt", "", change_mark(None, b"n"))]
     approved = ApprovedWorkspace.of(workspace, pins, {})

@@ -1,34 +1,26 @@
-import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.files.change_records import (
-    UNKNOWN_SHA256,
-    ChangeState,
-    FileEffect,
-    FileState,
-    RecordedChange,
-)
+from mendgraph.nodes.execute_tools.files import handles
+from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState, RecordedChange
 from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, WriteFile
 from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey
 from mendgraph.nodes.execute_tools.journal.restoring import (
+    A_DIRECTORY,
+    BELOW_A_FILE,
     NO_FILE,
     Found,
-    FoundAbove,
-    FoundDirectory,
     LeftFile,
     Obstacle,
     Restored,
     RestoredFile,
     RestorePlan,
     RestoreStep,
-    Unusable,
-    net_effects,
+    found_at,
     restore,
     restore_plan,
 )
@@ -36,7 +28,7 @@ from mendgraph.nodes.execute_tools.store.database import FILE_NAME, open_databas
 from mendgraph.nodes.records import ChangeKind, ToolError, ToolErrorCode
 from tests.memory_folder import memory_folder
 from tests.nodes.execute_tools.files.file_trees import failing
-from tests.nodes.execute_tools.files.journaled_runs import Tree, World, tree
+from tests.nodes.execute_tools.files.journaled_runs import Tree, World, swap, tree
 from tests.nodes.execute_tools.files.layout import no_env, sha
 
 CREATED, EDITED, DELETED = ChangeKind.CREATED, ChangeKind.EDITED, ChangeKind.DELETED
@@ -114,18 +106,6 @@ def test_the_other_files_are_restored_where_that_is_wanted(world: World) -> None
     assert (world.root / "b").read_bytes() == b"b"
 
 
-def test_a_message_names_a_few_files_and_the_suggestions_name_all(world: World) -> None:
-    names = [f"n{number}" for number in range(8)]
-    world.done(1, *(WriteFile(name, b"") for name in names))
-    for name in names:
-        (world.root / name).write_bytes(b"theirs")
-    error = refused(world)
-    assert error.message.startswith(
-        "Nothing was restored. Changed since the run: 'n0', 'n1', 'n2', 'n3', 'n4' and 3 more. "
-    )
-    assert error.suggestions == tuple(names)
-
-
 def test_what_somebody_else_wrote_between_two_changes_is_not_lost(world: World) -> None:
     world.done(1, WriteFile("a", b"1", A))
     (world.root / "a").write_bytes(b"theirs")
@@ -135,21 +115,6 @@ def test_what_somebody_else_wrote_between_two_changes_is_not_lost(world: World) 
     )
     assert isinstance(undo(world, 2), Restored)
     assert (world.root / "a").read_bytes() == b"theirs"
-
-
-def test_what_a_command_changed_unseen_cannot_be_restored(world: World) -> None:
-    unknown = FileState(UNKNOWN_SHA256, 0o640)
-    world.done(1, WriteFile("b", b"B", B))
-    world.journal.intend(world.call(2), "token", [FileEffect("a", unknown, FileState(A, 0o640))], {}, ())
-    world.journal.settle("token", ChangeState.DONE)
-    error = refused(world)
-    assert (error.code, error.suggestions) == (ToolErrorCode.CONFLICT, ("a",))
-    assert error.message == (
-        f"Nothing was restored. Changed by a command, and what it held was not recorded: 'a'. {REMEDY}"
-    )
-    done = undo(world, skip_changed=True)
-    assert isinstance(done, Restored)
-    assert (done.files, done.left) == ((RestoredFile("b", EDITED),), (LeftFile("a", Obstacle.NOT_KEPT),))
 
 
 def test_rules_hold_for_an_undo_as_well(world: World) -> None:
@@ -259,18 +224,6 @@ def test_what_fails_in_the_middle_is_told_and_the_next_one_goes_on(
     assert tree(world.root) == before
 
 
-def test_what_fails_at_once_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.done(1, WriteFile("a", b"A", A), WriteFile("b", b"B", B))
-    then = tree(world.root)
-    monkeypatch.setattr(os, "rename", failing(os.rename, 2)[0])
-    error = undo(world)
-    monkeypatch.undo()
-    assert error == ToolError(
-        code=ToolErrorCode.IO_ERROR, message="Cannot write 'b': the disk reports an error.", fatal=True
-    )
-    assert tree(world.root) == then
-
-
 def test_a_journal_that_cannot_be_used_is_told(world: World) -> None:
     (world.folder / "records" / FILE_NAME).write_bytes(b"no database" * 100)
     error = undo(world)
@@ -283,162 +236,64 @@ IS_A, IS_B, IS_C, IS_D = (FileState(letter, 0o644) for letter in "ABCD")
 UNKNOWN = FileState("?", 0o644)
 
 
-def change(number: int, *effects: tuple[str, FileState, FileState], made: Sequence[str] = ()) -> RecordedChange:
-    found = tuple(FileEffect(*effect) for effect in effects)
-    return RecordedChange(f"t{number}", number, number, found, tuple(made), ChangeState.DONE)
-
-
-def chain(*effects: tuple[str, FileState, FileState], made: Sequence[str] = ()) -> list[RecordedChange]:
+def chain(*effects: tuple[str, FileState, FileState]) -> list[RecordedChange]:
     """Changes of one file each, given oldest first, as the journal gives them: newest first."""
-    return [change(number, effect, made=made) for number, effect in enumerate(effects)][::-1]
+    return [
+        RecordedChange(f"t{number}", number, number, (FileEffect(*effect),), (), ChangeState.DONE)
+        for number, effect in enumerate(effects)
+    ][::-1]
 
 
-def plan(
-    changes: Sequence[RecordedChange], refused: Mapping[str, LeftFile] | None = None, **found: Found
-) -> RestorePlan:
-    """The plan; `d__x` stands for the path "d/x"."""
-    return restore_plan(changes, {name.replace("__", "/"): each for name, each in found.items()}, refused)
+def step(now: FileState, goal: FileState) -> RestorePlan:
+    return RestorePlan(((RestoreStep("f", now, goal),),), (), ())
 
 
-def steps(*found: RestoreStep) -> RestorePlan:
-    return RestorePlan((), found, (), ())
+def left(obstacle: Obstacle, detail: str = "") -> RestorePlan:
+    return RestorePlan((), (), (LeftFile("f", obstacle, detail),))
 
 
-def left(path: str, obstacle: Obstacle, detail: str = "") -> RestorePlan:
-    return RestorePlan((), (), (), (LeftFile(path, obstacle, detail),))
-
-
-# --- What a run did to one path in all
-
-
-# --- One path
-
-
+NOTHING = RestorePlan((), (), ())
 ONE_EDITED = chain(("f", IS_A, IS_B), ("f", IS_B, IS_C))
 
 
 @pytest.mark.parametrize(
     ("changes", "now", "expected"),
     [
-        (ONE_EDITED, IS_C, steps(RestoreStep("f", IS_C, IS_A))),
-        (ONE_EDITED, IS_A, steps()),
-        (ONE_EDITED, IS_B, left("f", Obstacle.CHANGED_SINCE)),
-        (ONE_EDITED, NO_FILE, left("f", Obstacle.CHANGED_SINCE)),
-        (ONE_EDITED, IS_C._replace(mode=0o600), left("f", Obstacle.CHANGED_SINCE)),
-        (ONE_EDITED, Unusable("a link"), left("f", Obstacle.CHANGED_SINCE, "a link")),
-        (chain(("f", IS_A, IS_B), ("f", IS_C, IS_D)), IS_D, left("f", Obstacle.CHANGED_BETWEEN)),
-        (chain(("f", IS_A, IS_B), ("f", IS_C, IS_D)), IS_B, left("f", Obstacle.CHANGED_SINCE)),
-        (chain(("f", IS_A, IS_B), ("f", IS_C, IS_D)), IS_A, steps()),
-        (chain(("f", UNKNOWN, IS_B)), IS_B, left("f", Obstacle.NOT_KEPT)),
-        (chain(("f", UNKNOWN, IS_B)), IS_A, left("f", Obstacle.NOT_KEPT)),
-        (chain(("f", IS_A, UNKNOWN)), IS_B, left("f", Obstacle.NOT_KEPT)),
-        (chain(("f", IS_A, UNKNOWN)), IS_A, steps()),
-        (chain(("f", NO_FILE, UNKNOWN)), Unusable("a link"), left("f", Obstacle.NOT_KEPT)),
-        (chain(("f", NO_FILE, UNKNOWN)), NO_FILE, steps()),
-        (chain(("f", IS_A, UNKNOWN), ("f", UNKNOWN, IS_B)), IS_B, steps(RestoreStep("f", IS_B, IS_A))),
-        (chain(("f", NO_FILE, FileState("B"))), IS_B, steps(RestoreStep("f", IS_B, NO_FILE))),
-        (chain(("f", IS_A, NO_FILE)), NO_FILE, steps(RestoreStep("f", NO_FILE, IS_A))),
-        (chain(("f", IS_A, NO_FILE)), IS_B, left("f", Obstacle.CHANGED_SINCE)),
-        (chain(("f", IS_A, IS_A._replace(mode=0o755))), IS_A._replace(mode=0o755), None),
+        (ONE_EDITED, IS_C, step(IS_C, IS_A)),
+        (ONE_EDITED, IS_A, NOTHING),
+        (ONE_EDITED, NO_FILE, left(Obstacle.CHANGED_SINCE)),
+        (ONE_EDITED, IS_C._replace(mode=0o600), left(Obstacle.CHANGED_SINCE)),
+        (ONE_EDITED, "a link", left(Obstacle.CHANGED_SINCE, "a link")),
+        (ONE_EDITED, A_DIRECTORY, left(Obstacle.CHANGED_SINCE, A_DIRECTORY)),
+        (chain(("f", NO_FILE, IS_A)), A_DIRECTORY, NOTHING),
+        (chain(("f", IS_A, IS_B), ("f", IS_C, IS_D)), IS_D, left(Obstacle.CHANGED_BETWEEN)),
+        (chain(("f", UNKNOWN, IS_B)), IS_B, left(Obstacle.NOT_KEPT)),
+        (chain(("f", IS_A, UNKNOWN)), IS_A, NOTHING),
+        (chain(("f", IS_A, UNKNOWN), ("f", UNKNOWN, IS_B)), IS_B, step(IS_B, IS_A)),
+        (chain(("f", NO_FILE, FileState("B"))), IS_B, step(IS_B, NO_FILE)),
+        (chain(("f", IS_A, NO_FILE)), NO_FILE, step(NO_FILE, IS_A)),
+        (chain(("f", IS_A, NO_FILE)), BELOW_A_FILE, left(Obstacle.CHANGED_SINCE, BELOW_A_FILE)),
     ],
 )
 def test_a_file_that_is_as_the_run_left_it_becomes_what_it_was(
-    changes: list[RecordedChange], now: Found, expected: RestorePlan | None
+    changes: list[RecordedChange], now: Found, expected: RestorePlan
 ) -> None:
-    expected = expected or steps(RestoreStep("f", IS_A._replace(mode=0o755), IS_A))
-    assert plan(changes, f=now) == expected
+    assert restore_plan(changes, {"f": now}) == expected
 
 
-# --- Files and directories in each other's place
+def test_files_and_directories_change_places_again(world: World) -> None:
+    before = tree(world.root)
+    world.command(1, lambda root: swap(root, "a/x", b"new"))
+    world.command(2, lambda root: swap(root, "d", b"file"))
+    assert isinstance(undo(world), Restored)
+    assert tree(world.root) == before
 
 
-# --- IS_A model
-
-PATHS = ("a", "b", "d/a", "d/b", "d/e/a", "d")
-States = dict[str, FileState]
-STATES = st.builds(FileState, st.sampled_from("ABC"), st.sampled_from((0o644, 0o755)))
-
-
-def above(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:length]) for length in range(1, len(parts))]
-
-
-def fits(tree: States, path: str) -> bool:
-    """Whether a file may be at the path: none is above it, and none below."""
-    return not set(above(path)) & tree.keys() and not any(name.startswith(f"{path}/") for name in tree)
-
-
-@dataclasses.dataclass
-class MadeUpWorld:
-    """Files, and the directories that hold them; nothing removes a directory but the restoring."""
-
-    tree: States
-    directories: set[str]
-
-    def put(self, path: str, state: FileState) -> list[str]:
-        """Gives the directories that had to be made."""
-        self.tree.pop(path, None)
-        if not state.sha256:
-            return []
-        assert fits(self.tree, path)
-        assert path not in self.directories
-        self.tree[path] = state
-        made = [each for each in above(path) if each not in self.directories]
-        self.directories.update(made)
-        return made
-
-    def may_put(self, path: str) -> bool:
-        return fits(self.tree, path) and path not in self.directories
-
-    def found(self, path: str) -> Found:
-        file = next((each for each in above(path) if each in self.tree), None)
-        if file is not None:
-            return FoundAbove(file)
-        if path in self.directories:
-            below = f"{path}/"
-            return FoundDirectory(
-                frozenset(name for name in self.tree if name.startswith(below)),
-                frozenset(name for name in self.directories if name.startswith(below)),
-            )
-        return self.tree.get(path, NO_FILE)
-
-    def remove_empty(self, directories: Sequence[str]) -> None:
-        for name in directories:
-            held = {*self.tree, *self.directories}
-            if not any(each.startswith(f"{name}/") for each in held):
-                self.directories.discard(name)
-
-
-@settings(max_examples=25)
-@given(st.dictionaries(st.sampled_from(PATHS), STATES, max_size=4), st.data())
-def test_whatever_a_run_does_is_taken_back(start: States, data: st.DataObject) -> None:
-    tree = {path: state for path, state in start.items() if fits({each: IS_A for each in start if each != path}, path)}
-    world = MadeUpWorld(dict(tree), {each for path in tree for each in above(path)})
-    directories, changes = set(world.directories), list[RecordedChange]()
-    for number in range(data.draw(st.integers(0, 8))):
-        path, state = data.draw(st.sampled_from(PATHS)), data.draw(STATES | st.just(NO_FILE))
-        before = world.tree.get(path, NO_FILE)
-        if state.sha256 and not world.may_put(path):
-            # IS_A command may replace a directory by a file, or a file by a directory.
-            inside = [name for name in world.tree if name.startswith(f"{path}/")] + [
-                name for name in above(path) if name in world.tree
-            ]
-            gone = [(name, world.tree.pop(name), NO_FILE) for name in inside]
-            world.directories -= {path, *(each for each in world.directories if each.startswith(f"{path}/"))}
-            made = world.put(path, state)
-            changes.insert(0, change(number, *gone, (path, NO_FILE, state), made=made))
-        elif before != state:
-            changes.insert(0, change(number, (path, before, state), made=world.put(path, state)))
-    found = {effect.path: world.found(effect.path) for effect in net_effects(changes)}
-    done = restore_plan(changes, found)
-    assert done.left == ()
-    for phase in (done.clearing, done.steps):
-        for step in sorted(phase, key=lambda step: not step.goal.sha256):  # in one change nothing makes room
-            assert world.tree.get(step.path, NO_FILE) == step.now
-            world.put(step.path, step.goal)
-        world.remove_empty(done.directories)
-    assert world.tree == tree
-    assert world.directories <= directories, "a directory of the run stays"
-    again = restore_plan(changes, {path: world.found(path) for path in found})
-    assert (again.all_steps, again.left) == ((), ())
+def test_no_link_is_followed_and_what_is_no_file_is_told(world: World) -> None:
+    (world.root / "link").symlink_to("a")
+    os.mkfifo(world.root / "pipe")
+    a_link = "it is a symbolic link now, or reached through one"
+    a_pipe = "Cannot read 'pipe': it is not a regular file (a pipe, socket or device)."
+    expected = {"link": a_link, "pipe": a_pipe, "d": A_DIRECTORY, "a/x": BELOW_A_FILE, "no": NO_FILE}
+    with handles.closing(handles.open_root(str(world.root))) as root:
+        assert {path: found_at(root, path) for path in expected} == expected

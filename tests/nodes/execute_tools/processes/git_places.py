@@ -1,12 +1,9 @@
-"""Repositories, folders and archives that copies are made of, and what is in them."""
+"""Repositories and folders that copies are made of, and what is in them."""
 
-import io
 import os
 import stat
 import subprocess
-import tarfile
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -87,35 +84,3 @@ def untouched(folder: Path) -> dict[str, bytes]:
         for path in names
         if not (name := path.relative_to(root).as_posix()).startswith(("objects/", "worktrees/"))
     }
-
-
-def tar(path: Path, *members: tuple[str, str | bytes, Mapping[str, object]], mode: str = "w:gz") -> Path:
-    """A tar archive of these members: name, content, and fields of its header."""
-    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]  # a mode that is none raises
-        for name, content, fields in members:
-            data = content.encode() if isinstance(content, str) else content
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            for field, value in fields.items():
-                setattr(info, field, value)
-            archive.addfile(info, io.BytesIO(data) if info.isreg() else None)
-    return path
-
-
-def zipped(
-    path: Path, *members: tuple[str, str | bytes, int], change: Callable[[zipfile.ZipInfo], None] | None = None
-) -> Path:
-    """A zip archive of these members: name, content, mode."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content, mode in members:
-            info = zipfile.ZipInfo(name)
-            info.create_system, info.external_attr = 3, mode << 16
-            info.compress_type = zipfile.ZIP_DEFLATED
-            if change is not None:
-                change(info)
-            archive.writestr(info, content)
-    return path
-
-
-LINK: Final = {"type": tarfile.SYMTYPE}
-HARD: Final = {"type": tarfile.LNKTYPE}

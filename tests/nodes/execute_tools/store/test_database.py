@@ -24,9 +24,7 @@ from mendgraph.nodes.execute_tools.store.database import (
     write_ahead,
 )
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES
-from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
-from tests.broken_stores import make_unusable
 from tests.graph.runs.run_plays import played, project
 
 
@@ -100,8 +98,8 @@ NEWER = (
     " update mendgraph, or {}."
 )
 OLDER = (
-    f"The database {{}} was written by an older mendgraph (format {FORMAT - 1}, this one knows {FORMAT}),"
-    " whose runs this one cannot read: finish them with that version, or move the file away, or {}."
+    f"The database {{}} was written by an older mendgraph (format {FORMAT - 1}, this one knows {FORMAT}):"
+    " finish its runs with that version, or {}."
 )
 
 
@@ -192,7 +190,7 @@ def files(folder: Path) -> dict[str, int]:
 
 
 @pytest.fixture
-def data(any_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: ARG001 - with both
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path / "data"))
     return tmp_path / "data"
 
@@ -219,7 +217,7 @@ def test_there_are_none_where_none_can_be_read(tmp_path: Path, data: Path, monke
     folder = Path(workspace_folder_path(str(tmp_path)))
     folder.mkdir(parents=True)
     assert run_names(str(tmp_path)) == []
-    give_workspace_name(str(folder), "w")
+    (folder / FILE_NAME).write_bytes(b"no database")
     assert run_names(str(tmp_path)) == []
-    make_unusable(str(folder), monkeypatch)
+    monkeypatch.setenv("MENDGRAPH_STORE_URL", "postgresql://h/d")
     assert run_names(str(tmp_path)) == []

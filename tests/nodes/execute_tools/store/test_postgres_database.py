@@ -1,27 +1,17 @@
 """The store in PostgreSQL, its tables, and a look at it that makes nothing."""
 
-import os
 import sqlite3
-import subprocess
-import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from pathlib import Path
 
 import psycopg
 import pytest
 
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres, transaction
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
-from mendgraph.nodes.execute_tools.store.postgres_database import (
-    PostgresDatabase,
-    close_postgres,
-    look_at,
-    names_of_runs,
-)
+from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase, close_postgres, look_at
 from mendgraph.nodes.execute_tools.store.postgres_url import read_url
-from tests.architecture.product import ROOT
-from tests.postgres import fresh_database
 
 INSERT = "INSERT INTO backups VALUES (?, ?)"
 
@@ -87,38 +77,9 @@ def test_a_transaction_is_all_or_nothing_and_each_threads_own() -> None:
     assert database.execute("SELECT * FROM backups").fetchall() == []
 
 
-MAKE = """
-import sys
-from mendgraph.nodes.execute_tools.store.database import open_postgres
-from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
-sys.stdin.readline()
-open_postgres(STORE_TABLES, "w").execute("SELECT 1")
-print("made")
-"""
-
-
-def test_processes_and_threads_that_start_at_once_make_one_set_of_tables(empty_store: str) -> None:
-    command = [sys.executable, "-c", MAKE]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(2)]  # type: ignore[call-overload]
-    errors: list[str] = []
-
-    def make() -> None:
-        try:
-            opened().execute("SELECT 1")
-        except StoreError as error:
-            errors.append(str(error))
-
-    threads = [threading.Thread(target=make) for _ in range(8)]
-    for process in processes:
-        process.stdin.write("\n")
-        process.stdin.flush()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    told = [process.communicate(timeout=120)[0] for process in processes]
-    assert (errors, told) == ([], ["made\n", "made\n"])
+def test_threads_that_start_at_once_make_one_set_of_tables(empty_store: str) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: opened().execute("SELECT 1"), range(8)))
     with psycopg.connect(empty_store) as connection:
         parts = connection.execute("SELECT part, format FROM mendgraph.formats ORDER BY part").fetchall()
     assert parts == [("store", FORMAT)]
@@ -136,11 +97,8 @@ def test_a_making_that_fails_leaves_nothing_half_made(empty_store: str) -> None:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (FORMAT + 1, "a newer mendgraph (format {} of 'store', this one knows {}): update mendgraph, or name another"),
-        (
-            FORMAT - 1,
-            "an older mendgraph (format {} of 'store', this one knows {}): this one cannot read its runs: finish",
-        ),
+        (FORMAT + 1, "a newer mendgraph (format {}, this one knows {}): update mendgraph, or name another database."),
+        (FORMAT - 1, "an older mendgraph (format {}, this one knows {}): finish its runs with that version, or name"),
     ],
 )
 def test_tables_of_another_version_are_refused(shared_store: str, found: int, said: str) -> None:
@@ -165,76 +123,12 @@ def test_a_part_that_grows_gets_what_is_missing_once() -> None:
     assert opened().execute("SELECT a FROM grown ORDER BY a").fetchall() == [(1,), (2,)]
 
 
-def test_a_database_that_cannot_hold_every_text_is_told(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with fresh_database(postgres) as url:
-        name = url.split("/")[3].split("?")[0]
-        latin = f"latin_{name}"
-        run(postgres, f"CREATE DATABASE {latin} ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
-        monkeypatch.setenv("MENDGRAPH_STORE_URL", url.replace(name, latin))
-        try:
-            assert "holds its texts as LATIN1: make a database with `createdb --encoding UTF8" in refusal()
-        finally:
-            close_postgres()
-            run(postgres, f"DROP DATABASE {latin}")
-
-
-@pytest.mark.usefixtures("shared_store")
-def test_a_process_that_was_forked_has_connections_of_its_own() -> None:
-    database = opened()
-    database.execute(INSERT, ("a", b"parent"))
-    child = os.fork()
-    if child == 0:
-        code = 1
-        with suppress(BaseException):
-            opened().execute(INSERT, ("b", b"child"))
-            code = 0
-        os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
-    assert database.execute("SELECT data FROM backups ORDER BY sha256").fetchall() == [(b"parent",), (b"child",)]
-
-
-def test_what_speaks_to_postgresql_is_not_imported_where_nothing_is_shared(tmp_path: Path) -> None:
-    program = (
-        "import sys\nfrom mendgraph.graph.persistence.store import Store\nStore(sys.argv[1]).close()\n"
-        "print([name for name in sys.modules if 'psycopg' in name or 'checkpoint.postgres' in name])"
-    )
-    (tmp_path / "root").mkdir()
-    environment = {**os.environ, "MENDGRAPH_DATA_DIR": str(tmp_path / "data")}
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "root")],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "[]\n"
-
-
-RUN = """
-INSERT INTO runs (run_id, task, created, updated, turns, request, state, context, durability)
-VALUES (?, ?, '', ?, 1, '', 'ended', '{}', 'sync')
-"""
-
-
 def test_where_nobody_has_made_tables_none_are_made(empty_store: str) -> None:
     url = read_url(empty_store)
     found = look_at(url, None)
     assert (found.runs, found.size > 0, found.server.split(".")[0].isdigit()) == (None, True, True)
-    assert names_of_runs(url, "w", 10) == []
     with psycopg.connect(empty_store) as connection:
         assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'mendgraph'").fetchall() == []
-
-
-def test_the_runs_of_one_workspace_are_counted_and_named_newest_first(shared_store: str) -> None:
-    url = read_url(shared_store)
-    for workspace, runs in (("w", ("b", "c", "a")), ("other", ("z",))):
-        database = open_postgres(STORE_TABLES, workspace)
-        assert database is not None
-        for number, run in enumerate(runs):
-            database.execute(RUN, (run, f"task {run}\0", str(number)))
-    assert [look_at(url, workspace).runs for workspace in ("w", "other", "none", None)] == [3, 1, 0, 0]
-    assert names_of_runs(url, "w", 2) == [("a", "task a\0"), ("c", "task c\0")]
 
 
 TABLES = ("calls", "changes", "effects", "backups", "runs")

@@ -1,8 +1,6 @@
 """Locks that hold on all machines: one holder at a time, freed by its end, and nothing written by who lost one."""
 
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -17,7 +15,6 @@ from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDataba
 from mendgraph.nodes.execute_tools.store.postgres_lock import Locks, close_locks, locks_in, postgres_holder
 from mendgraph.nodes.execute_tools.store.postgres_url import postgres_url, read_url
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
-from tests.architecture.product import ROOT
 
 PATIENCE_S = 60.0
 OWNER = Owner("r1", 12, "2026-11-20T13:00:00Z")
@@ -123,29 +120,6 @@ def test_a_new_holder_waits_for_what_the_old_one_is_writing(
     assert database.execute("SELECT sha256 FROM backups ORDER BY 1").fetchall() == [("a",), ("b",)]
 
 
-HOLD = """
-import sys
-from mendgraph.nodes.execute_tools.store.database import open_postgres
-from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
-from mendgraph.nodes.execute_tools.store.run_lock import Owner
-print(open_postgres(STORE_TABLES, "w").locks.take("w", Owner("other")), flush=True)
-sys.stdin.read()
-"""
-
-
-def test_another_process_has_it_until_it_is_killed(database: PostgresDatabase) -> None:
-    command = [sys.executable, "-c", HOLD]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "True\n"
-        holder = postgres_holder(database.workspace)
-        assert (holder.run_id if holder else "", holder.pid if holder else 0) == ("other", other.pid)
-        assert not ours().take("w", OWNER)
-        other.kill()
-    until(lambda: ours().take("w", OWNER))
-    assert postgres_holder("w") == OWNER
-
-
 def test_a_server_that_is_gone_is_told_and_holds_nobody_up(
     database: PostgresDatabase, shared_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,19 +132,6 @@ def test_a_server_that_is_gone_is_told_and_holds_nobody_up(
         locks.take("another", OWNER)
     locks.release("w")
     assert locks.epoch(database.workspace) is None
-
-
-def test_who_writes_does_not_wait_for_a_thread_that_connects_anew(database: PostgresDatabase) -> None:
-    """The epoch tells whether anybody else was faster; a server that is far away would hold up all runs, one by one."""
-    ours().take(database.workspace, OWNER)
-    locks = ours()
-    found: list[int | None] = []
-    with locks._lock:
-        other = threading.Thread(target=lambda: found.append(locks.epoch("w")))
-        other.start()
-        until(lambda: found)
-    other.join()
-    assert found == [1]
 
 
 def test_nobody_loses_a_lock_because_nothing_is_asked(elsewhere: Locks, shared_store: str) -> None:

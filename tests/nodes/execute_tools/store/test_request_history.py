@@ -1,6 +1,5 @@
 """The history of a workspace's chats: private, bounded, and never in the way."""
 
-import json
 import stat
 from pathlib import Path
 
@@ -31,15 +30,12 @@ def test_the_next_chat_knows_the_requests_of_the_one_before(tmp_path: Path, hist
 def test_it_does_not_grow_for_ever(tmp_path: Path, history: RequestHistory) -> None:
     history.add("first")
     path = kept(tmp_path, tmp_path / "data")
-    requests = [f"request {number}" for number in range(2 * MOST_REQUESTS + 1)]
-    path.write_text("".join(f"{json.dumps(each)}\n" for each in requests), encoding="utf-8")
-    assert history.load() == requests[-MOST_REQUESTS:]
-    assert len(path.read_bytes().splitlines()) == MOST_REQUESTS
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [each.name for each in path.parent.iterdir()] == [REQUESTS_FILE]
     path.write_bytes(b'"' + b"x" * 3_000_000 + b'"\n"last"\n')
     assert history.load() == ["last"]
     assert path.read_bytes() == b'"last"\n'
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.write_bytes(b'"x"\n' * (MOST_REQUESTS + 5))
+    assert len(history.load()) == MOST_REQUESTS
 
 
 def test_what_is_no_request_is_passed_over(tmp_path: Path, history: RequestHistory) -> None:

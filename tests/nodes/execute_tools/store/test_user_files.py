@@ -62,11 +62,6 @@ def test_without_a_home_there_is_no_spending_file(monkeypatch: pytest.MonkeyPatc
     assert configuration_file("prices.toml") == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
 
-def test_a_configuration_file_is_where_the_platform_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platformdirs.user_config_dir", lambda name, appauthor: f"/config/{name}-{appauthor}")
-    assert configuration_file("prices.toml") == "/config/mendgraph-False/prices.toml"
-
-
 # --- Reading
 
 
@@ -116,13 +111,6 @@ def test_only_the_last_trusted_hash_is_known_until_it_is_forgotten(root: str) ->
         assert trust(root, sha256) is None
         assert trusted_hash(root) == sha256
     assert trust(root, "") is None
-
-
-def test_the_mark_is_the_users_alone_and_belongs_to_one_workspace(root: str) -> None:
-    trust(root, HASH)
-    [mark] = Path(workspace_folder_path(root)).iterdir()
-    assert mark.stat().st_mode & 0o777 == 0o600
-    assert trusted_hash(f"{root}/..") == ""
 
 
 @pytest.mark.parametrize("text", ["", "x", HASH[:-1], f"{HASH}\n{OTHER}"])
