@@ -305,7 +305,7 @@ class ToolSpec(Record):
 
     `parameters` is the JSON schema of the arguments, `path_fields` those that name paths; a `terminal` call ends a run.
     A tool with `edit_forms` is offered in these only, and not in those of `seldom_in` where few tools are; one that is
-    not `offered` is the machine's own. `body_argument` may stand in a fenced block after the call.
+    not `offered` is the machine's own.
     """
 
     name: str
@@ -317,7 +317,6 @@ class ToolSpec(Record):
     edit_forms: tuple[EditForm, ...] = ()
     seldom_in: tuple[EditForm, ...] = ()
     offered: bool = True
-    body_argument: str = ""
 
 
 # --- May it run?

@@ -272,7 +272,7 @@ _LONGEST_TASK = 200
 _STYLES = {
     **dict.fromkeys(("working", "asks"), "bold cyan"),
     **dict.fromkeys(("cut off", "stopped", "forked"), "yellow"),
-    **dict.fromkeys(("failed", "damaged"), "red"),
+    "failed": "red",
 }
 
 

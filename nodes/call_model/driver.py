@@ -103,7 +103,8 @@ async def _wind_down() -> None:
     """Stop this event loop, once what nobody waits for any more has tidied up."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for other in others:
-        other.cancel()
+        if not other.cancelling():
+            other.cancel()
     if others:
         await asyncio.wait(others, timeout=LAST_WORDS_S)
     asyncio.get_running_loop().stop()
