@@ -6,7 +6,6 @@ meant for the run's own endpoint; another host gets only the key that was set fo
 
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -91,25 +90,13 @@ def find_endpoint(
     if not key and not url:
         message = (
             f"Model {model!r} needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, "
-            "or omit the model to use the embedded one." + _meant(model or "")
+            "or omit the model to use the embedded one. Another provider's stands after its name: anthropic:MODEL."
         )
         return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
     if not model and not url:
         message = "OPENAI_API_KEY is set but no model is named: choose one with --model, or `--model local`."
         return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
     return Endpoint(model=model or "", base_url=url, api_key=SecretStr(key or NO_KEY), key_variable=variable)
-
-
-_OF_FAMILIES: Final = {"claude": "anthropic", "gemini": "google_genai", "mistral": "mistralai", "deepseek": "deepseek"}
-
-
-def _meant(model: str) -> str:
-    """Which provider may be meant by a name that names none; "" where that is not known."""
-    word, _, name = model.partition(":")
-    near = get_close_matches(word.lower().replace("-", "_"), sorted(PROVIDERS), 1) if name else []
-    family = next((provider for start, provider in _OF_FAMILIES.items() if model.startswith(start)), "")
-    meant = f"{near[0]}:{name}" if near else f"{family}:{model}" if family else ""
-    return f' Did you mean "{meant}"?' if meant else ""
 
 
 def _no_address(url: str) -> ProviderFailure:

@@ -274,33 +274,21 @@ def bounded_request(task: str, view: TurnView, told: Callable[[TurnView, Sequenc
     Files that the task does not name are left out first, oldest first, then what was found, then the file that was
     read last, then those that the task names.
     """
-    text, left_out = told(view, ()), list[str]()
-    order = _least_needed_first(task, view)
-    while order and (excess := _size(text) - most_tokens * BYTES_PER_TOKEN) > 0:
-        while order and excess > 0:
-            path = order.pop(0)
-            if path is None:
-                excess -= sum(map(_size, view.found))
-                view = view.model_copy(update={"found": ()})
-            else:
-                excess -= _size(view.files[path])
-                left_out.append(path)
-                files = {name: content for name, content in view.files.items() if name != path}
-                view = view.model_copy(update={"files": files})
-        text = told(view, left_out)
-    return text
-
-
-def _least_needed_first(task: str, view: TurnView) -> list[str | None]:
-    """The paths of all files, and None in the place of what was found. Files are in the order in which they came."""
     named = frozenset(named_paths(task))
     others = [path for path in view.files if path not in named]
-    return [
-        *others[:-1],
-        *([None] if view.found else []),
-        *others[-1:],
-        *(path for path in view.files if path in named),
-    ]
+    order: list[str | None] = [*others[:-1], None, *others[-1:], *(path for path in view.files if path in named)]
+    text, left_out = told(view, ()), list[str]()
+    for path in order:
+        if _size(text) <= most_tokens * BYTES_PER_TOKEN:
+            break
+        if path is None:
+            view = view.model_copy(update={"found": ()})
+        else:
+            left_out.append(path)
+            files = {name: content for name, content in view.files.items() if name != path}
+            view = view.model_copy(update={"files": files})
+        text = told(view, left_out)
+    return text
 
 
 def _size(text: str) -> int:

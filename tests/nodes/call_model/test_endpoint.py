@@ -28,7 +28,6 @@ def endpoint(model: str, base_url: str = "", key: str = NO_KEY, variable: str = 
     [
         (None, None, {}, EMBEDDED),
         ("local", None, {}, EMBEDDED),
-        ("local", URL, {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": OTHER}, EMBEDDED),
         (None, None, {"OPENAI_API_KEY": "  ", "OPENAI_BASE_URL": ""}, EMBEDDED),
         ("m", None, {"OPENAI_API_KEY": "sk-1"}, endpoint("m", key="sk-1")),
         ("m", None, {"OPENAI_API_KEY": " sk-1\n"}, endpoint("m", key="sk-1")),
@@ -48,7 +47,7 @@ def test_the_context_comes_before_the_environment_and_the_embedded_model_last(
 
 NO_ENDPOINT = (
     "Model 'm' needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, "
-    "or omit the model to use the embedded one."
+    "or omit the model to use the embedded one. Another provider's stands after its name: anthropic:MODEL."
 )
 
 
@@ -116,21 +115,6 @@ def test_another_providers_package_gets_no_key_and_no_address_of_openais(environ
     expected = Endpoint(model="m", key_variable="", provider="anthropic")
     assert find_endpoint("anthropic:m", None, environment) == expected
     assert find_endpoint("anthropic:m", URL, environment) == expected.model_copy(update={"base_url": URL})
-
-
-@pytest.mark.parametrize(
-    ("model", "meant"),
-    [
-        ("antropic:claude-sonnet-4-6", ' Did you mean "anthropic:claude-sonnet-4-6"?'),
-        ("google-genai:gemini-2.5-pro", ' Did you mean "google_genai:gemini-2.5-pro"?'),
-        ("claude-sonnet-4-6", ' Did you mean "anthropic:claude-sonnet-4-6"?'),
-        ("qwen2.5-coder:1.5b", "use the embedded one."),
-    ],
-)
-def test_the_provider_that_may_be_meant_is_named(model: str, meant: str) -> None:
-    found = find_endpoint(model, None, {})
-    assert isinstance(found, ProviderFailure)
-    assert found.message.endswith(meant)
 
 
 def test_the_address_of_a_provider_has_to_be_one() -> None:
@@ -241,10 +225,6 @@ def test_the_runs_own_model_comes_first_and_its_fallbacks_in_order(
     assert models_in_order("m", base_url, fallbacks) == expected
 
 
-def test_the_runs_own_model_may_be_unnamed() -> None:
-    assert models_in_order(None, None, ["local"]) == (ModelChoice(), LOCAL)
-
-
 HOW = "write `model`, `local` or `model @ https://host/v1`."
 
 
@@ -253,10 +233,7 @@ HOW = "write `model`, `local` or `model @ https://host/v1`."
     [
         ([""], 1, f"Fallback model 1 has no name: {HOW}"),
         (["n", f" @ {MAIN_URL}"], 2, f"Fallback model 2 has no name: {HOW}"),
-        ([f"@ {MAIN_URL}"], 1, f"Fallback model 1 has no name: {HOW}"),
-        ([MAIN_URL], 1, f"Fallback model 1 has no name: {HOW}"),
         ([f"n@{MAIN_URL}"], 1, f"Fallback model 1 has no name: {HOW}"),
-        (["n\x00"], 1, f"Fallback model 1 has no name: {HOW}"),
         (["n @"], 1, f"Fallback model 1 has no name: {HOW}"),
         (["n @ "], 1, "Fallback model 1 has no address after the @: write `model @ https://host/v1`."),
         (
