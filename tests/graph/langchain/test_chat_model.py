@@ -294,22 +294,6 @@ def test_a_kept_connection_serves_one_event_loop_after_the_other_and_each_reques
     assert len(server.requests) == len(told)
 
 
-def test_a_call_in_the_loop_of_this_process_is_dropped_with_its_caller() -> None:
-    with ScriptedServer([Stall(0, Say("Hello"))], keep_alive=True) as server:
-        model = given_model(ChatOpenAI(model="m", base_url=server.base_url, api_key=SecretStr("k")))
-
-        async def dropped() -> None:
-            call = asyncio.ensure_future(model.acomplete(CALL, unnoticed))
-            while not server.requests:  # noqa: ASYNC110 - it is the thread of the server that hears of it
-                await asyncio.sleep(0.01)
-            call.cancel()
-            async with asyncio.timeout(ENDS_S):
-                with pytest.raises(asyncio.CancelledError):
-                    await call
-
-        asyncio.run(dropped())
-
-
 class Exiting(Spoken):
     """Wants the whole program to end."""
 

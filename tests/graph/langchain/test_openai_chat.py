@@ -189,12 +189,6 @@ def test_each_kind_of_endpoint_counts_in_its_own_words(
     assert counts(said_at_once({"content": "Hi"}, **told)) == expected
 
 
-def test_a_count_that_grows_with_the_stream_is_not_added_up() -> None:
-    events = [event({"content": "Hi"}, usage={"prompt_tokens": 7, "completion_tokens": taken}) for taken in (1, 2)]
-    last = event(usage={"prompt_tokens": 7, "completion_tokens": 3})
-    assert counts(replied(through(streamed(*events, event({}, "stop"), last)))) == (7, 3, 0, 0, 0)
-
-
 # --- In one piece
 
 

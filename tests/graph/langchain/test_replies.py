@@ -71,22 +71,6 @@ def test_calls_are_told_apart(parts: list[Part], calls: tuple[RawCall, ...]) -> 
     assert assembled(parts).calls == calls
 
 
-@pytest.mark.parametrize("index", [0, None])
-@pytest.mark.parametrize("missing", ["", None])
-def test_where_ids_are_missing_a_name_after_arguments_begins_a_call(index: int | None, missing: str | None) -> None:
-    first, second = (index, missing, "read_file", "{}"), (index, missing, "list_files", "{}")
-    assert assembled([first, first, second]).calls == (
-        call("", "read_file", "{}"),
-        call("", "read_file", "{}"),
-        call("", "list_files", "{}"),
-    )
-
-
-@pytest.mark.parametrize("said", ["error", "abort", "something new"])
-def test_a_word_that_does_not_say_so_is_no_complete_reply(said: str) -> None:
-    assert ReplyAssembly(finish_reason=said).reply(1.5) is None
-
-
 def chunk(text: str = "", **fields: Any) -> AIMessageChunk:
     return AIMessageChunk(content=text, **fields)
 

@@ -185,26 +185,6 @@ def test_whatever_the_history_the_view_is_whole_and_fits(
         assert again is None or isinstance(again, Compacted)
 
 
-@given(histories(turns=2, steps=30), st.sampled_from([GOOD, GARBAGE]), st.integers(3_000, 12_000))
-@settings(deadline=None, max_examples=30)
-def test_between_two_compactions_a_view_only_grows_at_its_end(history: list[AnyMessage], reply: str, size: int) -> None:
-    budget, made = BUDGET._replace(window_tokens=size, output_tokens=500), StandIns()
-    window, before = WHOLE, list[AnyMessage]()
-    for end in range(1, len(history) + 1):
-        if end < len(history) and not paired(history[:end]):
-            continue
-        done = settled(compact(history[:end], window, None, (), size_of, budget, made=made), reply)
-        if isinstance(done, StopCause):
-            break
-        view = shown(history[:end], window if done is None else done.window, made)
-        if done is None:
-            assert view[: len(before)] == before
-        else:
-            window = done.window
-        assert tokens(view) <= size - 1_400
-        before = view
-
-
 @pytest.mark.parametrize("protocol", list(Protocol))
 @pytest.mark.parametrize("reply", [GOOD, GARBAGE])
 def test_three_hundred_steps_on_16k_never_overflow_and_seldom_compact(protocol: Protocol, reply: str) -> None:

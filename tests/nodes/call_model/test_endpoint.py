@@ -154,12 +154,6 @@ def test_another_host_gets_its_own_key_and_never_the_usual_one(
     assert find_endpoint("m", url, environment, key_variable=key_variable_of(url)) == expected
 
 
-def test_a_bad_key_of_another_host_is_named_by_its_variable() -> None:
-    message = f"{OF_OTHER} holds a character that no key has: set it again, without spaces or line breaks."
-    expected = ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message=message)
-    assert find_endpoint("m", OTHER, {OF_OTHER: "a b"}, key_variable=OF_OTHER) == expected
-
-
 @pytest.mark.parametrize(
     ("url", "variable"),
     [
@@ -283,10 +277,3 @@ def test_a_name_shows_no_password_and_each_model_has_its_breaker() -> None:
         "n at llm.example",
     ]
     assert [each.breaker_key for each in (ModelChoice(), OWN, ELSEWHERE)] == [" ", " m", f"{MAIN_URL} n"]
-
-
-def test_a_provider_is_never_asked_at_the_endpoint_of_the_run() -> None:
-    """Its key is meant for its own address alone."""
-    found = models_in_order("m", MAIN_URL, ["anthropic:claude", "qwen2.5-coder:1.5b"])
-    assert not isinstance(found, FallbackProblem)
-    assert [choice.base_url for choice in found] == [MAIN_URL, None, MAIN_URL]

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.nodes.call_model import exchange as script_of
-from mendgraph.nodes.call_model.compaction import SUMMARY_SYSTEM, TRIGGER
+from mendgraph.nodes.call_model.compaction import SUMMARY_SYSTEM
 from mendgraph.nodes.call_model.exchange import MOST_ROUNDS, OUTPUT_SHARE, Conversation, Fitted, fit, overflow_window
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
 from mendgraph.nodes.call_model.model import Answer, Booked, Effect, Emit, Reserve, Send, Sent, Settle, Stopped
@@ -124,14 +124,6 @@ def test_nothing_is_done_and_all_is_shown_while_it_fits(window_tokens: int | Non
     assert (fitted.window, fitted.spending, fitted.stop) == (WHOLE, Spending(), None)
 
 
-@pytest.mark.parametrize(("more", "compacted"), [(0, False), (-10, True)])
-def test_the_window_may_be_filled_to_its_trigger(more: int, compacted: bool) -> None:
-    needed = estimate(Endpoint().play(conversation(READS), None)) + MOST
-    endpoint = Endpoint()
-    endpoint.play(conversation(READS), int(needed / TRIGGER) + 1 + more)
-    assert bool(endpoint.compactions) is compacted
-
-
 def test_what_the_endpoint_counted_decides_and_not_the_length() -> None:
     """The same text may have half as many tokens as its length lets one think, or twice as many."""
     size = build_prompt(NATIVE, [], READS, (), None).size
@@ -196,13 +188,6 @@ def test_where_no_summary_comes_the_window_slides(result: Result, calls: int) ->
     assert estimate(fitted) + MOST <= 20_000
 
 
-def test_a_summary_is_what_comes_after_the_thoughts() -> None:
-    thought = '<think>\nI plan {"done": ...} first.\n</think>\n'
-    endpoint = Endpoint(GOOD.model_copy(update={"text": thought + SUMMARY}))
-    fitted, plain = endpoint.play(conversation(TALKS), 20_000), Endpoint().play(conversation(TALKS), 20_000)
-    assert (endpoint.compactions, fitted.window) == (["summarised"], plain.window)
-
-
 def test_a_stop_in_the_middle_of_a_summary_ends_it_and_what_was_sent_is_paid() -> None:
     endpoint = Endpoint(Stopped(reason="by Ctrl-C", sent=True, seconds=1.5, received_characters=30))
     fitted = endpoint.play(conversation(TALKS), 20_000)
@@ -235,13 +220,6 @@ def test_a_refusal_that_names_nothing_halves_what_is_shown() -> None:
     assert estimate(fitted) <= 0.55 * before
 
 
-def test_a_refusal_compacts_what_by_its_estimate_would_have_fitted() -> None:
-    endpoint = Endpoint()
-    fitted = endpoint.play(conversation(READS), 100_000, overflow="too long")
-    assert len(endpoint.compactions) == 1
-    assert fitted.window != WHOLE
-
-
 @pytest.mark.parametrize("overflow", ["too long", "maximum context length is 12000 tokens"])
 def test_where_nothing_can_be_left_out_a_refusal_is_a_typed_stop(overflow: str) -> None:
     endpoint = Endpoint()
@@ -252,14 +230,6 @@ def test_where_nothing_can_be_left_out_a_refusal_is_a_typed_stop(overflow: str) 
 
 
 # --- What is left for the reply
-
-
-def test_a_small_window_keeps_a_share_for_the_reply() -> None:
-    """A model that may say more than its window holds is still given a request of some size."""
-    endpoint = Endpoint()
-    fitted = endpoint.play(conversation(READS), 12_000, limits=RunLimits(max_output_tokens_per_call=50_000))
-    assert fitted.stop is None
-    assert 12_000 // OUTPUT_SHARE <= (fitted.most_output or 0) == 12_000 - estimate(fitted)
 
 
 def test_after_the_last_round_the_request_is_sent_as_it_is_by_then(monkeypatch: pytest.MonkeyPatch) -> None:

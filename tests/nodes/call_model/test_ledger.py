@@ -11,7 +11,6 @@ from mendgraph.nodes.call_model.ledger import (
     RunLimits,
     Spending,
     Used,
-    account_problem,
     exhausted_limit,
     measured,
     reserve,
@@ -223,11 +222,6 @@ def test_a_limit_on_cost_needs_a_price(limit: str, reason: StopReason) -> None:
     assert unknown_price(limits, None) == StopCause(reason=reason, message=message.format("the model"))
     assert unknown_price(limits, None, "big-1") == StopCause(reason=reason, message=message.format("the model 'big-1'"))
     assert unknown_price(limits, FREE, "big-1") is None
-
-
-@pytest.mark.parametrize("name", ["x" * 201, "a\nb", "a\tb", "\x1b[31m", "a\x00", "\ud800", "a\u202eb", "\u2028"])
-def test_what_cannot_be_shown_is_no_name_of_an_account(name: str) -> None:
-    assert account_problem(name) == "an account's name is empty, or has 1 to 200 printable characters"
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@ import pytest
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending, Used
-from mendgraph.nodes.call_model.model import Call, Emit, Lost, Reserve, Send, Settle, Stopped, Wait
-from mendgraph.nodes.call_model.paid_call import Paid, Request, stopped
-from mendgraph.nodes.call_model.prices import FREE, Price, cost_of, most_cost
+from mendgraph.nodes.call_model.model import Emit, Lost, Reserve, Settle, Stopped, Wait
+from mendgraph.nodes.call_model.paid_call import Paid, stopped
+from mendgraph.nodes.call_model.prices import FREE, cost_of
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind as Kind, RawCall, StopCause, StopReason
 from tests.nodes.call_model.paid_calls import (
@@ -20,7 +20,6 @@ from tests.nodes.call_model.paid_calls import (
     OPEN,
     OTHER,
     OURS,
-    PROMPT,
     REPLY,
     SECONDS,
     THIRD,
@@ -72,18 +71,6 @@ def test_a_retry_is_reserved_and_settled_for_itself() -> None:
         Settle(number=12, used=what),
         told(what),
     ]
-
-
-def test_a_request_says_what_it_is_for_and_how_it_is_sent() -> None:
-    endpoint = Endpoint([REPLY])
-    chosen = ModelChoice(model="m", base_url="http://h/v1", key_variable="KEY")
-    given = Request(PROMPT, seed=7, purpose="summary", most_output=90)
-    endpoint.play(given, Spending(), budget(chosen, timeout_s=40.0, idle_timeout_s=9.0))
-    assert endpoint.of(ModelChoice) == [ModelChoice(model="m", base_url="http://h/v1", key_variable="KEY")]
-    assert endpoint.of(Reserve)[0].entry == entry("m", most=90).model_copy(update={"purpose": "summary"})
-    call = Call(prompt=PROMPT, max_output_tokens=90, timeout_s=40.0, idle_timeout_s=9.0, seed=7, quiet=True)
-    assert endpoint.of(Send) == [Send(call=call)]
-    assert endpoint.of(Emit) == [told(used(70, 3), "m at h", "summary")]
 
 
 # --- The next model
@@ -236,38 +223,3 @@ def test_a_stop_at_any_effect_ends_the_request(stop_at: int, course: str, calls:
 
 
 # --- Prices
-
-
-def price_of(name: str) -> Price | None:
-    return {"ours": DEAR, "other": CHEAP, "named": DEAR}.get(name)
-
-
-def test_each_model_is_paid_at_its_own_price() -> None:
-    endpoint = Endpoint([failed(Kind.TIMEOUT), REPLY])
-    spending = paid(endpoint, budget(OURS, OTHER, retries=0, price_of=price_of)).spending
-    assert [each.entry.cost_usd for each in endpoint.of(Reserve)] == [
-        most_cost(DEAR, ESTIMATE, 2_048),
-        most_cost(CHEAP, ESTIMATE, 2_048),
-    ]
-    costs = [cost_of(DEAR, ESTIMATE, 0), cost_of(CHEAP, 70, 3)]
-    assert [each.used.cost_usd for each in endpoint.of(Settle)] == pytest.approx(costs)
-    assert spending.cost_usd == pytest.approx(sum(costs))
-    assert spending.unpriced_calls == 0
-
-
-def test_a_limit_on_cost_lets_a_dear_fallback_say_less() -> None:
-    cap = most_cost(CHEAP, ESTIMATE, 2_048)
-    endpoint = Endpoint([DOWN, REPLY])
-    limits = RunLimits(max_cost_usd=cap)
-    paid(endpoint, budget(OTHER, OURS, retries=0, limits=limits, price_of=price_of))
-    first, second = (each.entry for each in endpoint.of(Reserve))
-    assert (first.output_tokens, second.output_tokens) == (2_048, int((cap - most_cost(DEAR, ESTIMATE, 0)) / 30e-6))
-    assert max(first.cost_usd, second.cost_usd) <= cap
-
-
-def test_a_model_that_nobody_named_is_paid_as_the_one_that_answered() -> None:
-    endpoint = Endpoint([REPLY.model_copy(update={"model": "named"})])
-    spending = paid(endpoint, budget(ModelChoice(), price_of=price_of)).spending
-    what = used(70, 3, cost_of(DEAR, 70, 3))
-    assert (spending.cost_usd, endpoint.of(Emit)) == (what.cost_usd, [told(what, "named")])
-    assert [each.entry.cost_usd for each in endpoint.of(Reserve)] == [None]

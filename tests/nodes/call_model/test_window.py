@@ -2,7 +2,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from mendgraph.nodes.call_model.compaction import Memory
@@ -12,7 +11,6 @@ from mendgraph.nodes.call_model.window import (
     WHOLE,
     StandIns,
     Window,
-    is_result,
     noted_request,
     notes_before,
     notes_tokens,
@@ -22,8 +20,8 @@ from mendgraph.nodes.call_model.window import (
 )
 from mendgraph.nodes.language.project_notes import ProjectNotes, notes_text
 from mendgraph.nodes.language.text_protocol import parse_text_results
-from mendgraph.nodes.records import JsonMap, Protocol, ToolErrorCode, ToolResult
-from tests.nodes.call_model.window_histories import exchange, failed, read, results, with_ids
+from mendgraph.nodes.records import JsonMap, Protocol, ToolResult
+from tests.nodes.call_model.window_histories import exchange, failed, read, with_ids
 
 TASK = HumanMessage("Fix a.py")
 
@@ -162,23 +160,6 @@ def test_results_of_other_origin_are_left_out_as_a_whole(text: str, status: Any)
     else:
         assert envelope["error"]["message"].startswith(text[:LONGEST_ERROR])
         assert len(stand_in.text) < 2 * LONGEST_ERROR
-
-
-@given(st.sampled_from(list(Protocol)), st.lists(results, min_size=1, max_size=4))
-def test_stand_ins_are_results_one_for_each_and_stay_as_they_are(
-    protocol: Protocol, given_back: list[ToolResult]
-) -> None:
-    before = [each.as_map() for each in given_back]
-    after = cleared(protocol, *given_back)
-    assert [each["ok"] for each in after] == [each["ok"] for each in before]
-    for message in exchange(protocol, *given_back)[1:]:
-        once = without_results(message)
-        assert once is not None
-        assert is_result(once)
-        again = without_results(once)
-        assert again is not None
-        assert len(again.text) <= max(len(once.text), 700)
-    assert {each["error"]["code"] for each in after if not each["ok"]} <= {ToolErrorCode.NOT_FOUND.value}
 
 
 NOTES = (ProjectNotes(path="AGENTS.md", text="Use tabs."),)

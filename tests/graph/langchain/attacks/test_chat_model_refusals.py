@@ -116,19 +116,6 @@ def test_an_endpoint_that_goes_on_refusing_is_given_up() -> None:
     assert (result.kind, len(server.requests)) == (ProviderErrorKind.BAD_REQUEST, MOST_ADAPTATIONS + 1)
 
 
-def test_what_the_user_set_of_a_models_own_options_is_left_out_too_where_it_is_refused() -> None:
-    options = ModelOptions(reasoning_effort="high", model_kwargs={"top_k": 5})
-    refusals = [refused("Unrecognized: top_k", param="top_k"), refused("no reasoning_effort here")]
-    with ScriptedServer([*refusals, Say("Hello")]) as server:
-        reply = replied(at(server.base_url, options), FULL)
-    assert reply.adapted == ("top_k", "reasoning_effort")
-    assert [(each.get("top_k"), each.get("reasoning_effort")) for each in server.requests] == [
-        (5, "high"),
-        (None, "high"),
-        (None, None),
-    ]
-
-
 NATIVE = FULL.model_copy(update={"prompt": replace(FULL.prompt, stop=()), "seed": None})
 
 

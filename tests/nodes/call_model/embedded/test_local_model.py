@@ -17,7 +17,6 @@ from mendgraph.nodes.call_model.embedded.local_model import (
     LocalServer,
     ServerSlot,
     serve_in_foreground,
-    shared_local_server,
     start_local_server,
     why_unavailable,
 )
@@ -192,29 +191,6 @@ def test_a_server_that_died_is_started_again(slot: ServerSlot) -> None:
     assert (second.alive, second.pid == first.pid) == (True, False)
 
 
-def test_it_says_while_a_server_is_being_started() -> None:
-    seen: list[bool] = []
-
-    def start() -> ProviderFailure:
-        seen.append(starting.starting)
-        if len(seen) > 1:
-            raise KeyboardInterrupt
-        return unavailable("not yet")
-
-    starting = ServerSlot(start)
-    starting.get()
-    with pytest.raises(KeyboardInterrupt):
-        starting.get()
-    assert (seen, starting.starting, local_model.local_server_is_starting()) == ([True, True], False, False)
-
-
-def test_a_failure_is_not_remembered(program: Program) -> None:
-    answers: list[LocalServer | ProviderFailure] = [unavailable("not yet")]
-    slot = ServerSlot(lambda: answers.pop() if answers else start_local_server("w", program=program(SERVES)))
-    assert slot.get() == unavailable("not yet")
-    running(slot.get()).stop()
-
-
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_model, "find_spec", lambda _: object())
@@ -238,13 +214,6 @@ def test_each_missing_piece_names_its_one_command(
     if parts:
         FAKE.place(FAKE.spec.parts[0], parts_folder(str(place)))
     assert why_unavailable(str(place), spec=FAKE.spec) == unavailable(message)
-
-
-@pytest.mark.usefixtures("installed")
-def test_the_shared_server_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("MENDGRAPH_MODEL_DIR", str(tmp_path))
-    expected = "the embedded model's weights are not on this machine: run `mendgraph model pull`"
-    assert shared_local_server() == unavailable(expected)
 
 
 LIBRARY = """
@@ -338,11 +307,3 @@ def test_a_library_that_does_not_fit_ends_it_with_the_reason(library: Path, sour
 
 
 # --- Its parts, in this process
-
-
-class EndedError(BaseException):
-    """Stands for the end of the process."""
-
-
-def ends(*_: object) -> None:
-    raise EndedError

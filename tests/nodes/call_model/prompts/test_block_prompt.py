@@ -1,7 +1,6 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.nodes.call_model.prompts import block_prompt as texts
@@ -10,7 +9,7 @@ from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
 from mendgraph.nodes.call_model.prompts.shown_messages import describe_tool, native_tool
 from mendgraph.nodes.call_model.prompts.turn_view import TurnView
-from mendgraph.nodes.language.blocks import EXAMPLE_EDITS, read_blocks, render_file
+from mendgraph.nodes.language.blocks import render_file
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.records import (
     CallResult,
@@ -19,11 +18,9 @@ from mendgraph.nodes.records import (
     Effect,
     JsonMap,
     ModelReply,
-    Profile,
     Protocol,
     ToolCall,
     ToolErrorCode,
-    ToolInvocation,
     ToolResult,
     ToolSpec,
 )
@@ -203,20 +200,6 @@ def test_from_the_second_failure_on_a_small_model_is_sampled(
         assert built(profile, history, *asked, temperature=given_temperature).temperature == given_temperature
 
 
-def test_the_examples_are_turns_in_the_form_that_the_reader_reads() -> None:
-    system, *turns = FRONT
-    assert system == {"role": "system", "content": texts.BLOCKS_SYSTEM}
-    assert [turn["role"] for turn in turns] == ["user", "assistant"] * (len(turns) // 2)
-    edits = [render_file(path, content) for path, content in EXAMPLE_EDITS.items()]
-    assert [str(turn["content"]) for turn in turns[1::2]][-len(edits) :] == edits
-    for path, text in zip(EXAMPLE_EDITS, edits, strict=True):
-        [edit] = read_blocks(
-            text.replace("return", "return 1 or").replace("3", "4").replace("red", "green"), [path]
-        ).outcomes
-        assert isinstance(edit, ToolInvocation)
-        assert edit.args["path"] == path
-
-
 def test_the_block_form_tells_only_of_tools_that_a_model_cannot_do_without() -> None:
     own = ToolSpec(name="deploy", description="Deploy it.", parameters={}, effect=Effect.NONE)
     told = {
@@ -245,26 +228,6 @@ def test_in_the_native_protocol_the_same_is_asked_with_two_tools_to_look_with() 
     assert native == Prompt(
         messages=(system, *text.messages[1:]), tools=(native_tool(READ),), temperature=0.1, failed_tries=1
     )
-
-
-SMALL_TEXT = TEXT.model_copy(update={"small": True})
-
-
-@pytest.mark.parametrize(
-    ("profile", "stop"),
-    [
-        (TEXT, ()),
-        (SMALL_TEXT, SMALL_STOP),
-        (BLOCKS, SMALL_STOP),
-        (BLOCKS.model_copy(update={"small": False}), ()),
-        (NATIVE.model_copy(update={"small": True}), ()),
-        (NATIVE_BLOCKS, ()),
-    ],
-)
-def test_a_small_model_is_stopped_where_it_invents_what_comes_next(profile: Profile, stop: tuple[str, ...]) -> None:
-    messages: list[JsonMap] = list(built(profile, [TASK]).messages)
-    assert built(profile, [TASK]).stop == stop
-    assert all(each not in f"\n{message['content']}" for message in messages for each in stop)
 
 
 def test_a_request_in_block_form_is_bounded() -> None:
@@ -312,20 +275,6 @@ def test_what_the_task_needs_least_goes_first(tokens: int, shown: str) -> None:
     text = bounded_request(SHORT_TASK, TurnView(files=FILES, found=FOUND_TEXT), told, tokens)
     files = "".join(name * 300 for name in shown.split() if len(name) == 1)
     assert text == SHORT_TASK + files + "".join(name for name in shown.split() if len(name) > 1)
-
-
-@given(
-    st.dictionaries(st.sampled_from(["a.py", "b.py", "c.py", "d.py"]), st.text(max_size=400)),
-    st.lists(st.text(max_size=200), max_size=2),
-    st.integers(0, 500),
-)
-def test_a_bounded_request_fits_unless_nothing_is_left(files: dict[str, str], found: list[str], tokens: int) -> None:
-    text = bounded_request(SHORT_TASK, TurnView(files=files, found=tuple(found)), told, tokens)
-    everything = told(TurnView(files=files, found=tuple(found)), ())
-    if len(everything.encode("utf-8", "replace")) <= 3 * tokens:
-        assert text == everything
-    least = [path for path in files if path != "b.py"] + [path for path in files if path == "b.py"]
-    assert len(text.encode("utf-8", "replace")) <= 3 * tokens or text == told(TurnView(), least)
 
 
 CALC_TEXT = "def add(a, b):\n    return a - b\n\n\ndef mean(values):\n    return add(*values) / 2\n"

@@ -1,8 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.call_model.embedded.weights import embedded_weights
-from mendgraph.nodes.call_model.prompts.profiles import FAMILIES, SMALL_STOP, ModelProfile, find_profile
+from mendgraph.nodes.call_model.prompts.profiles import FAMILIES, ModelProfile, find_profile
 from mendgraph.nodes.records import EditForm, Protocol
 
 SMALL, TEXT, NATIVE = "small", "text", "native"
@@ -100,11 +99,6 @@ def test_three_ways_of_talking() -> None:
     assert find_profile("mystery") == ModelProfile()
 
 
-def test_the_embedded_model_has_the_block_form() -> None:
-    profile = find_profile(embedded_weights().model)
-    assert (profile.family, profile.edit_form) == ("qwen2.5-coder", EditForm.BLOCKS)
-
-
 @pytest.mark.parametrize("name", ["acme-7.9b", "acme-7b"])
 def test_below_eight_billion_parameters_is_small(name: str) -> None:
     assert (find_profile(name).small, find_profile("acme-8b").small) == (True, False)
@@ -114,18 +108,3 @@ def test_below_eight_billion_parameters_is_small(name: str) -> None:
 def test_case_and_separators_do_not_matter(name: str, separator: str, upper: bool) -> None:
     other = "".join(separator if letter in "-_:/ " else letter for letter in name)
     assert find_profile(other.upper() if upper else other) == find_profile(name)
-
-
-@given(st.text() | st.lists(st.sampled_from(["llama", "qwen", "b", "x", "9", "1.5", "-", "m", "٣", "e"])).map("".join))
-def test_any_text_has_a_profile_that_holds_together(name: str) -> None:
-    profile = find_profile(name)
-    native = profile.protocol is Protocol.NATIVE
-    assert (profile.edit_form is EditForm.BLOCKS) == profile.small
-    assert not (profile.small and native)
-
-
-def test_no_stop_cuts_code() -> None:
-    """Two empty lines stand between functions, and a line may begin with `user:` in YAML."""
-    source = "def f():\n    pass\n\n\n\nuser: root\ntool_results = []\n"
-    assert [stop for stop in SMALL_STOP if stop in source] == []
-    assert len(SMALL_STOP) <= 4
