@@ -232,7 +232,6 @@ class ChatModel(Model):
         return [SystemMessage([{"type": "text", "text": system.text, **_CACHED}]), *others]
 
     def _bound(self, chat: BaseChatModel, prompt: Prompt, *, caching: bool) -> JsonMap:
-        """The options that tell a chat model of its tools, made once for each set of tools."""
         known, options = self._tools
         if known is not prompt.tools:
             tools = _with_breakpoint(prompt.tools) if caching else _for_package(chat, prompt.tools)
@@ -322,7 +321,6 @@ class _Reading:
                     pass
 
     async def _texts(self) -> AsyncGenerator[str]:
-        """The texts of the reply, whose parts are put together on the way."""
         chat, messages, options = self._request.chat, self._request.messages, self._request.options
         with langsmith.tracing_context(enabled=False):  # who listens hears the words without secrets: see above
             if not self._request.streamed:
@@ -386,7 +384,6 @@ def _caches_by_breakpoints(chat: BaseChatModel) -> bool:
 
 
 def _with_breakpoint(tools: Iterable[JsonMap]) -> list[JsonMap]:
-    """The tools in Anthropic's form, the last one marked: what ends there is kept."""
     functions = [tool["function"] for tool in tools]
     named = [
         {"name": each["name"], "description": each["description"], "input_schema": each["parameters"]}

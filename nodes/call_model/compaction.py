@@ -248,7 +248,6 @@ class _Compaction:
         return cut
 
     def _shortened(self, cut: int, cleared: dict[str, int]) -> Compacted | NeedsSummary:
-        """The view from `cut` on, with a summary of what is before it, where one is worth it."""
         slid = self._done(CompactionKind.SLID, cut, cleared, self._head(cut))
         requests = [message.text for message in self.history if is_request(message)]
         request, room = requests[-1] if requests else "", self.room
@@ -391,7 +390,6 @@ def summary_request(
 
 
 def _line_of(message: AnyMessage) -> str:
-    """A message as one who was not there reads it."""
     if isinstance(message, AIMessage):
         calls = [f"{call['name']}({json.dumps(call['args'], ensure_ascii=False)})" for call in message.tool_calls]
         return "AGENT: " + "\n".join(part for part in (message.text, *calls) if part)

@@ -319,7 +319,6 @@ def _prompt(conversation: Conversation, view: Sequence[AnyMessage], most_tokens:
 
 
 def _left(estimated: int, known: int | None) -> int | None:
-    """What the window leaves to the reply."""
     return None if known is None else max(MIN_OUTPUT_TOKENS, known - estimated)
 
 

@@ -138,7 +138,6 @@ def _without_result(text: str, tool: str, *, failed: bool) -> str:
 
 
 def _without_line(line: str) -> str:
-    """The stand-in of one `tool_result({...})` line; a line that is none is kept short."""
     for envelope in parse_text_results(line):
         tool = str(envelope.get("tool", ""))
         result = _stand_in(envelope, tool)
@@ -148,7 +147,6 @@ def _without_line(line: str) -> str:
 
 
 def _stand_in(envelope: JsonMap, tool: str) -> ToolResult | None:
-    """The result without its large fields, or None where this is no envelope of ours."""
     data, error = envelope.get("data"), envelope.get("error")
     if isinstance(error, dict):
         code = error.get("code")
@@ -164,7 +162,6 @@ def _stand_in(envelope: JsonMap, tool: str) -> ToolResult | None:
 
 
 def _length(value: Any) -> int:
-    """Characters of a text, or of the JSON of anything else."""
     return len(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 

@@ -232,7 +232,6 @@ def _request_text(
 
 
 def _missing(task: str, view: TurnView) -> list[str]:
-    """The files that a request names and that were not read: they are to be made."""
     if is_question(task):
         return []
     known = {*view.files, *view.changed}

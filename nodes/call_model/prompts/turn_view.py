@@ -82,7 +82,6 @@ def view_turn(history: Sequence[AnyMessage]) -> TurnView:
 
 
 def _steps(history: Sequence[AnyMessage]) -> Iterator[list[JsonMap]]:
-    """The results of each step of the turn, oldest first."""
     start = max((index for index, message in enumerate(history) if is_request(message)), default=0)
     native: list[JsonMap] = []
     for message in history[start:]:
@@ -112,7 +111,6 @@ def _data(result: JsonMap) -> JsonMap:
 
 
 def _in_words(data: JsonMap) -> str:
-    """A listing or search hits as a person would write them: a small model repeats JSON instead of using it."""
     entries, matches = data.get("entries"), data.get("matches")
     if isinstance(entries, list):
         return "The workspace has: " + ", ".join(map(str, entries))
@@ -146,5 +144,4 @@ def _is_known(data: JsonMap, files: Mapping[str, str]) -> bool:
 
 
 def _is_change(data: JsonMap) -> bool:
-    """Whether this is what a writing tool gives back."""
     return "path" in data and not data.keys().isdisjoint({"action", "replacements"})

@@ -1,6 +1,7 @@
 import json
 import socket
 import ssl
+from email.utils import formatdate
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,7 @@ from mendgraph.graph.langchain.failures import (
     Provider,
     ReplyTimeoutError,
     describe_failure,
+    retry_after_s,
     setup_fault,
 )
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
@@ -327,3 +329,25 @@ def test_the_cause_is_found_however_it_is_wrapped(cause: Exception, words: str, 
         failure = describe(error)
         assert f"({words})" in failure.message
         assert failure.kind.value == ("model_unavailable" if kind == "bad" else kind)
+
+
+NOW = 1_700_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (" 1.5 ", 1.5),
+        ("-3", 0.0),
+        (formatdate(NOW + 90, usegmt=True), 90.0),
+        (formatdate(NOW - 90, usegmt=True), 0.0),
+        ("Tue, 14 Nov 2023 22:13:30 -0000", 10.0),
+        ("Tue Nov 14 22:13:30 2023", 10.0),
+        ("", None),
+        ("soon", None),
+        ("inf", None),
+        ("9" * 5_000, None),
+    ],
+)
+def test_a_wish_is_seconds_or_a_date(value: str, seconds: float | None) -> None:
+    assert retry_after_s(value, NOW) == seconds

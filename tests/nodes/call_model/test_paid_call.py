@@ -4,10 +4,17 @@ from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending, Used
 from mendgraph.nodes.call_model.model import Emit, Lost, Reserve, Settle, Stopped, Wait
-from mendgraph.nodes.call_model.paid_call import Paid, stopped
+from mendgraph.nodes.call_model.paid_call import Paid, stopped, wait_before_retry
 from mendgraph.nodes.call_model.prices import FREE, cost_of
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
-from mendgraph.nodes.records import ModelReply, ProviderErrorKind as Kind, RawCall, StopCause, StopReason
+from mendgraph.nodes.records import (
+    ModelReply,
+    ProviderErrorKind as Kind,
+    ProviderFailure,
+    RawCall,
+    StopCause,
+    StopReason,
+)
 from tests.nodes.call_model.paid_calls import (
     BUSY,
     CHEAP,
@@ -223,3 +230,25 @@ def test_a_stop_at_any_effect_ends_the_request(stop_at: int, course: str, calls:
 
 
 # --- Prices
+
+
+@pytest.mark.parametrize(
+    ("wish", "attempt", "retries", "seconds_left", "wait"),
+    [
+        (None, 1, 2, None, 0.5),
+        (None, 2, 2, None, 1.0),
+        (None, 3, 2, None, None),
+        (None, 5_000, 9_000, None, 30.0),
+        (2.5, 1, 2, None, 2.5),
+        (30.1, 1, 2, None, None),
+        (None, 1, 2, 0.6, 0.5),
+        (2.0, 1, 2, 1.0, None),
+        (float("nan"), 1, 2, None, 0.0),
+        (-3.0, 1, 2, None, 0.0),
+    ],
+)
+def test_how_long_to_wait(
+    wish: float | None, attempt: int, retries: int, seconds_left: float | None, wait: float | None
+) -> None:
+    failure = ProviderFailure(kind=Kind.RATE_LIMITED, message="m", retry_after_s=wish)
+    assert wait_before_retry(failure, attempt, retries, seconds_left) == wait
