@@ -83,7 +83,7 @@ def check_arguments(given: BuildArguments) -> None:
             raise ValueError(f"tools: {times} tools are called {name!r}: give them different names.")
 
 
-def _each(values: Any, kind: type, *, of: type = Sequence) -> bool:
+def _each(values: Any, kind: type, *, of: type[Any] = Sequence) -> bool:
     return isinstance(values, of) and not isinstance(values, str) and all(isinstance(each, kind) for each in values)
 
 

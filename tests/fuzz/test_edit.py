@@ -56,6 +56,11 @@ PATCH: Final = """*** Begin Patch
 *** End Patch"""
 
 
+LINES: Final = st.lists(
+    st.sampled_from(["a", "b", "", "  a", " ", "@@", "*** End of File", "-", "+", "\t", "é"]), max_size=12
+).map("\n".join)
+
+
 def _edits() -> st.SearchStrategy[Any]:
     text = mutated(files(), EDIT_WORDS)
     size = st.sampled_from([0, 1, 5, 30, 200, 1_000])
@@ -136,8 +141,3 @@ def test_a_difference_is_applied(given: tuple[str, str]) -> None:
 def _ended(line: str) -> str:
     """What a line is without ends that a patch, which knows only one of them, cannot hold."""
     return "".join(line.splitlines()[:1]) if line else line
-
-
-LINES: Final = st.lists(
-    st.sampled_from(["a", "b", "", "  a", " ", "@@", "*** End of File", "-", "+", "\t", "é"]), max_size=12
-).map("\n".join)

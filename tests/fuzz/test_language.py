@@ -43,6 +43,12 @@ SERDE: Final = serializer()
 KNOWN: Final = REGISTRY.names()
 
 
+SHOWN: Final = st.sampled_from([[], ["calc.py"], ["src/calc.py", "tests/test_calc.py"]])
+
+
+PATHS: Final = st.from_regex(r"[a-z_]{1,8}(/[a-z_]{1,8}){0,2}\.(py|txt|json|md)", fullmatch=True)
+
+
 def is_stored(value: Any) -> None:
     """What was read can be kept, and comes back as it was."""
     assert SERDE.loads_typed(SERDE.dumps_typed(value)) == value
@@ -206,7 +212,3 @@ def test_a_stream_is_read(given: tuple[str, int]) -> None:
     reply = whole.reply(0.0)
     if reply is not None:
         is_stored(reply)
-
-
-SHOWN: Final = st.sampled_from([[], ["calc.py"], ["src/calc.py", "tests/test_calc.py"]])
-PATHS: Final = st.from_regex(r"[a-z_]{1,8}(/[a-z_]{1,8}){0,2}\.(py|txt|json|md)", fullmatch=True)

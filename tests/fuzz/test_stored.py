@@ -41,6 +41,44 @@ SPRUNG: Final[list[str]] = []
 """What a checkpoint brought to life although it must not."""
 
 
+YAML_WORDS: Final = (
+    *(
+        "- ",
+        ": ",
+        "\n",
+        "  ",
+        "|",
+        ">",
+        "&a ",
+        "*a",
+        "!!python/object/apply:os.system [ls]",
+        "!!binary |",
+        "!!set",
+        "%YAML",
+        "---\n",
+        "...",
+    ),
+    *(
+        "'",
+        '"',
+        "{",
+        "[",
+        "? ",
+        "~",
+        "null",
+        "1",
+        "1.5",
+        "2020-01-01",
+        "interactions",
+        "recorded_from: x\n",
+        "<<: *a\n",
+        "\t",
+        "#",
+    ),
+    *("\x85", "code: 200", "uri: http://[", "body: !!binary aGk=", "string:", "headers:", "\ufeff"),
+)
+
+
 class Trap:
     """Somebody else's type; whoever makes one of it has run foreign code."""
 
@@ -308,41 +346,3 @@ def test_a_cassette_is_read_or_refused(text: str) -> None:
     assert cassette_file.parse(cassette_file.render(found)) == found
     cassette_file.secrets_in(text)
     cassette_file.machine_traces_in(text)
-
-
-YAML_WORDS: Final = (
-    *(
-        "- ",
-        ": ",
-        "\n",
-        "  ",
-        "|",
-        ">",
-        "&a ",
-        "*a",
-        "!!python/object/apply:os.system [ls]",
-        "!!binary |",
-        "!!set",
-        "%YAML",
-        "---\n",
-        "...",
-    ),
-    *(
-        "'",
-        '"',
-        "{",
-        "[",
-        "? ",
-        "~",
-        "null",
-        "1",
-        "1.5",
-        "2020-01-01",
-        "interactions",
-        "recorded_from: x\n",
-        "<<: *a\n",
-        "\t",
-        "#",
-    ),
-    *("\x85", "code: 200", "uri: http://[", "body: !!binary aGk=", "string:", "headers:", "\ufeff"),
-)
