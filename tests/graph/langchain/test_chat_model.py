@@ -14,7 +14,6 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_openai import ChatOpenAI
 from pydantic import PrivateAttr, SecretStr
 
-from mendgraph.graph.langchain import chat_model
 from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.chat_models import given_model
 from mendgraph.nodes.call_model.driver import MODEL_LOOP, unnoticed
@@ -98,37 +97,6 @@ class Spoken(BaseChatModel):
 
 def piece(text: str) -> ChatGenerationChunk:
     return ChatGenerationChunk(message=AIMessageChunk(content=text))
-
-
-class Stubborn(Spoken):
-    """Goes on when it is cancelled, for as long as its event loop does."""
-
-    async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
-        yield piece("Hel")
-        for _again in range(50):
-            try:
-                await asyncio.sleep(FOR_EVER_S)
-            except asyncio.CancelledError:
-                await asyncio.sleep(0.02)
-        yield piece("never")
-
-
-def test_a_chat_model_that_swallows_its_cancellation_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_model, "LAST_WORDS_S", 0.01)
-    model, said = given_model(Stubborn()), list[str]()
-
-    async def once() -> Any:
-        result = await model.acomplete(within(0.2), said.append)
-        for other in asyncio.all_tasks() - {asyncio.current_task()}:  # which would keep the loop
-            for _ in range(100):
-                other.cancel()
-                await asyncio.sleep(0)
-        return result
-
-    began = time.monotonic()
-    result = asyncio.run(once())
-    assert time.monotonic() - began < ENDS_S
-    assert (result.kind, said) == (ProviderErrorKind.TIMEOUT, ["Hel"])
 
 
 class SyncOnly(Spoken):
