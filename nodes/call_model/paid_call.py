@@ -48,16 +48,6 @@ BYTES_PER_OUTPUT_TOKEN: Final = 3
 """What a reply without usage is charged with."""
 
 
-def unknown_price(_: str) -> Price | None:
-    """No price is known."""
-    return None
-
-
-def no_jitter() -> float:
-    """The middle of all waits."""
-    return 0.5
-
-
 @dataclass(frozen=True)
 class CallBudget:
     """How requests of a run are made and paid: its limits, its models in order, its patience with them.
@@ -71,8 +61,8 @@ class CallBudget:
     idle_timeout_s: float | None = None
     retries: int = 2
     thread: str = ""
-    price_of: Callable[[str], Price | None] = unknown_price
-    jitter: Callable[[], float] = no_jitter
+    price_of: Callable[[str], Price | None] = lambda _: None
+    jitter: Callable[[], float] = lambda: 0.5
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx2
 import pytest
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
@@ -209,39 +208,6 @@ def test_a_reply_that_is_cut_is_none(reply: Reply, kind: str, told: str) -> None
         failure, said = failed(at(server.base_url), CALL)
     assert (failure.kind.value, failure.received_characters) == (kind, sum(map(len, said)))
     assert told.format(url=server.base_url) in failure.message
-
-
-STREAM = [event({"content": "Grüße 😀"}), event({}, "stop"), event(usage={"prompt_tokens": 7, "completion_tokens": 3})]
-FINISHED, COUNTED = (len(b"".join(STREAM[:events])) for events in (2, 3))
-
-
-class Broken(httpx2.AsyncByteStream):
-    """So many bytes of the answer, and then the connection breaks."""
-
-    def __init__(self, end: int) -> None:
-        self._end = end
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        raw = b"".join(STREAM)
-        yield raw[: self._end // 2]
-        yield raw[self._end // 2 : self._end]
-        if self._end < len(raw):
-            raise httpx2.RemoteProtocolError("peer closed connection")
-
-
-def test_a_reply_that_is_cut_at_any_byte_is_whole_from_its_finish_event_on_and_never_before() -> None:
-    """Only what it has cost may be missing then: it is paid for, and is not asked for once more."""
-    for end in (*range(0, FINISHED, 7), *range(FINISHED - 3, COUNTED + 1)):
-        result, _ = ask(through(lambda _, end=end: httpx2.Response(200, stream=Broken(end))))  # type: ignore[misc]
-        if end < FINISHED - 1:  # the last line break is no news
-            assert isinstance(result, ProviderFailure), end
-            begun = end >= len(STREAM[0])
-            kind = ProviderErrorKind.INCOMPLETE_STREAM if begun else ProviderErrorKind.CONNECTION
-            assert result.kind is kind, end
-        elif end >= FINISHED:
-            assert isinstance(result, ModelReply), end
-            counted = (7, 3) if end >= COUNTED else (0, 0)
-            assert (result.text, result.input_tokens, result.output_tokens) == ("Grüße 😀", *counted), end
 
 
 # --- Connections

@@ -22,7 +22,6 @@ from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelChoice, ModelOptions
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
-from tests.doubles.replies import Message
 from tests.doubles.scripted_server import Say, ScriptedServer, Status
 from tests.graph.langchain.asked_models import CALL, MESSAGES, TOOL, ask, event, replied, streamed
 from tests.providers.servers import FAMILIES, say
@@ -70,15 +69,6 @@ def test_the_tries_of_a_given_chat_model_are_ours_to_count() -> None:
         result, _ = ask(given_model(own))
     assert isinstance(result, ProviderFailure)
     assert (len(server.requests), "own through ChatOpenAI failed" in result.message) == (1, True)
-
-
-def test_a_limit_that_the_user_set_is_kept_where_it_is_lower() -> None:
-    allowed = []
-    with ScriptedServer(then=lambda _: Message(text="Hello", finish_reason="length")) as server:
-        for most in (30, 5_000):
-            own = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("k"), max_tokens=most)
-            allowed.append(replied(given_model(own)).allowed_tokens)
-    assert [request["max_completion_tokens"] for request in server.requests] == allowed == [30, 50]
 
 
 def test_what_a_run_sets_of_a_chat_model_of_the_users_own_is_sent() -> None:

@@ -87,26 +87,17 @@ NO_STATUS = httpx2.Request("POST", URL)
     ("raised", "kind", "message"),
     [
         (httpx2.ReadTimeout("timed out"), "timeout", f"{URL} did not answer in time (timed out)."),
-        (TimeoutError(), "timeout", f"{URL} did not answer in time (TimeoutError)."),
         (
             ReplyTimeoutError("no complete reply within 30 s"),
             "timeout",
             f"{URL} did not answer in time (no complete reply within 30 s).",
         ),
-        (openai.APITimeoutError(NO_STATUS), "timeout", f"{URL} did not answer in time (Request timed out.)."),
         (
             openai.APIConnectionError(request=NO_STATUS),
             "connection",
             f"{URL} cannot be reached (Connection error.). Is the address right and the server running?",
         ),
-        (
-            httpx2.ConnectError("no route"),
-            "connection",
-            f"{URL} cannot be reached (no route). Is the address right and the server running?",
-        ),
         (status(401, error("bad key")), "authentication", f"{URL} refuses the key: check OPENAI_API_KEY (bad key)."),
-        (status(402, error("pay")), "authentication", f"{URL} refuses the key: check OPENAI_API_KEY (pay)."),
-        (status(403, error("no")), "authentication", f"{URL} refuses the key: check OPENAI_API_KEY (no)."),
         (
             status(404, error("no m here")),
             "model_unavailable",
@@ -118,7 +109,6 @@ NO_STATUS = httpx2.Request("POST", URL)
             f"{URL} refuses the key: check OPENAI_API_KEY (no credit).",
         ),
         (status(429, error("slow\ndown")), "rate_limited", f"{URL} says: too many requests (slow)."),
-        (status(400, error("temperature?")), "bad_request", f"{URL} refuses the request (temperature?)."),
         (
             status(422, {"detail": [{"loc": ["body", "stop"], "msg": "no"}]}, whole=True),
             "bad_request",
@@ -140,8 +130,6 @@ NO_STATUS = httpx2.Request("POST", URL)
             f"The conversation is longer than the model's window at {URL} (x).",
         ),
         (status(500, "<html>\nbroken"), "server_error", f"{URL} failed (<html>)."),
-        (status(503, ""), "server_error", f"{URL} failed (Error code: 503)."),
-        (status(408), "server_error", f"{URL} failed (Error code: 408)."),
         (streamed(error("overloaded")), "server_error", f"{URL} failed (overloaded)."),
         (
             json.JSONDecodeError("Expecting value", "x", 0),
@@ -155,7 +143,6 @@ def test_each_error_has_its_kind_and_says_what_to_do(raised: Exception, kind: st
     assert describe(raised) == ProviderFailure(kind=ProviderErrorKind(kind), message=message)
 
 
-LONG = "prompt is too long: 212345 tokens > 200000 maximum"
 BUSY, GONE = {"type": "rate_limit_error", "message": "x"}, {"type": "overloaded_error", "message": "x"}
 
 
@@ -164,11 +151,9 @@ BUSY, GONE = {"type": "rate_limit_error", "message": "x"}, {"type": "overloaded_
     [
         (status(429, BUSY, {"retry-after": "7"}, "anthropic"), "rate_limited", "(x)", 7.0),
         (status(529, GONE, of="anthropic"), "server_error", "(x)", None),
-        (status(400, {"type": "invalid", "message": LONG}, of="anthropic"), "context_overflow", LONG, None),
         (streamed({"error": BUSY}, anthropic), "rate_limited", "(x)", None),
         (streamed({"error": GONE}, anthropic), "server_error", "(x)", None),
         (google(429, "Quota", "RESOURCE_EXHAUSTED"), "rate_limited", "(Quota)", 3.0),
-        (google(404, "models/m is not found", "NOT_FOUND"), "model_unavailable", "m is not found", 3.0),
         (google(400, "API key not valid. Pass one.", "INVALID_ARGUMENT"), "authentication", "not valid", 3.0),
         (
             status(
@@ -180,20 +165,14 @@ BUSY, GONE = {"type": "rate_limit_error", "message": "x"}, {"type": "overloaded_
         ),
         (google(400, "input token count (9) exceeds 8", "INVALID_ARGUMENT"), "context_overflow", "9", 3.0),
         (ollama.ResponseError('{"error": "no model m"}', 404), "model_unavailable", "(no model m)", None),
-        (ollama.ResponseError("m does not support tools", 400), "bad_request", "support tools", None),
         (ConnectionError("Failed to connect to Ollama."), "connection", "Failed to connect", None),
         (mistral(422, {"detail": [{"loc": ["body", "a"], "msg": "No"}]}), "bad_request", "body.a: No", 3.0),
         (mistral(429, {"message": "Rate limit exceeded"}), "rate_limited", "(Rate limit exceeded)", 3.0),
-        (httpx.ConnectError("All attempts failed"), "connection", "(All attempts failed)", None),
         (httpx.RemoteProtocolError("peer closed"), "connection", "(peer closed)", None),
-        (httpx.ReadTimeout("late"), "timeout", "(late)", None),
-        (bedrock(429, "ThrottlingException", "Too many"), "rate_limited", "(Too many)", None),
         (bedrock(400, "ValidationException", "Input is too long."), "context_overflow", "too long", None),
         (langchain.ContextOverflowError("too much"), "context_overflow", "too much", None),
         (langchain.ModelRateLimitError("slow"), "rate_limited", "slow", None),
         (langchain.ModelPermissionDeniedError("no"), "authentication", "no", None),
-        (langchain.ModelNotFoundError("what?"), "model_unavailable", "what?", None),
-        (langchain.ModelAPIError("oh"), "server_error", "oh", None),
         (ZeroDivisionError("by zero"), "bad_request", "(ZeroDivisionError: by zero)", None),
     ],
 )
@@ -215,20 +194,13 @@ def test_a_failure_that_is_known_already_is_told_as_it_is() -> None:
     "said",
     [
         "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
-        "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length",
         "Input is too long for requested model.",
-        "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
         "prompt token count of 65000 exceeds the limit of 64000",
         "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 20 `max_new_tokens`",
-        "`inputs` must have less than 1024 tokens. Given: 5000",
         "Range of input length should be [1, 30720]",
-        "too many tokens: size limit exceeded by 100 tokens. The limit for this model is 128000 tokens.",
         "Too many input tokens. Max input tokens: 8192, request input token count: 9000",
-        "The decoder prompt (length 9001) is longer than the maximum model length of 8192.",
         "Your request exceeded model token limit: 262144 (requested: 300000)",
-        "Prompt exceeds max length",
         "prompt is too long: 212345 tokens > 200000 maximum",
-        "'max_tokens' is too large: 2000. This model's maximum context length is 4096 tokens (2000 > 4096 - 2104).",
     ],
 )
 def test_each_way_to_say_that_a_prompt_is_too_long(said: str) -> None:
@@ -240,13 +212,9 @@ def test_each_way_to_say_that_a_prompt_is_too_long(said: str) -> None:
     ("code", "said", "kind"),
     [
         (400, "max_tokens: 2048 > 1024, which is the maximum allowed number of output tokens for m", "bad_request"),
-        (400, "max_tokens is too large: 100000. This model supports at most 16384 completion tokens.", "bad_request"),
-        (400, "`max_new_tokens` must be strictly positive", "bad_request"),
         (400, "Unrecognized request argument supplied: context_size", "bad_request"),
         (400, "Request exceeds the maximum number of tokens per minute", "bad_request"),
-        (413, "Request too large for model on tokens per minute (TPM): Limit 6000, Requested 8000", "bad_request"),
         (429, "Too many tokens, please wait before trying again.", "rate_limited"),
-        (429, "input token count exceeds the limit of 6000 tokens per minute", "rate_limited"),
     ],
 )
 def test_what_speaks_of_tokens_and_is_no_overflow(code: int, said: str, kind: str) -> None:

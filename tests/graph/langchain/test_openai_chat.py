@@ -161,15 +161,8 @@ COUNTS: list[tuple[JsonMap | None, JsonMap | None, tuple[int, int, int, int, int
         (7, 3, 4, 2, 0),
     ),
     ({"prompt_tokens": 7, "completion_tokens": 3, "prompt_cache_hit_tokens": 5}, None, (7, 3, 5, 0, 0)),
-    (
-        {"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 6}},
-        None,
-        (7, 0, 0, 6, 0),
-    ),
     ({"prompt_tokens": 7, "completion_tokens": 3}, {"cache_n": 5, "prompt_n": 2}, (7, 3, 5, 0, 0)),
-    ({"prompt_tokens": None, "prompt_tokens_details": None}, None, (0, 0, 0, 0, 0)),
     ({"prompt_tokens": "many", "completion_tokens": [3], "prompt_tokens_details": "x"}, None, (0, 0, 0, 0, 0)),
-    ({"prompt_tokens": 12.5, "completion_tokens": -3}, None, (12, 0, 0, 0, 0)),
 ]
 
 
@@ -225,14 +218,11 @@ def test_arguments_that_are_no_json_are_kept_in_one_piece_too() -> None:
     "document",
     [
         b"data: {bad\n\n",
-        b"data: [1]\n\n",
         b"data: null\n\n",
         b'data: {"choices": [null]}\n\n',
-        b'data: {"choices": 7}\n\n',
         b'data: {"choices": [{"index": 0, "delta": "Hi"}]}\n\n',
         b'data: {"error": {"message": "overloaded"}}\n\n',
         b"data: \xff\n\n",
-        b"data: " + b"[" * 100_000 + b"\n\n",
     ],
 )
 @pytest.mark.parametrize("begun", [False, True])

@@ -154,14 +154,6 @@ def broken(*_: object) -> ModelReply:
     raise RuntimeError("the connection is gone")
 
 
-@WAYS
-def test_a_call_that_fails_when_it_is_to_stop_is_stopped(asynchronous: bool) -> None:
-    stop = StopRequest()
-    for then in (lambda _: BUSY, broken):
-        assert answered(asynchronous, stop, Stopping(stop, then)) == DROPPED
-        stop.clear()
-
-
 class Acting(Echo):
     """A model that does what it is given."""
 

@@ -28,15 +28,12 @@ def endpoint(model: str, base_url: str = "", key: str = NO_KEY, variable: str = 
     [
         (None, None, {}, EMBEDDED),
         ("local", None, {}, EMBEDDED),
-        (None, None, {"OPENAI_API_KEY": "  ", "OPENAI_BASE_URL": ""}, EMBEDDED),
         ("m", None, {"OPENAI_API_KEY": "sk-1"}, endpoint("m", key="sk-1")),
-        ("m", None, {"OPENAI_API_KEY": " sk-1\n"}, endpoint("m", key="sk-1")),
         ("m", URL, {}, endpoint("m", URL)),
         ("m", URL, {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": OTHER}, endpoint("m", URL, "sk-1")),
         ("m", None, {"OPENAI_BASE_URL": OTHER}, endpoint("m", OTHER)),
         (None, None, {"OPENAI_BASE_URL": OTHER, "OPENAI_API_KEY": "sk-1"}, endpoint("", OTHER, "sk-1")),
         (None, URL, {}, endpoint("", URL)),
-        (None, "HTTP://[::1]:8080", {}, endpoint("", "HTTP://[::1]:8080")),
     ],
 )
 def test_the_context_comes_before_the_environment_and_the_embedded_model_last(
@@ -76,15 +73,10 @@ def test_the_missing_setting_is_named(model: str | None, environment: dict[str, 
     "url",
     [
         "foo",
-        "127.0.0.1:8080",
-        "::",
         "ftp://x/v1",
-        "http://",
         "http://[bad",
-        "http://a b",
         "http://h:99999",
         "http://h:0",
-        "http://é",
     ],
 )
 def test_what_is_no_address_is_refused_before_anything_is_built(url: str) -> None:
@@ -159,8 +151,6 @@ def test_another_host_gets_its_own_key_and_never_the_usual_one(
     [
         ("https://openrouter.ai/api/v1", "MENDGRAPH_API_KEY_OPENROUTER_AI"),
         ("http://127.0.0.1:8080/v1", "MENDGRAPH_API_KEY_127_0_0_1"),
-        ("http://[::1]:8080", "MENDGRAPH_API_KEY___1"),
-        ("https://api.openai.com", "MENDGRAPH_API_KEY_API_OPENAI_COM"),
         ("https://api-openai.com", "MENDGRAPH_API_KEY_API__OPENAI_COM"),
         ("nowhere", ""),
     ],
@@ -198,8 +188,6 @@ ELSEWHERE = ModelChoice(model="n", base_url=MAIN_URL, key_variable="MENDGRAPH_AP
         (None, [], (OWN,)),
         (None, ["n", " local "], (OWN, ModelChoice(model="n"), LOCAL)),
         (None, [f"n @ {MAIN_URL}"], (OWN, ELSEWHERE)),
-        (None, [f"n  @  {MAIN_URL} "], (OWN, ELSEWHERE)),
-        (None, ["claude@20240620"], (OWN, ModelChoice(model="claude@20240620"))),
         (
             "http://127.0.0.1:8080/v1",
             ["n", "n @ http://127.0.0.1:8080/other", f"n @ {MAIN_URL}", "local"],
@@ -226,9 +214,6 @@ HOW = "write `model`, `local` or `model @ https://host/v1`."
     ("fallbacks", "place", "message"),
     [
         ([""], 1, f"Fallback model 1 has no name: {HOW}"),
-        (["n", f" @ {MAIN_URL}"], 2, f"Fallback model 2 has no name: {HOW}"),
-        ([f"n@{MAIN_URL}"], 1, f"Fallback model 1 has no name: {HOW}"),
-        (["n @"], 1, f"Fallback model 1 has no name: {HOW}"),
         (["n @ "], 1, "Fallback model 1 has no address after the @: write `model @ https://host/v1`."),
         (
             ["n @ ftp://user:hunter2@host"],
@@ -254,12 +239,6 @@ HOW = "write `model`, `local` or `model @ https://host/v1`."
             "Fallback model 1 names a provider, whose package knows where it is: omit the address.",
         ),
         (["n", "n"], 2, "Fallback model 2 (n) is in the list already: name each model once."),
-        (["m"], 1, "Fallback model 1 (m) is in the list already: name each model once."),
-        (
-            [f"n @ {MAIN_URL}", f"n @ {MAIN_URL}"],
-            2,
-            "Fallback model 2 (n at llm.example) is in the list already: name each model once.",
-        ),
         (list("abcdef"), 6, "There are 6 fallback models: name 5 at most."),
     ],
 )

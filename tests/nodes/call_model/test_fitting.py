@@ -12,7 +12,7 @@ from mendgraph.nodes.call_model.exchange import MOST_ROUNDS, OUTPUT_SHARE, Conve
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
 from mendgraph.nodes.call_model.model import Answer, Booked, Effect, Emit, Reserve, Send, Sent, Settle, Stopped
 from mendgraph.nodes.call_model.paid_call import CallBudget
-from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
+from mendgraph.nodes.call_model.prompts.estimates import estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import build_prompt
 from mendgraph.nodes.call_model.window import WHOLE, Window, shown
 from mendgraph.nodes.language.project_notes import ProjectNotes
@@ -124,17 +124,6 @@ def test_nothing_is_done_and_all_is_shown_while_it_fits(window_tokens: int | Non
     assert (fitted.window, fitted.spending, fitted.stop) == (WHOLE, Spending(), None)
 
 
-def test_what_the_endpoint_counted_decides_and_not_the_length() -> None:
-    """The same text may have half as many tokens as its length lets one think, or twice as many."""
-    size = build_prompt(NATIVE, [], READS, (), None).size
-    for tokens, compacted in ((size // 6, False), (size // 2, True)):
-        endpoint = Endpoint()
-        gauge = Gauge(size=size, messages=len(READS) + 1, tokens=tokens)
-        fitted = endpoint.play(conversation(READS), 26_000, spending=Spending(gauge=gauge))
-        assert bool(endpoint.compactions) is compacted
-        assert estimate(fitted, Spending(gauge=gauge)) <= 26_000
-
-
 # --- When it does not
 
 
@@ -172,12 +161,9 @@ def test_what_cannot_be_cleared_is_summed_up_and_that_is_paid() -> None:
     [
         (DOWN, 1),
         (ModelReply(text="I would rather not.", input_tokens=900, output_tokens=40), 1),
-        (ModelReply(text='{"done": []}', input_tokens=900, output_tokens=40), 1),
-        (ModelReply(text='{"done": "all"}', input_tokens=900, output_tokens=40), 1),
-        (ModelReply(text="", input_tokens=900, output_tokens=40), 1),
         (StopCause(reason=StopReason.DAY_LIMIT, message="The day is full."), 0),
     ],
-    ids=["failure", "refusal", "empty", "no list", "nothing", "day limit"],
+    ids=["failure", "refusal", "day limit"],
 )
 def test_where_no_summary_comes_the_window_slides(result: Result, calls: int) -> None:
     endpoint = Endpoint(result)
@@ -210,14 +196,6 @@ def test_a_refusal_that_names_the_window_is_believed_from_then_on() -> None:
     later = Endpoint()
     assert later.play(conversation(READS), None, window=fitted.window).prompt == fitted.prompt
     assert later.effects == []
-
-
-def test_a_refusal_that_names_nothing_halves_what_is_shown() -> None:
-    endpoint = Endpoint()
-    before = estimate(Endpoint().play(conversation(READS), None))
-    fitted = endpoint.play(conversation(READS), None, overflow="too long")
-    assert (fitted.window.tokens, endpoint.compactions) == (None, ["cleared"])
-    assert estimate(fitted) <= 0.55 * before
 
 
 @pytest.mark.parametrize("overflow", ["too long", "maximum context length is 12000 tokens"])
@@ -309,14 +287,6 @@ def test_what_is_sent_fits_or_nothing_is(
             "This model's maximum context length is 8192 tokens. However, your messages resulted in 8545 tokens.",
             8192,
         ),
-        (
-            "'max_tokens' is too large: 2000. This model's maximum context length is 4096 tokens (2000 > 4096 - 2104).",
-            4096,
-        ),
-        (
-            "You passed 16385 tokens, the model's context length is only 16384 tokens; maximum input length: 14384",
-            16_384,
-        ),
         ("request (9001 tokens) exceeds the available context size (8192 tokens), try increasing it", 8192),
         ('{"type": "exceed_context_size_error", "n_prompt_tokens": 1407, "n_ctx": 256}', 256),
         ("prompt is too long: 212345 tokens > 200000 maximum", 200_000),
@@ -324,11 +294,9 @@ def test_what_is_sent_fits_or_nothing_is(
             "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).",
             1_048_575,
         ),
-        ("`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens", 4096),
         ("input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input", 200_000),
         ("Range of input length should be [1, 30720]", 30_720),
         ("Prompt contains 40000 tokens, too large for model with 32768 maximum context length", 32_768),
-        ("Your input exceeds the context window of this model. Please adjust your input and try again.", None),
         ("The server is busy, 4096 requests are waiting", None),
         ("", None),
     ],

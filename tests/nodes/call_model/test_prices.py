@@ -76,24 +76,15 @@ def test_a_list_is_read_by_name_and_by_provider() -> None:
         ("gpt-4o", GPT_4O),
         ("openai/gpt-4o", GPT_4O),
         ("gpt-4o-2024-08-06", GPT_4O),
-        ("openai/gpt-4o-20240806", GPT_4O),
         ("gpt-4o-2024-05-13", OLD_4O),
-        ("openai/gpt-oss-20b", OSS),
         ("groq/openai/gpt-oss-20b", OSS),
         ("gpt-oss-20b", None),
-        ("gpt-4o-mini", None),
-        ("gpt-4o-latest", None),
         ("gpt-4o-2024-13-06", None),
-        ("", None),
         ("anthropic:claude-x-1", CLAUDE),
-        ("anthropic:claude-x-1-20250929", CLAUDE),
         ("groq:openai/gpt-oss-20b", OSS),
         ("azure_openai:gpt-4o-2024-05-13", OLD_4O),
         ("google_genai:gemini-x", GEMINI),
-        ("google_vertexai:gemini-x", GEMINI),
         ("google_vertexai:gemini-y", ON_VERTEX),
-        ("google_genai:gemini-y", None),
-        ("openai:claude-x-1", None),
     ],
 )
 def test_a_price_is_found_and_never_guessed(name: str, price: Price | None) -> None:
@@ -113,18 +104,12 @@ def test_the_users_own_prices_replace_those_of_the_same_name() -> None:
     ("text", "problem"),
     [
         ('[a]\n"x" = { input = 1', "it is no TOML: Unclosed inline table at the end of the file (line 2)"),
-        ("a = = 1", "it is no TOML: Invalid value (line 1)"),
         ("colour = 5", "colour is wrong (Input should be a valid dictionary)"),
         ("[a]\nx = 5", "a.x is wrong (Input should be a valid dictionary or instance of Price)"),
         ("[a]\nx = { input = 1 }", "a.x.output is wrong (Field required)"),
         ("[a]\nx = { input = 1, output = 1, cached = 1 }", "a.x.cached is wrong (Extra inputs are not permitted)"),
-        (f"[a]\nx = {{ input = 1{'0' * 400}, output = 1 }}", "a.x.input is wrong (Input should be a valid number)"),
         ("[a]\nx = { input = 1, output = inf }", "a.x.output is wrong (Input should be a finite number)"),
         ("x = " + "[" * 100_000, "it is no TOML: arrays or tables are nested too deep"),
-        (
-            "[a]\nx = { input = 1, output = 1 }\n[b]\nx = { input = 2, output = 1 }",
-            "'x' in [b] has a price already, in another table",
-        ),
         (
             '[a]\nx = { input = 1, output = 1 }\n[b]\n"a/x" = { input = 2, output = 1 }',
             "'a/x' in [b] has a price already, in another table",
@@ -161,10 +146,8 @@ def test_the_shipped_list_is_whole() -> None:
     [
         ((1_000_000, 0, 0), GPT_4O, 2.5),
         ((1_000_000, 100_000, 400_000), GPT_4O, 0.6 * 2.5 + 0.4 * 1.25 + 0.1 * 10),
-        ((1_000_000, 0, 400_000), OLD_4O, 5.0),
         ((10**9, 10**9, 10**9), FREE, 0.0),
         ((1_000_000, 0, 400_000, 500_000), CLAUDE, 0.1 * 3 + 0.4 * 0.3 + 0.5 * 3.75),
-        ((1_000_000, 0, 0, 400_000), GPT_4O, 2.5),
     ],
 )
 def test_tokens_of_the_cache_have_their_own_price(tokens: tuple[int, ...], price: Price, usd: float) -> None:

@@ -123,17 +123,6 @@ def cleared(protocol: Protocol, *given_back: ToolResult, tool: str = "read_file"
                 "time if they are many",
             },
         ),
-        (
-            "run_command",
-            ToolResult.success(exit_code=1, stdout="x" * 500, clipped=['stdout: read_file path="kept:1"']),
-            {
-                "exit_code": 1,
-                "clipped": ['stdout: read_file path="kept:1"'],
-                "left_out": "500 characters, to save room; make the same call again if you need them, fewer at a "
-                "time if they are many",
-            },
-        ),
-        ("write_file", ToolResult.success(path="a.py", action="created"), {"path": "a.py", "action": "created"}),
     ],
 )
 def test_large_fields_give_way_to_a_note(protocol: Protocol, tool: str, result: ToolResult, data: JsonMap) -> None:

@@ -111,32 +111,9 @@ def test_a_server_that_needs_too_long_is_ended(program: Program, tmp_path: Path)
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-def test_ctrl_c_while_it_starts_leaves_no_child(program: Program, tmp_path: Path) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    hangs = program(f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)")
-    handler = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    try:
-        assert serve_in_foreground("w", 0, lambda _: None, program=hangs) is None
-    finally:
-        signal.signal(signal.SIGALRM, handler)
-    with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), 0)
-
-
 def test_a_program_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
     failure = start_local_server("w", program=[str(tmp_path / "absent")])
     assert failure == unavailable(f"the local model server did not start (No such file or directory): {STATUS}")
-
-
-def test_a_server_that_will_not_end_is_killed(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_model, "STOP_TIMEOUT_S", 0.1)
-    stubborn = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    server = running(start_local_server("w", program=program(stubborn + SERVES + "time.sleep(60)\n")))
-    server.stop()
-    assert server.wait() == -signal.SIGKILL
 
 
 PARENT = """

@@ -102,8 +102,6 @@ NO_PYTHON, ANSWER_WITH_ADD = "The block is not Python.", "Answer with calc.py an
         (0, f"{SHOWN}\n\n{FOUND}"),
         (1, ANEW),
         (2, f"{SHOWN}\n\n{NO_PYTHON}\n{ANSWER_WITH_ADD}"),
-        (3, ANEW),
-        (4, f"{SHOWN}\n\n{NO_PYTHON}\n{ANSWER_WITH_ADD}"),
     ],
 )
 def test_each_failure_makes_another_request_of_the_same_facts(failures: int, told: str) -> None:
@@ -120,19 +118,11 @@ UTIL = "def low(text):\n    return text\n"
     [
         ("Fix add.", {"calc.py": CALC, "util.py": UTIL}, "Answer with calc.py and the new text of add."),
         (
-            "low gives the wrong text",
-            {"calc.py": CALC, "util.py": UTIL},
-            "Answer with util.py and the new text of low.",
-        ),
-        (
             "Fix add and low.",
             {"calc.py": CALC, "util.py": UTIL},
             "Answer with the path of the file and the new text of ",
         ),
-        ("Fix it.", {"calc.py": CALC, "util.py": UTIL}, "Answer with the path of the file and the new text of "),
         ("Fix it.", {"calc.py": CALC}, "Answer with calc.py and the new text of what changes."),
-        ("Set depth to 3.", {"limits.json": "{}\n"}, "Answer with limits.json and the new text of what changes."),
-        ("Fix it.", {}, "Answer with the path of the file and the new text of what changes."),
         ("Hello.", {"calc.py": CALC}, "Answer in words."),
     ],
 )
@@ -180,11 +170,8 @@ def test_earlier_turns_are_told_in_words_alone() -> None:
 @pytest.mark.parametrize(
     ("failures", "corrections", "given_temperature", "expected"),
     [
-        (0, 0, 0.0, 0.0),
         (1, 0, 0.0, 0.0),
-        (0, 1, 0.0, 0.0),
         (1, 1, 0.0, 0.8),
-        (2, 0, 0.3, 0.8),
         (0, 3, 1.2, 1.2),
     ],
 )
@@ -262,12 +249,7 @@ def told(view: TurnView, left_out: Sequence[str]) -> str:
     ("tokens", "shown"),
     [
         (503, "a b c d f"),
-        (502, "b c d f -a.py"),
-        (405, "b c d f -a.py"),
         (404, "b d f -a.py -c.py"),
-        (304, "b d -a.py -c.py"),
-        (204, "b -a.py -c.py -d.py"),
-        (104, "-a.py -c.py -d.py -b.py"),
         (0, "-a.py -c.py -d.py -b.py"),
     ],
 )
@@ -312,18 +294,12 @@ PI = 3
     [
         (CALC_TEXT, "add", CALC_TEXT.replace("return a - b", "...")),
         (CALC_TEXT, "mean", CALC_TEXT.replace("return add(*values) / 2", "...")),
-        (SHAPES, "area", SHAPES.replace("return self.side", "...")),
         (SHAPES, "draw", SHAPES.replace("pass", "...")),
-        (CALC_TEXT.removesuffix("\n"), "mean", CALC_TEXT.replace("return add(*values) / 2", "...").removesuffix("\n")),
         (
             DOCUMENTED,
             "area",
             DOCUMENTED[: DOCUMENTED.index("    if ")] + "    ...\n" + DOCUMENTED[DOCUMENTED.index("\n\nPI") :],
         ),
-        ('def f():\n    return """\nx\n"""\nz = 1\n', "f", "def f():\n    ...\nz = 1\n"),
-        ("def f():\n\t'said'\n\tif a:\n\t\treturn 1\n", "f", "def f():\n\t'said'\n\t...\n"),
-        ("class A:\n\tdef f(self):\n\t\treturn 1\n", "f", "class A:\n\tdef f(self):\n\t\t...\n"),
-        ("def f(g):\n    @wraps(g)\n    def h():\n        pass\n    return h\n", "f", "def f(g):\n    ...\n"),
         ("x = 'é'\ndef f():\n    'é'\n    return 'é'\n", "f", "x = 'é'\ndef f():\n    'é'\n    ...\n"),
     ],
 )
@@ -337,14 +313,9 @@ def test_the_body_is_left_out_and_the_documentation_kept(text: str, name: str, h
         (CALC_TEXT, "total"),
         (SHAPES, "Square"),
         ("def f(): return 1\n", "f"),
-        ('def f():\n    """Only said."""\n', "f"),
         ("def f(\n    a,\n): return a\n", "f"),
-        ("def f():\n    'said'; x = 1\n    return x\n", "f"),
         (f"{CALC_TEXT}\n\ndef add(a):\n    pass\n", "add"),
-        ("def f(:\n    pass\n", "f"),
         ("def f():\n    x = '\0'\n", "f"),
-        ("(" * 10_000, "f"),
-        ("x = 1\rdef f():\r    return 1\r", "f"),
         ("", "f"),
     ],
 )

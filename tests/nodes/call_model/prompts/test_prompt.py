@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import NATIVE_SYSTEM, TEXT_SYSTEM, Prompt, build_prompt
 from mendgraph.nodes.call_model.prompts.shown_messages import (
     MEDIA_BYTES,
@@ -36,7 +35,6 @@ from tests.nodes.call_model.prompts.prompting import (
     assistant,
     built,
     offered,
-    read,
     step,
     user,
 )
@@ -83,20 +81,6 @@ def test_the_native_form_sends_schemas_and_calls() -> None:
     )
 
 
-def test_a_thread_may_change_its_protocol() -> None:
-    native = step(ToolResult.success(n=1), Protocol.NATIVE, text="Look:")
-    assert built(TEXT, [TASK, *native, AIMessage("Done.")]).messages[2:] == (
-        assistant('Look:\ntool: read_file({"path":"calc.py"})'),
-        user('tool_result({"ok":true,"data":{"n":1}})'),
-        assistant("Done."),
-    )
-    text = step(ToolResult.success(n=1))
-    assert built(NATIVE, [TASK, *text]).messages[2:] == (
-        assistant('tool: read_file({"path":"calc.py"})'),
-        user('tool_result({"tool":"read_file","ok":true,"data":{"n":1}})'),
-    )
-
-
 @pytest.mark.parametrize("profile", [TEXT, NATIVE])
 def test_open_corrections_stand_at_the_end(profile: Profile) -> None:
     corrections = [Correction(reply="tool: x", prompt="Fix it."), Correction(reply="", prompt="Say something.")]
@@ -133,16 +117,6 @@ def test_prompts_are_short() -> None:
     assert blocks.size / 4 < 500
     native = build_prompt(NATIVE_BLOCKS, offered(EditForm.BLOCKS), [TASK], (), 0.0)
     assert len(json.dumps(native.messages)) <= len(json.dumps(blocks.messages))
-
-
-@given(st.sampled_from([TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS]), st.text(max_size=200), st.text(max_size=200))
-def test_the_estimate_counts_everything_that_is_sent(profile: Profile, task: str, content: str) -> None:
-    history = [HumanMessage(task), *step(read(content), profile.protocol)]
-    prompt = built(profile, history)
-    sent = json.dumps([*prompt.messages, *prompt.tools], ensure_ascii=False)
-    names = sum(len('{"role": "assistant", "content": ""}, ') + 20 for _ in prompt.messages)
-    assert prompt.size >= len(sent) - names - sent.count("\\")
-    assert estimate_input(prompt.size, len(prompt.messages), Gauge()) * 3 >= prompt.size
 
 
 @pytest.mark.parametrize("profile", [TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS])

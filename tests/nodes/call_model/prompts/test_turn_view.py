@@ -155,14 +155,9 @@ def test_only_this_turn_counts() -> None:
     "content",
     [
         "",
-        "no JSON",
         "[1]",
-        "[" * 100_000,
         '{"ok": true}',
-        '{"ok": true, "data": [1]}',
         '{"ok": true, "data": {"action": "x"}}',
-        '{"ok": false}',
-        '{"ok": false, "error": "text"}',
         '{"ok": false, "error": {}}',
     ],
 )
