@@ -4,11 +4,10 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.nodes.call_model.prompts import block_prompt as texts
-from mendgraph.nodes.call_model.prompts.block_prompt import bounded_request, estimated_tokens, without_body
+from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, bounded_request, estimated_tokens, without_body
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
 from mendgraph.nodes.call_model.prompts.shown_messages import describe_tool, native_tool
-from mendgraph.nodes.call_model.prompts.turn_view import TurnView
 from mendgraph.nodes.language.blocks import render_file
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.records import (
