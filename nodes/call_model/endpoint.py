@@ -216,19 +216,13 @@ def models_in_order(
 def _read_fallback(text: str, base_url: str | None) -> ModelChoice | str:
     """The model that this text names, or what is wrong with the text, which is not repeated: it may hold a password."""
     name, at, url = (part.strip() for part in text.partition(" @ "))
-    if not name or not name.isprintable() or "://" in name or name.startswith("@") or name.endswith("@"):
-        return "has no name: write `model`, `local` or `model @ https://host/v1`."
+    provider, _ = split_provider(name)  # whose key is for its own address, and not for the run's endpoint
+    is_name = name.isprintable() and "://" not in name and not name.startswith("@") and not name.endswith("@")
+    if not name or not is_name or (at and (provider or name == EMBEDDED_MODEL or not is_address(url))):
+        return "is none: write `model`, `local`, `provider:model`, or `model @ https://host/v1`."
     if not at:
-        if name == EMBEDDED_MODEL:
-            return ModelChoice(model=EMBEDDED_MODEL)
-        provider, _ = split_provider(name)  # whose key is for its own address, and not for the run's endpoint
-        return ModelChoice(model=name, base_url=base_url if provider in {"", "openai"} else None)
-    if name == EMBEDDED_MODEL:
-        return f"is the embedded model `{EMBEDDED_MODEL}`, which has no address: omit the address."
-    if split_provider(name)[0]:
-        return "names a provider, whose package knows where it is: omit the address."
-    if not is_address(url):
-        return "has no address after the @: write `model @ https://host/v1`."
+        own = name != EMBEDDED_MODEL and provider in {"", "openai"}
+        return ModelChoice(model=name, base_url=base_url if own else None)
     if "@" in urlsplit(url).netloc:
         return f"may hold no user name or password: put the key into {key_variable_of(url)}."
     own = base_url is not None and same_origin(url, base_url)
