@@ -18,20 +18,8 @@ from mendgraph.graph.langchain.chat_models import given_model
 from mendgraph.nodes.call_model.driver import MODEL_LOOP, unnoticed
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
-from tests.doubles.scripted_server import (
-    Chunked,
-    CutAt,
-    Disconnect,
-    Drip,
-    NoFinish,
-    Reply,
-    Say,
-    ScriptedServer,
-    Slow,
-    Stall,
-    Status,
-)
-from tests.graph.langchain.asked_models import CALL, Result, ask, at, event, streamed, through
+from tests.doubles.scripted_server import Say, ScriptedServer
+from tests.graph.langchain.asked_models import CALL, Result, ask, event, streamed, through
 
 FOR_EVER_S = 30.0
 ENDS_S = 15.0
@@ -49,35 +37,6 @@ def failed(model: ChatModel, call: Call) -> tuple[ProviderFailure, list[str]]:
 
 def within(seconds: float, idle_s: float | None = None) -> Call:
     return CALL.model_copy(update={"timeout_s": seconds, "idle_timeout_s": idle_s})
-
-
-WHOLE = "no complete reply within 0.3 s"
-SILENT = "the reply had begun, and nothing more came for 0.2 s"
-HALF = Chunked(Say("Hello there"), 5)
-
-
-@pytest.mark.parametrize(
-    ("reply", "call", "why", "said"),
-    [
-        (Slow(FOR_EVER_S, Say("late")), within(0.3), WHOLE, ""),
-        (Slow(FOR_EVER_S, Say("late")), within(0.3, 0.01), WHOLE, ""),
-        (Stall(1, HALF), within(0.3, 0.01), WHOLE, ""),
-        (Stall(2, HALF), within(FOR_EVER_S, 0.2), SILENT, "Hello"),
-        (Stall(2, HALF), within(0.3), WHOLE, "Hello"),
-        (Drip(0, HALF), within(0.3), WHOLE, ""),
-        (Drip(2, HALF), within(FOR_EVER_S, 0.2), SILENT, "Hello"),
-    ],
-    ids=["nothing", "nothing, idle", "the frame", "silence", "too long", "only comments", "comments"],
-)
-def test_a_reply_that_does_not_come_in_time_is_given_up(reply: Reply, call: Call, why: str, said: str) -> None:
-    """Silence counts from its first part on: until then a small machine reads its prompt."""
-    with ScriptedServer([reply]) as server:
-        failure, came = failed(at(server.base_url), call)
-    message = f"{server.base_url} did not answer in time ({why})."
-    assert ("".join(came), failure) == (
-        said,
-        ProviderFailure(kind=ProviderErrorKind.TIMEOUT, message=message, received_characters=len(said)),
-    )
 
 
 # --- Chat models of users' own
@@ -190,24 +149,6 @@ def test_a_call_that_is_cancelled_takes_its_chat_model_along() -> None:
 
 
 # --- What ends early, and what is whole all the same
-
-
-@pytest.mark.parametrize(
-    ("reply", "kind", "told"),
-    [
-        (Disconnect(), "connection", "cannot be reached"),
-        (Disconnect(2, HALF), "incomplete_stream", "The reply of {url} broke off"),
-        (Disconnect(2, HALF, reset=True), "incomplete_stream", "The reply of {url} broke off"),
-        (NoFinish("Hello"), "incomplete_stream", "The reply broke off before the endpoint said that it was complete."),
-        (CutAt(400, HALF, clean=True), "incomplete_stream", "broke off"),
-        (Status(200, "<html>hello</html>"), "server_error", "{url} failed (it sent no chat completion"),
-    ],
-)
-def test_a_reply_that_is_cut_is_none(reply: Reply, kind: str, told: str) -> None:
-    with ScriptedServer([reply]) as server:
-        failure, said = failed(at(server.base_url), CALL)
-    assert (failure.kind.value, failure.received_characters) == (kind, sum(map(len, said)))
-    assert told.format(url=server.base_url) in failure.message
 
 
 # --- Connections

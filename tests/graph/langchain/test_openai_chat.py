@@ -205,12 +205,6 @@ def test_an_answer_in_one_piece_comes_to_the_same() -> None:
     assert said_at_once({"content": None, "refusal": "No."}).finish_reason is FinishReason.REFUSAL
 
 
-def test_arguments_that_are_no_json_are_kept_in_one_piece_too() -> None:
-    function = {"name": "f", "arguments": '{"a": "x'}
-    reply = said_at_once({"content": None, "tool_calls": [{"id": "x", "type": "function", "function": function}]})
-    assert reply.calls == (called("x", "f", '{"a": "x'),)
-
-
 # --- What is no chat completion
 
 

@@ -6,7 +6,6 @@ import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
-from langchain_core.messages.ai import UsageMetadata
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult, LLMResult
 from langchain_core.runnables import RunnableLambda
@@ -16,7 +15,6 @@ from langsmith import Client, tracing_context
 from mendgraph.graph.langchain.chat_models import given_model
 from mendgraph.graph.langchain.replies import ReplyAssembly
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS
 from mendgraph.nodes.records import FinishReason, ModelReply, RawCall
 from tests.doubles.scripted_server import Calls, Chunked, Disconnect, Refuse, Reply, Say, ScriptedServer, Status
 from tests.graph.langchain.asked_models import CALL, Result, asked, at
@@ -113,37 +111,6 @@ def test_a_reply_that_was_not_streamed_keeps_its_calls_and_those_that_are_no_jso
         "Look:",
         (call("a", "f", '{"a": "ü"}'), call("", "f", "{}"), call("b", "g", '{"a": "x')),
     )
-
-
-def used(given: Any, taken: Any, **details: Any) -> AIMessageChunk:
-    """A part of a reply that tells of tokens, as no validation has seen it."""
-    message = chunk()
-    message.usage_metadata = UsageMetadata(
-        input_tokens=given,
-        output_tokens=taken,
-        total_tokens=0,
-        input_token_details=details,  # type: ignore[typeddict-item]  # of any kind
-        output_token_details={"reasoning": details.pop("reasoning", 0)},
-    )
-    return message
-
-
-@pytest.mark.parametrize(
-    ("told", "counts"),
-    [
-        (used(7, 3, cache_read=5, cache_creation=1, reasoning=2), (7, 3, 5, 1, 2)),
-        (used(20, 3, cache_read=5, ephemeral_5m_input_tokens=4, ephemeral_1h_input_tokens=2), (20, 3, 5, 6, 0)),
-        (used("many", [3], cache_read="x"), (0, 0, 0, 0, 0)),
-        (used(float("nan"), float("inf")), (0, MOST_TOKENS, 0, 0, 0)),
-    ],
-)
-def test_usage_never_gives_budget_back_and_fits_into_a_checkpoint(
-    told: AIMessageChunk, counts: tuple[int, int, int, int, int]
-) -> None:
-    reply = replied(told)
-    assert reply is not None
-    names = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
-    assert tuple(getattr(reply, name) for name in names) == counts
 
 
 @pytest.mark.parametrize(

@@ -139,12 +139,6 @@ def test_nothing_begins_once_somebody_wants_the_run_to_stop(asynchronous: bool, 
 
 
 @WAYS
-def test_a_wait_ends_at_once(asynchronous: bool) -> None:
-    answer = answered(asynchronous, StopRequest(), Echo(), Wait(seconds=LONG_S))
-    assert answer == Stopped(reason="by Ctrl-C")
-
-
-@WAYS
 def test_a_reply_that_is_complete_is_not_dropped(asynchronous: bool) -> None:
     stop = StopRequest()
     assert answered(asynchronous, stop, Stopping(stop, lambda _: REPLY)) == Sent(result=REPLY, seconds=0.0)

@@ -14,7 +14,7 @@ from mendgraph.nodes.call_model.model import Answer, Booked, Effect, Emit, Reser
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import build_prompt
-from mendgraph.nodes.call_model.window import WHOLE, Window, shown
+from mendgraph.nodes.call_model.window import WHOLE, Window
 from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import (
     EditForm,
@@ -136,14 +136,6 @@ def test_notes_of_the_project_give_way_before_the_request_does() -> None:
     assert estimate(roomy) > estimate(fitted) + 1_000
 
 
-def test_old_results_are_cleared_first_and_nobody_is_asked() -> None:
-    endpoint = Endpoint()
-    fitted = endpoint.play(conversation(READS), 20_000)
-    assert (endpoint.compactions, endpoint.asked, fitted.spending) == (["cleared"], 0, Spending())
-    assert (fitted.window.first, bool(fitted.window.cleared)) == ("", True)
-    assert fitted.prompt == build_prompt(NATIVE, [], shown(READS, fitted.window), (), None)
-
-
 def test_what_cannot_be_cleared_is_summed_up_and_that_is_paid() -> None:
     endpoint = Endpoint()
     plan = Plan(steps=(PlanStep(title="mend add"),))
@@ -196,15 +188,6 @@ def test_a_refusal_that_names_the_window_is_believed_from_then_on() -> None:
     later = Endpoint()
     assert later.play(conversation(READS), None, window=fitted.window).prompt == fitted.prompt
     assert later.effects == []
-
-
-@pytest.mark.parametrize("overflow", ["too long", "maximum context length is 12000 tokens"])
-def test_where_nothing_can_be_left_out_a_refusal_is_a_typed_stop(overflow: str) -> None:
-    endpoint = Endpoint()
-    fitted = endpoint.play(conversation(with_ids([HumanMessage("Mend calc.py.")])), None, overflow=overflow)
-    assert fitted.stop is not None
-    assert (fitted.stop.reason, fitted.prompt, endpoint.effects) == (StopReason.CONTEXT_OVERFLOW, None, [])
-    assert "nothing more can be left out" in fitted.stop.message
 
 
 # --- What is left for the reply

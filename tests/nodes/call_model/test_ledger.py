@@ -232,7 +232,6 @@ def test_an_entry_is_passed_by_what_costs_more_than_it_says(used: Used, passed: 
 
 SIZES = st.integers(0, 1_000_000)
 MESSAGES = st.integers(0, 500)
-ANY_COUNT = st.integers(-10, 10**15)
 
 
 @given(SIZES, SIZES, MESSAGES, st.integers(0, 40), st.floats(0.125, 1), st.floats(0, 1))

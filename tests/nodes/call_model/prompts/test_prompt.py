@@ -226,14 +226,6 @@ def test_a_chat_model_gets_the_very_messages_of_a_native_history() -> None:
 IMAGE: JsonMap = {"type": "image", "base64": "aGk=" * 30_000, "mime_type": "image/png"}
 
 
-def test_a_persons_image_is_sent_and_counts_as_what_a_model_reads_of_it() -> None:
-    message = HumanMessage([{"type": "text", "text": "What is this?"}, IMAGE])
-    shown = as_map(message, native=True)
-    text, image = shown["content"]
-    assert (text, image["type"]) == ({"type": "text", "text": "What is this?"}, "image_url")
-    assert size_of(shown) == MEDIA_BYTES + len("What is this?")
-
-
 def test_what_has_no_form_of_openais_is_shown_as_it_came() -> None:
     video = {"type": "video", "base64": "AAAA", "mime_type": "video/mp4"}
     shown = as_map(HumanMessage(["Look:", video]), native=True)
