@@ -173,6 +173,7 @@ BUSY, GONE = {"type": "rate_limit_error", "message": "x"}, {"type": "overloaded_
         (langchain.ContextOverflowError("too much"), "context_overflow", "too much", None),
         (langchain.ModelRateLimitError("slow"), "rate_limited", "slow", None),
         (langchain.ModelPermissionDeniedError("no"), "authentication", "no", None),
+        (RuntimeError("Event loop is closed"), "connection", "is closed", None),
         (ZeroDivisionError("by zero"), "bad_request", "(ZeroDivisionError: by zero)", None),
     ],
 )

@@ -190,6 +190,13 @@ def test_a_refusal_that_names_the_window_is_believed_from_then_on() -> None:
     assert later.effects == []
 
 
+def test_a_request_of_which_nothing_can_be_left_out_is_sent_as_long_as_it_fits() -> None:
+    endpoint, asked = Endpoint(), with_ids([HumanMessage("Mend calc.py. " * 1_000)])
+    whole = endpoint.play(conversation(asked), None)
+    tight = endpoint.play(conversation(asked), estimate(whole) + MOST + 100)
+    assert (tight.prompt, tight.window, endpoint.effects) == (whole.prompt, WHOLE, [])
+
+
 # --- What is left for the reply
 
 

@@ -1,7 +1,8 @@
 import pytest
 
+from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.ledger import Spending, Used
+from mendgraph.nodes.call_model.ledger import RunLimits, Spending, Used
 from mendgraph.nodes.call_model.model import Emit, Lost, Reserve, Settle, Stopped, Wait
 from mendgraph.nodes.call_model.paid_call import Paid, stopped, wait_before_retry
 from mendgraph.nodes.call_model.prices import FREE
@@ -188,6 +189,20 @@ def test_a_stop_at_any_effect_ends_the_request(stop_at: int, course: str, calls:
     result = paid(endpoint, budget(OURS, OTHER))
     assert (endpoint.course, result.stop, result.reply) == (course, stopped(stop), None)
     assert (result.spending.usage.total_calls, result.spending.booked) == (calls, 11 if calls else 0)
+
+
+def test_a_retry_that_no_longer_fits_is_not_waited_for() -> None:
+    endpoint = Endpoint([BUSY])
+    limits = RunLimits(api=APILimits(max_calls_per_turn=1))
+    result = paid(endpoint, budget(limits=limits))
+    assert result.stop is not None
+    assert (result.stop.reason, endpoint.of(Wait)) == (StopReason.MAX_CALLS_PER_TURN, [])
+
+
+def test_where_the_last_model_cannot_be_connected_the_request_ends() -> None:
+    endpoint = Endpoint(unreachable={"ours": NO_KEY})
+    result = paid(endpoint, budget())
+    assert (result.stop, result.spending.usage.total_calls) == (gave_up(NO_KEY, "provider error: authentication"), 0)
 
 
 # --- Prices

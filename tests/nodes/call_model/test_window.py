@@ -63,6 +63,12 @@ def test_a_memory_is_small_and_relevant_and_complete_behind_that() -> None:
     assert memory.shown() == view
 
 
+def test_a_memory_without_a_window_shows_all() -> None:
+    memory = Memory()
+    memory.add(TASK)
+    assert memory.shown() == memory.messages
+
+
 def test_a_memory_may_sum_up_what_slides_out() -> None:
     asked: list[list[JsonMap]] = []
 

@@ -316,6 +316,7 @@ def test_the_body_is_left_out_and_the_documentation_kept(text: str, name: str, h
         (f"{CALC_TEXT}\n\ndef add(a):\n    pass\n", "add"),
         ("def f():\n    x = '\0'\n", "f"),
         ("", "f"),
+        ("def f():\n    'Only words.'\n", "f"),
     ],
 )
 def test_a_file_in_which_no_one_body_can_be_left_out_is_not_shown_in_part(text: str, name: str) -> None:

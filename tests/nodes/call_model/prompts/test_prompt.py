@@ -12,19 +12,10 @@ from mendgraph.nodes.call_model.prompts.shown_messages import (
     as_map,
     describe_tool,
     from_map,
+    json_size,
     size_of,
 )
-from mendgraph.nodes.records import (
-    Correction,
-    EditForm,
-    Effect,
-    JsonMap,
-    Profile,
-    Protocol,
-    ToolErrorCode,
-    ToolResult,
-    ToolSpec,
-)
+from mendgraph.nodes.records import Correction, EditForm, Effect, Profile, Protocol, ToolErrorCode, ToolResult, ToolSpec
 from tests.nodes.call_model.prompts.prompting import (
     BLOCKS,
     NATIVE,
@@ -223,11 +214,13 @@ def test_a_chat_model_gets_the_very_messages_of_a_native_history() -> None:
 
 # --- Images and files
 
-IMAGE: JsonMap = {"type": "image", "base64": "aGk=" * 30_000, "mime_type": "image/png"}
-
 
 def test_what_has_no_form_of_openais_is_shown_as_it_came() -> None:
     video = {"type": "video", "base64": "AAAA", "mime_type": "video/mp4"}
     shown = as_map(HumanMessage(["Look:", video]), native=True)
     assert shown["content"] == [{"type": "text", "text": "Look:"}, video]
     assert size_of(shown) == MEDIA_BYTES + len("Look:")
+
+
+def test_a_size_is_that_of_compact_json_whatever_the_value() -> None:
+    assert [json_size({"a": "ü", "b": [1]}), json_size({1: 2})] == [len('{"a":"ü","b":[1]}'.encode()), len('{"1":2}')]
