@@ -338,8 +338,6 @@ LIMIT_NAMES: Final = (OLD_LIMIT, NEW_LIMIT, "max_output_tokens", "maxOutputToken
 """What any provider's refusal may call it."""
 
 LEAST_LIMIT: Final = 16
-MOST_ENTRIES: Final = 1_000
-"""Models at endpoints that a process remembers."""
 
 _NO_TOOLS: Final = re.compile(
     r"does(?: not|n't) support (?:native )?(?:tools?|function)|support tool use|tools? (?:use |calling )?(?:is|are) not"
@@ -445,8 +443,6 @@ class Lessons:
     def of(self, provider: str, endpoint: str, model: str, make: Callable[[], Learned] = Learned) -> Learned:
         """What is known of this model there; `make` is asked where that is nothing."""
         with self._lock:
-            if len(self._known) >= MOST_ENTRIES:
-                self._known.clear()
             return self._known.setdefault((provider, endpoint, model), make())
 
     def forget(self) -> None:

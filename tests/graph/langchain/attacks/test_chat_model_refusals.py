@@ -222,12 +222,3 @@ def test_lessons_are_kept_for_each_model_at_each_endpoint_until_they_are_forgott
     assert made not in others
     lessons.forget()
     assert lessons.of("", "http://a", "m") is not made
-
-
-def test_a_process_that_meets_many_models_forgets_rather_than_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.graph.langchain.failures.MOST_ENTRIES", 3)
-    lessons = Lessons()
-    first = lessons.of("", "", "0")
-    for number in range(1, 4):
-        lessons.of("", "", str(number))
-    assert lessons.of("", "", "0") is not first
