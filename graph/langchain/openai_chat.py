@@ -55,6 +55,8 @@ class KeepsExtras(BaseChatOpenAI):
                 if (chunk.generation_info or {}).get("finish_reason"):  # the connection may break after it
                     chunk.message.additional_kwargs |= extras.rest()
             yield chunk
+        if rest := extras.rest():
+            yield ChatGenerationChunk(message=AIMessageChunk(content="", additional_kwargs=rest))
 
     def _convert_chunk_to_generation_chunk(
         self, chunk: JsonMap, default_chunk_class: type, base_generation_info: JsonMap | None
@@ -207,22 +209,38 @@ def _read(delta: JsonMap) -> tuple[JsonMap, JsonMap]:
         kept["refusal"] = str(delta["refusal"])
     if isinstance(delta.get(REASONING_DETAILS), list):
         kept[REASONING_DETAILS] = delta[REASONING_DETAILS]
-    parts = [part for part in delta.get("tool_calls") or () if isinstance(part, dict)]
+    parts = [part for part in _parts(delta) if isinstance(part, dict)]
     if added := [(part, {k: v for k, v in part.items() if k not in _CALL_FIELDS and v is not None}) for part in parts]:
         kept[TOOL_CALL_EXTRAS] = [{"at": _at(part), "fields": fields} for part, fields in added if fields]
     return {**delta, "role": "assistant", "content": said, "tool_calls": None, "function_call": None}, kept
 
 
+def _parts(delta: JsonMap) -> list[Any]:
+    """The calls, or parts of calls, as they came. A null is none, and one that stands alone is no list's."""
+    said = delta.get("tool_calls")
+    if not said and delta.get("function_call"):  # of the API before tools
+        said = {"function": delta["function_call"]}
+    parts = said if isinstance(said, list) else [said] if said else []
+    return [part for part in parts if part is not None]
+
+
 def _call_parts(delta: JsonMap) -> list[JsonMap]:
-    """The calls, or parts of calls, as LangChain takes them; a null is none."""
-    return [_call_part(_object(part, "call")) for part in delta.get("tool_calls") or () if part is not None]
+    return [_call_part(part, place) for place, part in enumerate(_parts(delta))]
 
 
-def _call_part(part: JsonMap) -> JsonMap:
-    function = _object(part.get("function") or {}, "function")
-    name = function.get("name")
-    said = {"name": name if name is None else _text(name), "arguments": _text(function.get("arguments"))}
-    return {**_at(part), "type": "function", "function": said}
+def _call_part(part: Any, place: int) -> JsonMap:
+    fields = part if isinstance(part, dict) else {"index": -1 - place, "function": part}
+    function = fields.get("function")
+    if function is None and "name" in fields:
+        function = fields
+    if not isinstance(function, dict):
+        function = {"arguments": function}
+    name, at = function.get("name"), _at(fields)
+    return {
+        **at,
+        "type": "function",
+        "function": {"name": name if name is None else _text(name), "arguments": _text(function.get("arguments"))},
+    }
 
 
 def _at(part: JsonMap) -> JsonMap:
