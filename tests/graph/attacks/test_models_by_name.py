@@ -11,8 +11,8 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from mendgraph import AgentContext, BatchTask, Ended, Session, arun_task, build_graph, run_batch, run_task, stream_task
+from mendgraph.graph.fleet.batch.batch import Crew, check_crew
 from mendgraph.graph.fleet.batch.batch_folder import BatchResult
-from mendgraph.graph.fleet.batch.run_batch import Crew, check_crew
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import resume_run
 from mendgraph.nodes.records import Outcome, StopReason

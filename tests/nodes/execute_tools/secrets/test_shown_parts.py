@@ -6,9 +6,7 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
 from mendgraph.nodes.execute_tools.secrets.shapes import key_block_spans, open_block
 from mendgraph.nodes.execute_tools.secrets.shown_parts import (
-    LONGEST_HELD,
     MARGIN,
-    MaskedStream,
     RedactedStream,
     first_words,
     masked_blocks,
@@ -70,42 +68,6 @@ def test_the_number_of_lines_stays_and_nothing_of_a_block(pieces: list[str]) -> 
     assert masked.endswith("\n") == text.endswith("\n")
     assert list(key_block_spans(masked)) == []
     assert (masked is text) is (not list(key_block_spans(text)))
-
-
-def streamed(text: str, size: int) -> str:
-    stream = MaskedStream()
-    pieces = [stream.feed(text[at : at + size]) for at in range(0, len(text), size)]
-    return "".join([*pieces, stream.close()])
-
-
-@given(PIECES, st.integers(1, 200))
-def test_a_stream_shows_what_the_whole_does(pieces: list[str], size: int) -> None:
-    text = "".join(pieces)
-    assert streamed(text, size) == masked_blocks(text)
-
-
-@pytest.mark.parametrize("size", [1 << 14, 1 << 20])
-def test_a_block_that_is_too_long_to_hold_is_masked_to_its_end(size: int) -> None:
-    body = f"{BASE64}\n" * (LONGEST_HELD // 32)
-    for end in (f"{FOOTER}\nb\n{BLOCKS[0]}\nc\n", "- --\nb", "--"):
-        shown = streamed(f"a\n{HEADER}\n{body}{end}", size)
-        assert BASE64[:14] not in shown
-        assert BASE64[-14:] not in shown
-        assert shown.count("\n") == body.count("\n") + end.count("\n") + 2
-    assert streamed(f"a\n{HEADER}\n{body}{FOOTER}\nb\n{BLOCKS[7]}\nc\n", size).endswith(
-        f"\nb\n{MARK}\n{MARK}\n{MARK}\nc\n"
-    )
-
-
-def test_what_follows_a_piece_is_waited_for_only_where_it_matters() -> None:
-    stream = MaskedStream()
-    assert [stream.feed(piece) for piece in ("a\n--", "- b\n", "c -----BEGIN ", "CERTIFICATE-----\nd")] == [
-        "a\n",
-        "--- b\n",
-        "c ",
-        "-----BEGIN CERTIFICATE-----\nd",
-    ]
-    assert stream.close() == ""
 
 
 TOKEN = "".join(("gh", "p_", MIXED[:36]))
