@@ -1,7 +1,6 @@
 """One call to a chat model of LangChain, whoever makes it: within its time, as typed values, and nothing lost.
 
-The reply is read in a task of its own, so that a call ends at its time whatever the chat model does with its
-cancellation. A chat model that has only sync methods is read in threads, by LangChain.
+A chat model that has only sync methods is read in threads, by LangChain.
 """
 
 import asyncio
@@ -37,9 +36,6 @@ from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.language.content_blocks import media_of
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
-
-LAST_WORDS_S: Final = 0.5
-"""How long a call that is dropped may take to close its connection; after that it is left to the event loop."""
 
 MOST_ADAPTATIONS: Final = 8
 """What is left out of one call, one thing after the other, before its refusal is final."""
@@ -232,7 +228,6 @@ class ChatModel(Model):
         return [SystemMessage([{"type": "text", "text": system.text, **_CACHED}]), *others]
 
     def _bound(self, chat: BaseChatModel, prompt: Prompt, *, caching: bool) -> JsonMap:
-        """The options that tell a chat model of its tools, made once for each set of tools."""
         known, options = self._tools
         if known is not prompt.tools:
             tools = _with_breakpoint(prompt.tools) if caching else _for_package(chat, prompt.tools)
@@ -254,18 +249,22 @@ class _Clock:
     def seconds(self) -> float:
         return self._now() - self._started
 
-    def part(self, *, spoken: bool) -> None:
+    def part(self, *, spoken: bool) -> bool:
+        """Note that a part has come; whether that moves the end."""
         self.begun = True
-        if spoken and self._idle_s is not None:
-            self._silent_end = self._now() + self._idle_s
+        if not spoken or self._idle_s is None:
+            return False
+        self._silent_end = self._now() + self._idle_s
+        return True
+
+    @property
+    def end(self) -> float:
+        """When the reply has to be there, in the event loop's time."""
+        end = self._started + self._total_s
+        return end if self._silent_end is None else min(end, self._silent_end)
 
     def left(self) -> float:
-        end = self._started + self._total_s
-        return (end if self._silent_end is None else min(end, self._silent_end)) - self._now()
-
-    def next_look(self) -> float:
-        """When to look at `left` again: before the first part, silence may begin at any time."""
-        return self.left() if self._idle_s is None else min(self.left(), self._idle_s)
+        return self.end - self._now()
 
     def overdue(self) -> ReplyTimeoutError:
         if self._silent_end is not None and self._silent_end < self._started + self._total_s:
@@ -279,37 +278,25 @@ class _Reading:
     def __init__(self, request: Request, call: Call, clock: _Clock, on_text: Callable[[str], None]) -> None:
         self.assembly = ReplyAssembly()
         self._request, self._call, self._clock, self._on_text = request, call, clock, on_text
-        self._dropped = False
+        self._limit = asyncio.timeout_at(clock.end)
 
     async def ended(self) -> Exception | None:
-        """Why the reply ended early, None where it came to its own end. It is over in time, whoever helps."""
-        reading = asyncio.ensure_future(self._read())
+        """Why the reply ended early, None where it came to its own end."""
         try:
-            while not reading.done() and self._clock.left() > 0:
-                await asyncio.wait({reading}, timeout=self._clock.next_look())
-        finally:
-            self._dropped = not reading.done()
-            if self._dropped:
-                reading.cancel()
-                await asyncio.wait({reading}, timeout=LAST_WORDS_S)
-        if self._dropped:
-            if reading.done() and not reading.cancelled():
-                _ = reading.exception()  # or asyncio would report that nobody has looked
-            return self._clock.overdue()
-        if reading.cancelled():
+            async with self._limit:
+                await self._heard()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
             return RuntimeError("it cancelled itself")
-        error = reading.exception()
-        if error is not None and not isinstance(error, Exception):
-            raise error
-        return error
-
-    async def _read(self) -> None:
-        try:
-            await self._heard()
         except (SystemExit, KeyboardInterrupt) as error:
             if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
                 raise  # which is a person's
-            raise RuntimeError(f"{type(error).__name__}: {error}") from error  # or it would end the event loop
+            return RuntimeError(f"{type(error).__name__}: {error}")  # or it would end the event loop
+        except Exception as error:  # noqa: BLE001 - each package fails in its own way
+            return self._clock.overdue() if self._limit.expired() else error
+        return None
 
     async def _heard(self) -> None:
         chat, callbacks, call = self._request.chat, self._request.callbacks, self._call
@@ -322,7 +309,6 @@ class _Reading:
                     pass
 
     async def _texts(self) -> AsyncGenerator[str]:
-        """The texts of the reply, whose parts are put together on the way."""
         chat, messages, options = self._request.chat, self._request.messages, self._request.options
         with langsmith.tracing_context(enabled=False):  # who listens hears the words without secrets: see above
             if not self._request.streamed:
@@ -334,10 +320,10 @@ class _Reading:
 
     def _taken(self, part: AIMessage) -> str:
         text = self.assembly.take(part)
-        if not self._dropped:
-            self._clock.part(spoken=self.assembly.spoken)
-            if text:
-                self._on_text(text if text.isascii() else storable(text))
+        if self._clock.part(spoken=self.assembly.spoken):
+            self._limit.reschedule(self._clock.end)
+        if text:
+            self._on_text(text if text.isascii() else storable(text))
         return text
 
 
@@ -386,7 +372,6 @@ def _caches_by_breakpoints(chat: BaseChatModel) -> bool:
 
 
 def _with_breakpoint(tools: Iterable[JsonMap]) -> list[JsonMap]:
-    """The tools in Anthropic's form, the last one marked: what ends there is kept."""
     functions = [tool["function"] for tool in tools]
     named = [
         {"name": each["name"], "description": each["description"], "input_schema": each["parameters"]}

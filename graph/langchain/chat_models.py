@@ -120,7 +120,6 @@ class ChatModels:
             return self._made(Endpoint(model=server.model, base_url=server.base_url, embedded=True), ModelOptions())
 
     def _made(self, endpoint: Endpoint, options: ModelOptions) -> ChatModel | ProviderFailure:
-        """The chat model of this endpoint, made where there is none yet."""
         key = _key(endpoint, options)
         if key in self._models:
             return self._models[key]
@@ -185,7 +184,6 @@ def given_model(chat: BaseChatModel) -> ChatModel:
 
 
 def _is_of_a_package(chat: BaseChatModel) -> bool:
-    """Whether a chat model is that of a provider's package, or made of one."""
     modules = {kind.__module__.partition(".")[0] for kind in type(chat).__mro__}
     return any(name.startswith("langchain_") for name in modules - {"langchain_core"})
 
@@ -297,14 +295,12 @@ _UNUSED: Final = object()
 
 
 def _uses_responses(endpoint: Endpoint, options: ModelOptions) -> bool | None:
-    """Whether calls go to the Responses API: as the user says, by the model's name at OpenAI, and nowhere else."""
     if options.use_responses_api is not None:
         return options.use_responses_api
     return None if _is_openai(endpoint) else False
 
 
 def _is_own(endpoint: Endpoint) -> bool:
-    """Whether this is the run's own endpoint, for which the variables of OpenAI are set."""
     return endpoint.key_variable == USUAL_KEY and not endpoint.embedded
 
 
@@ -318,7 +314,6 @@ def _limit_name(endpoint: Endpoint) -> str:
 
 
 def _named(model: EndpointModel, options: ModelOptions) -> EndpointModel | ProviderFailure:
-    """Where no model was named, take the one that the endpoint serves."""
     if model.endpoint.model:
         return model
     served = served_models(model)
@@ -358,7 +353,6 @@ def _address_of(chat: BaseChatModel) -> str:
 
 
 def _has_tools(chat: BaseChatModel) -> bool:
-    """Whether a chat model may have native tools: its own profile is believed, and so is what it does not override."""
     if (chat.profile or {}).get("tool_calling") is False:
         return False
     return type(chat).bind_tools is not BaseChatModel.bind_tools
@@ -379,7 +373,6 @@ def _set_up(model: ChatModel, options: ModelOptions) -> ChatModel:
 
 
 def _thinks(chat: BaseChatModel) -> bool:
-    """Whether a chat model was set up to reason before it answers."""
     names = ("thinking", "thinking_budget", "thinking_level", "reasoning", "reasoning_effort")
     set_up = [getattr(chat, name, None) for name in names]
     return any(value and value not in ("none", {"type": "disabled"}) for value in set_up)

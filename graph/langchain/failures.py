@@ -12,10 +12,11 @@ import re
 import ssl
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
-from mendgraph.nodes.call_model.retry import retry_after_s
 from mendgraph.nodes.records import ProviderErrorKind as Kind, ProviderFailure
 
 _OVERFLOW = re.compile(
@@ -115,7 +116,6 @@ def _status(error: BaseException, response: Any) -> int | None:
 
 
 def _body(error: BaseException, response: Any) -> Any:
-    """The document of a refusal, as the package keeps it; None where there is none."""
     for name in ("body", "details", "error"):
         if isinstance(document := getattr(error, name, None), dict | str) and document:
             return document
@@ -125,6 +125,30 @@ def _body(error: BaseException, response: Any) -> Any:
         document = response.json()
         return document if isinstance(document, dict) else None
     return None
+
+
+def retry_after_s(value: str, now: float) -> float | None:
+    """The seconds that a Retry-After header asks for, or None where it says nothing that can be read.
+
+    It is a number of seconds or an HTTP date, which is measured from `now`, in seconds since 1970; one that is over is
+    no wait. Source: RFC 9110, section 10.2.3.
+    """
+    text = value.strip()
+    if not text or len(text) > 100:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = _seconds_until(text, now)
+    return max(0.0, seconds) if abs(seconds) < float("inf") else None
+
+
+def _seconds_until(date: str, now: float) -> float:
+    try:
+        moment = parsedate_to_datetime(date)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
+    except (ValueError, TypeError, LookupError, OverflowError):
+        return float("nan")
 
 
 _MESSAGES: Final = {
@@ -210,7 +234,6 @@ _BAD_DOCUMENT: Final = (ValueError, TypeError, AttributeError, LookupError, Recu
 
 
 def _kind(refusal: Refusal) -> Kind:
-    """What an answer with a status or a code means."""
     known = next((kind for code, kind in _CODES.items() if code in refusal.codes), None)
     if known is None and refusal.status is not None:
         known = _STATUSES.get(refusal.status)
@@ -243,7 +266,6 @@ def _is_bad_document(error: Exception, provider: Provider) -> bool:
 
 
 def _is_overflow(message: str) -> bool:
-    """Whether a provider's words say that the prompt is longer than the model's window."""
     said = _LINK.sub("", message)
     return bool(_OVERFLOW.search(said)) and not _NO_OVERFLOW.search(said)
 
@@ -271,7 +293,6 @@ def _detail(error: Exception, refusal: Refusal, kind: Kind, provider: Provider, 
 
 
 def _is_of_a_header(error: BaseException, provider: Provider) -> bool:
-    """Whether a header could not be sent, of which the error's own text is a quotation."""
     return any(type(each).__name__ == "LocalProtocolError" for each in chain_of(error)) or any(
         not key.isprintable() or not key.isascii() for key in provider.keys
     )
@@ -317,8 +338,6 @@ LIMIT_NAMES: Final = (OLD_LIMIT, NEW_LIMIT, "max_output_tokens", "maxOutputToken
 """What any provider's refusal may call it."""
 
 LEAST_LIMIT: Final = 16
-MOST_ENTRIES: Final = 1_000
-"""Models at endpoints that a process remembers."""
 
 _NO_TOOLS: Final = re.compile(
     r"does(?: not|n't) support (?:native )?(?:tools?|function)|support tool use|tools? (?:use |calling )?(?:is|are) not"
@@ -424,8 +443,6 @@ class Lessons:
     def of(self, provider: str, endpoint: str, model: str, make: Callable[[], Learned] = Learned) -> Learned:
         """What is known of this model there; `make` is asked where that is nothing."""
         with self._lock:
-            if len(self._known) >= MOST_ENTRIES:
-                self._known.clear()
             return self._known.setdefault((provider, endpoint, model), make())
 
     def forget(self) -> None:

@@ -225,7 +225,6 @@ def _parts(delta: JsonMap) -> list[Any]:
 
 
 def _call_parts(delta: JsonMap) -> list[JsonMap]:
-    """The same as LangChain takes them. What is no call is one without a name, of which the model is told."""
     return [_call_part(part, place) for place, part in enumerate(_parts(delta))]
 
 
@@ -253,7 +252,6 @@ def _at(part: JsonMap) -> JsonMap:
 
 
 def _texts(content: Any) -> tuple[str, str]:
-    """What is said and what is thought; some endpoints send a list of parts of both kinds."""
     if not isinstance(content, list):
         return _text(content), ""
     parts = [part if isinstance(part, dict) else {"type": "text", "text": part} for part in content]
@@ -264,7 +262,6 @@ def _texts(content: Any) -> tuple[str, str]:
 
 
 def _text(value: Any) -> str:
-    """A text, or the JSON that came in its place; null is none."""
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 

@@ -265,7 +265,6 @@ async def tell_callbacks(
 
 
 def _last(reply: ModelReply | None, begin_text: Callable[[], Stream]) -> AIMessageChunk:
-    """The calls of the reply, what it has used, and how it ended."""
     if reply is None:
         return AIMessageChunk(content="")
 

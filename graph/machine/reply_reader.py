@@ -7,7 +7,7 @@ from functools import partial
 from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
-from mendgraph.nodes.call_model.prompts.turn_view import TurnView, view_turn
+from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, view_turn
 from mendgraph.nodes.heal.healing import is_unfounded
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems

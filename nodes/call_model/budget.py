@@ -1,13 +1,13 @@
 """Spec 1's API budget: what was used, what may be used, and the check between them.
 
-Pure, except for the closure of `create_rate_limited_llm_caller`, which the spec wants to hold its own counters.
+Pure, except for what `create_rate_limited_llm_caller` returns, which the spec wants to hold its own counters.
 The machine itself keeps its counters in the checkpointed state, and counts and checks them with these functions
 (`mendgraph.nodes.call_model.ledger`).
 Source: spec 1 section 4.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 
 class APIUsageStats(NamedTuple):
@@ -91,15 +91,36 @@ API Usage Stats:
 """.strip()
 
 
-class RateLimitedCaller(Protocol):
-    """What `create_rate_limited_llm_caller` returns: a call with its own counters."""
+class RateLimitedCaller:
+    """A call with its own counters: what `create_rate_limited_llm_caller` returns."""
 
-    reset_turn: Callable[[], None]
-    get_usage: Callable[[], APIUsageStats]
+    def __init__(self, base_caller: Callable[[list[dict[str, Any]]], Any], limits: APILimits) -> None:
+        """Nothing is used yet."""
+        self._base_caller, self._limits, self._usage = base_caller, limits, INITIAL_API_USAGE
 
     def __call__(self, conversation: list[dict[str, Any]]) -> Mapping[str, Any]:
         """Make one call, or say why not."""
-        ...
+        checked = check_api_limits(self._usage, self._limits)
+        if checked.exceeded is not None:
+            details = checked.exceeded._asdict()
+            return {"success": False, "error": "rate_limit_exceeded", "content": None, "details": details}
+        try:
+            response = self._base_caller(conversation)
+            input_tokens = getattr(response.usage, "prompt_tokens", 0)
+            output_tokens = getattr(response.usage, "completion_tokens", 0)
+            content = response.choices[0].message.content
+        except Exception as error:  # noqa: BLE001 - the spec's contract: a failed call is a value
+            return {"success": False, "error": "api_error", "content": None, "details": str(error)}
+        self._usage = update_usage_after_call(self._usage, input_tokens, output_tokens)
+        return {"success": True, "error": None, "content": content, "usage": self._usage._asdict()}
+
+    def reset_turn(self) -> None:
+        """Start a user's turn."""
+        self._usage = reset_turn_usage(self._usage)
+
+    def get_usage(self) -> APIUsageStats:
+        """What was used so far."""
+        return self._usage
 
 
 def create_rate_limited_llm_caller(
@@ -107,34 +128,7 @@ def create_rate_limited_llm_caller(
 ) -> RateLimitedCaller:
     """Wrap a caller of an OpenAI-style client so that it stops at the limits.
 
-    Returns a function of the conversation that never raises: its mapping has `success`, `error`
+    Returns what is called with the conversation and never raises: its mapping has `success`, `error`
     (`rate_limit_exceeded`, `api_error` or None), `content`, and `usage` or `details`.
     """
-    state = {"usage": INITIAL_API_USAGE}
-
-    def rate_limited_call(conversation: list[dict[str, Any]]) -> Mapping[str, Any]:
-        checked = check_api_limits(state["usage"], limits)
-        if checked.exceeded is not None:
-            details = checked.exceeded._asdict()
-            return {"success": False, "error": "rate_limit_exceeded", "content": None, "details": details}
-        try:
-            response = base_caller(conversation)
-            input_tokens = getattr(response.usage, "prompt_tokens", 0)
-            output_tokens = getattr(response.usage, "completion_tokens", 0)
-            content = response.choices[0].message.content
-        except Exception as error:  # noqa: BLE001 - the spec's contract: a failed call is a value
-            return {"success": False, "error": "api_error", "content": None, "details": str(error)}
-        state["usage"] = update_usage_after_call(state["usage"], input_tokens, output_tokens)
-        return {"success": True, "error": None, "content": content, "usage": state["usage"]._asdict()}
-
-    def reset_turn() -> None:
-        state["usage"] = reset_turn_usage(state["usage"])
-
-    def get_usage() -> APIUsageStats:
-        return state["usage"]
-
-    caller: Any = rate_limited_call
-    caller.reset_turn = reset_turn
-    caller.get_usage = get_usage
-    limited: RateLimitedCaller = caller
-    return limited
+    return RateLimitedCaller(base_caller, limits)

@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from pydantic import ConfigDict, Field, ValidationError
 
 from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
-from mendgraph.nodes.call_model.prompts.shown_messages import as_map, size_of as bytes_of
+from mendgraph.nodes.call_model.prompts.shown_messages import as_map, message_of, size_of as bytes_of
 from mendgraph.nodes.call_model.window import (
     WHOLE,
     SizeOf,
@@ -45,11 +45,8 @@ KEPT_EXCHANGES: Final = 3
 LEAST_CLEARED: Final = 40
 """Tokens that clearing a result has to save; half of it, where that is more."""
 
-SUMMARY_TOKENS, LEAST_SUMMARY = 800, 200
-"""What a summary may have, or what a small window leaves to it, if that is not less than the second."""
-
-MOST_USELESS: Final = 2
-"""Useless summaries in a row, after which none is asked for."""
+SUMMARY_TOKENS: Final = 800
+"""What a summary may have."""
 
 REFUSED: Final = 0.9
 """After a refusal the request shrinks at least to this share of what it was."""
@@ -86,10 +83,9 @@ class NeedsSummary:
     """A summary is worth a model call: `messages` ask for it. `fallback` is what to do if there is no reply."""
 
     messages: tuple[JsonMap, ...]
-    max_output_tokens: int
     fallback: Compacted
     conclude: Callable[[str], Compacted] = field(repr=False)
-    """(text of the reply) -> the view with the summary if it counts, else the fallback."""
+    """(text of the reply) -> the view with the summary if it counts, else the fallback, and none is asked for again."""
 
 
 def compact(
@@ -110,53 +106,38 @@ def compact(
     """
     made = {} if made is None else made
     total = sum(map(size_of, shown(history, window, made)))
-    room = _room(total, budget, forced=forced)
-    if room is None or (not forced and total <= room.most):
-        return None
-    step = _Compaction(history, window, plan, tuple(dict.fromkeys(changed)), size_of, budget, made, room, total)
+    half, shrunk = total // 2, int(total * REFUSED)
+    if budget.window_tokens is None:
+        if not forced:
+            return None
+        aim, most, hard = half, shrunk, shrunk
+    else:
+        besides = budget.fixed_tokens + budget.output_tokens
+        most, hard = int(budget.window_tokens * TRIGGER) - besides, budget.window_tokens - besides
+        if not forced and total <= most:
+            return None
+        aim = max(0, int(most * TARGET))
+        if forced:
+            aim, most, hard = min(aim, half), min(most, shrunk), min(hard, shrunk)
+    tail = history[first_shown(history, window) :]
+    step = _Compaction(history, tail, window, plan, changed, size_of, budget, made, _Room(aim, most, hard), total)
     done = step.best()
-    if done is None:
-        return None if total <= room.hard else _too_long(budget, step.least())
-    return done
+    if done is not None or total <= hard:
+        return done
+    where = "the endpoint's" if budget.window_tokens is None else f"the model's window of {budget.window_tokens} tokens"
+    message = (
+        f"The conversation does not fit {where}, and nothing more can be left out. Choose a model with a larger "
+        "window, lower max_output_tokens_per_call, or ask for less at a time."
+    )
+    return StopCause(reason=StopReason.CONTEXT_OVERFLOW, message=message)
 
 
 class _Room(NamedTuple):
-    """Tokens for the view: what it is brought down to, what it may grow to, and what it cannot pass.
-
-    `asking` is what a request for a summary may have.
-    """
+    """Tokens for the view: what it is brought down to, what it may grow to, and what it cannot pass."""
 
     aim: int
     most: int
     hard: int
-    asking: int
-
-
-def _room(total: int, budget: Budget, *, forced: bool) -> _Room | None:
-    """None where the window is unknown and nothing was refused."""
-    half, shrunk = total // 2, int(total * REFUSED)
-    if budget.window_tokens is None:
-        return _Room(half, shrunk, shrunk, half) if forced else None
-    besides = budget.fixed_tokens + budget.output_tokens
-    most, hard = int(budget.window_tokens * TRIGGER) - besides, budget.window_tokens - besides
-    aim = max(0, int(most * TARGET))
-    if forced:
-        aim = min(aim, half)
-        return _Room(aim, min(most, shrunk), min(hard, shrunk), aim)
-    return _Room(aim, most, hard, most)
-
-
-def _too_long(budget: Budget, least: int) -> StopCause:
-    needed = f"the request and its last exchange need about {least} tokens, the prompt and tools {budget.fixed_tokens}"
-    if budget.window_tokens is None:
-        message = f"The endpoint refuses the conversation as too long, and nothing more can be left out: {needed}."
-    else:
-        message = (
-            f"The conversation does not fit the model's window of {budget.window_tokens} tokens, and nothing more can "
-            f"be left out: {needed}, the reply {budget.output_tokens}."
-        )
-    remedy = "Choose a model with a larger window, lower max_output_tokens_per_call, or ask for less at a time."
-    return StopCause(reason=StopReason.CONTEXT_OVERFLOW, message=f"{message} {remedy}")
 
 
 MOST_EARLIER = 5
@@ -182,9 +163,10 @@ class _Compaction:
     """One look for the best way to make the view smaller. Places are those in `tail`: the history that is shown."""
 
     history: Sequence[AnyMessage]
+    tail: Sequence[AnyMessage]
     window: Window
     plan: Plan | None
-    changed: tuple[str, ...]
+    changed: Sequence[str]
     size_of: SizeOf
     budget: Budget
     made: StandIns
@@ -193,11 +175,7 @@ class _Compaction:
 
     @cached_property
     def start(self) -> int:
-        return first_shown(self.history, self.window)
-
-    @cached_property
-    def tail(self) -> Sequence[AnyMessage]:
-        return self.history[self.start :]
+        return len(self.history) - len(self.tail)
 
     @cached_property
     def starts(self) -> list[int]:
@@ -205,59 +183,30 @@ class _Compaction:
         return [place for place, message in enumerate(self.tail) if not is_result(message)]
 
     @cached_property
-    def replies(self) -> list[int]:
-        return [place for place in self.starts if isinstance(self.tail[place], AIMessage)]
-
-    @cached_property
     def sizes(self) -> list[int]:
         return list(map(self.size_of, shown_after(self.history, self.window.cleared, self.start, self.made)))
 
-    @cached_property
-    def requests(self) -> list[tuple[int, str]]:
-        """All requests of the thread, each with its place in the history."""
-        return [(place, message.text) for place, message in enumerate(self.history) if is_request(message)]
-
     def best(self) -> Compacted | NeedsSummary | None:
         """The mildest step that reaches the aim, else the one that makes the view as small as it has to be."""
-        replies, head = self.replies, self._tokens(self.window.head if self.start else "")
-        for kept in range(min(KEPT_EXCHANGES, len(replies)), 0, -1):
-            cleared = self._cleared(replies[-kept], head)
+        replies = [place for place in self.starts if isinstance(self.tail[place], AIMessage)]
+        head = self._tokens(self.window.head if self.start else "")
+        for latest in replies[-KEPT_EXCHANGES:]:
+            cleared = self._cleared(latest, head)
             sizes = self._sizes(cleared)
             if cleared and head + sum(sizes) <= self.room.aim:
                 return self._done(CompactionKind.CLEARED, 0, cleared, self.window.head)
-            if cut := self._cut(replies[-kept], sizes):
-                return self._shortened(cut, cleared, self.room.aim, SUMMARY_TOKENS)
-        cleared = self._cleared(self._last, head)
-        needed = self._tokens(self._head(self._last)) + sum(self._sizes(cleared)[self._last :])
-        summary = min(SUMMARY_TOKENS, self.room.most - needed)
-        if self._last and summary >= LEAST_SUMMARY:
-            return self._shortened(self._last, cleared, self.room.most, summary)
-        return self._smallest(cleared)
-
-    def least(self) -> int:
-        """What the smallest view would need, in tokens."""
-        sizes = self._sizes(self._cleared(len(self.tail), self.total))
-        return self._tokens(self._head(self._last, bare=True)) + sum(sizes[self._last :])
-
-    @cached_property
-    def _last(self) -> int:
-        """Where the last exchange of the current request starts; where it has none yet, the request itself.
-
-        0 where nothing is before it but that request.
-        """
+            if cut := self._cut(latest, sizes):
+                return self._shortened(cut, cleared)
         request = max((place for place in self.starts if is_request(self.tail[place])), default=-1)
-        place = max(request, *self.replies[-1:], 0)
-        alone = not self.start and request == 0 and place == 1
-        return place if self.tail and self.tail[place].id and not alone else 0
-
-    def _smallest(self, cleared: dict[str, int]) -> Compacted | None:
-        """Give up what the head tells besides the request, then the results of the last exchange."""
-        for more in (cleared, self._cleared(len(self.tail), self.total)):
-            for bare in (False, True):
-                head = self._head(self._last, bare=bare)
-                after = self._tokens(head) + sum(self._sizes(more)[self._last :])
-                if after <= self.room.hard and after < self.total:
-                    return self._done(CompactionKind.SLID, self._last, more, head)
+        last = max(request, *replies[-1:], 0)
+        alone = not self.start and request == 0 and last == 1  # nothing is before it but that request
+        if alone or not self.tail or not self.tail[last].id:
+            last = 0
+        for before, bare in ((last, False), (len(self.tail), True)):  # the results of the last exchange go last
+            cleared, begin = self._cleared(before, self.total if bare else head), self._head(last, bare=bare)
+            after = self._tokens(begin) + sum(self._sizes(cleared)[last:])
+            if after <= self.room.hard and after < self.total:
+                return self._done(CompactionKind.SLID, last, cleared, begin)
         return None
 
     def _cleared(self, before: int, head: int) -> dict[str, int]:
@@ -267,9 +216,7 @@ class _Compaction:
         """
         left, found, already = head + sum(self.sizes), [], frozenset(self.window.cleared)
         for place, message in enumerate(self.tail[:before]):
-            if not message.id or message.id in already:
-                continue
-            if (cleared := stand_in(message, self.made)) is not None:
+            if message.id and message.id not in already and (cleared := stand_in(message, self.made)) is not None:
                 size = self.size_of(cleared)
                 saved = self.sizes[place] - size
                 if saved >= max(LEAST_CLEARED, self.sizes[place] // 2):
@@ -300,32 +247,24 @@ class _Compaction:
             cut = place if self.tail[place].id else cut
         return cut
 
-    def _shortened(self, cut: int, cleared: dict[str, int], most: int, tokens: int) -> Compacted | NeedsSummary:
-        """The view from `cut` on, with a summary of so many tokens of what is before it, where one is worth it."""
+    def _shortened(self, cut: int, cleared: dict[str, int]) -> Compacted | NeedsSummary:
         slid = self._done(CompactionKind.SLID, cut, cleared, self._head(cut))
-        now = self.history[-1].id or ""
-        if self.window.useless_summaries >= MOST_USELESS or now == self.window.summarised_at:
+        requests = [message.text for message in self.history if is_request(message)]
+        request, room = requests[-1] if requests else "", self.room
+        most = room.aim if self.budget.window_tokens is None else room.most
+        messages = summary_request(self.tail[:cut], request, self.window.summary, self.size_of, most)
+        if messages is None or self.window.no_summary:
             return slid
-        request = self.requests[-1][1] if self.requests else ""
-        messages = summary_request(
-            self.tail[:cut], request, self.window.summary, self.size_of, self.room.asking, tokens
-        )
-        if messages is None:
-            return slid
-        tried = {"useless_summaries": self.window.useless_summaries + 1, "summarised_at": now}
-        fallback = slid._replace(window=slid.window.model_copy(update=tried))
 
         def conclude(reply: str) -> Compacted:
-            if not (text := read_summary(reply)):
-                return fallback
-            done = self._done(CompactionKind.SUMMARISED, cut, cleared, self._head(cut, text), text)
-            after = done.tokens_after - self.budget.fixed_tokens
-            if after > most or after > self.total * (1 - LEAST_SAVING):
-                return fallback
-            settled = {"useless_summaries": 0, "summarised_at": now}
-            return done._replace(window=done.window.model_copy(update=settled))
+            if text := read_summary(reply):
+                done = self._done(CompactionKind.SUMMARISED, cut, cleared, self._head(cut, text), text)
+                after = done.tokens_after - self.budget.fixed_tokens
+                if after <= self.room.aim and after <= self.total * (1 - LEAST_SAVING):
+                    return done
+            return slid._replace(window=slid.window.model_copy(update={"no_summary": True}))
 
-        return NeedsSummary(messages, tokens, fallback, conclude)
+        return NeedsSummary(messages, slid, conclude)
 
     def _head(self, cut: int, summary: str | None = None, *, bare: bool = False) -> str:
         """What stands for all before this place; `summary` is a new one of the part that is given up now.
@@ -335,12 +274,10 @@ class _Compaction:
         end = self.start + cut
         if not end:
             return ""
-        parts = ["The beginning of this conversation is not shown any more, to save room."]
-        if left_out := self._left_out(cut, summary):
-            exchanges = "1 exchange was" if left_out == 1 else f"{left_out} exchanges were"
-            parts.append(f"{exchanges} left out without a summary; files can be read again.")
-        before = [text for place, text in self.requests if place < end]
-        request = before.pop() if before and self.requests[-1][0] < end else None
+        parts = ["The beginning of this conversation is not shown any more, to save room; files can be read again."]
+        requests = [(place, message.text) for place, message in enumerate(self.history) if is_request(message)]
+        before = [text for place, text in requests if place < end]
+        request = before.pop() if before and requests[-1][0] < end else None
         if not bare:
             parts += self._facts(before, self.window.summary if summary is None else summary)
         if request is not None:
@@ -355,15 +292,11 @@ class _Compaction:
         if summary:
             facts.append(f"{SUMMARY_TITLE}\n{summary}")
         if self.changed:
-            facts.append("Changed files: " + ", ".join(self.changed[-MOST_CHANGED:]))
+            facts.append("Changed files: " + ", ".join([*dict.fromkeys(self.changed)][-MOST_CHANGED:]))
         if self.plan is not None and self.plan.steps:
             steps = [f"{_MARKS[step.status]} {step.title}" for step in self.plan.steps]
             facts.append("\n".join(["The plan:", *steps]))
         return facts
-
-    def _left_out(self, cut: int, summary: str | None) -> int:
-        given_up = sum(place < cut for place in self.replies) if summary is None else 0
-        return self.window.left_out + given_up
 
     def _done(
         self, kind: CompactionKind, cut: int, cleared: dict[str, int], head: str, summary: str | None = None
@@ -374,9 +307,7 @@ class _Compaction:
                 "first": (self.tail[cut].id or "") if cut else self.window.first,
                 "head": head,
                 "cleared": tuple(m.id for m in self.tail[cut:] if m.id in names),
-                "compactions": self.window.compactions + 1,
                 "summary": self.window.summary if summary is None else summary,
-                "left_out": self._left_out(cut, summary),
             }
         )
         after = sum(map(self.size_of, shown(self.history, window, self.made)))
@@ -392,19 +323,12 @@ def quote_bounded(text: str, longest: int = LONGEST_EARLIER) -> str:
     if len(text) <= longest:
         return text
     tail = longest // 3
-    head = longest - tail
-    return f"{text[:head]} [... {len(text) - longest} characters ...] {text[-tail:]}"
+    return f"{text[: longest - tail]} [... {len(text) - longest} characters ...] {text[-tail:]}"
 
 
 MOST_ITEMS = 20
 LONGEST_ITEM = 400
 """Characters of one line of a summary."""
-
-_CLIPPINGS = (2_000, 600, 200)
-"""The most characters that are shown of one message, tried in this order until the request fits."""
-
-_TOKENS_PER_WORD = 2
-"""A high rate for prose, as the names and the JSON around it have more tokens than words."""
 
 SUMMARY_SYSTEM = f"""\
 You sum up the first part of a coding agent's work, so that it can go on without seeing that part again.
@@ -447,41 +371,25 @@ def read_summary(reply: str) -> str:
 
 
 def summary_request(
-    old: Sequence[AnyMessage],
-    request: str,
-    earlier_summary: str,
-    size_of: Callable[[AnyMessage], int],
-    most_tokens: int,
-    reply_tokens: int,
+    old: Sequence[AnyMessage], request: str, earlier_summary: str, size_of: SizeOf, most_tokens: int
 ) -> tuple[JsonMap, ...] | None:
     """The messages that ask for a summary of `old`, at most `most_tokens` as `size_of` sees them.
 
-    The reply is told how many words it may have, so that it is whole within `reply_tokens`. Long messages are shown
-    clipped, and if that is not enough, the oldest are left out. None where nothing fits.
+    The reply is told how many words it may have, so that it is whole. Long messages are shown clipped, and if that is
+    not enough, the oldest are left out. None where nothing fits.
     """
-    words = reply_tokens // _TOKENS_PER_WORD
     before = ["The summary of what was before that:", earlier_summary] if earlier_summary else []
-    asked = ["The request of the person:", quote_bounded(request, _CLIPPINGS[0]), *before, "What happened:"]
-
-    def fitting(lines: Sequence[str]) -> tuple[JsonMap, ...] | None:
+    asked = ["The request of the person:", quote_bounded(request, 2_000), *before, "What happened:"]
+    for clipping, first in ((2_000, 0), (600, 0), (200, 0), (200, len(old) // 2), (200, len(old) * 3 // 4)):
+        lines = [quote_bounded(_line_of(message), clipping) for message in old[first:]]
+        words = SUMMARY_TOKENS // 2  # a high rate for prose: the names and the JSON around it have more tokens
         text = "\n\n".join([*asked, *lines, f"Now answer with the JSON object: {words} words at most."])
-        tokens = size_of(HumanMessage(SUMMARY_SYSTEM)) + size_of(HumanMessage(text))
-        if tokens > most_tokens:
-            return None
-        return ({"role": "system", "content": SUMMARY_SYSTEM}, {"role": "user", "content": text})
-
-    for clipping in _CLIPPINGS:
-        lines = [quote_bounded(_line_of(message), clipping) for message in old]
-        if messages := fitting(lines):
-            return messages
-    while lines := lines[(len(lines) + 1) // 2 :]:
-        if messages := fitting(lines):
-            return messages
+        if size_of(HumanMessage(SUMMARY_SYSTEM)) + size_of(HumanMessage(text)) <= most_tokens:
+            return message_of("system", SUMMARY_SYSTEM), message_of("user", text)
     return None
 
 
 def _line_of(message: AnyMessage) -> str:
-    """A message as one who was not there reads it."""
     if isinstance(message, AIMessage):
         calls = [f"{call['name']}({json.dumps(call['args'], ensure_ascii=False)})" for call in message.tool_calls]
         return "AGENT: " + "\n".join(part for part in (message.text, *calls) if part)

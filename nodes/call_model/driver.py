@@ -8,11 +8,10 @@ import asyncio
 import atexit
 import os
 import time
-from collections.abc import Callable, Coroutine, Generator
-from contextlib import suppress
-from contextvars import copy_context
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Event, Lock, Thread
+from threading import Lock, Thread
 from typing import Any, Final, Protocol, TypeVar
 
 from mendgraph.nodes.call_model.endpoint import ModelChoice
@@ -38,109 +37,77 @@ from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, Prov
 Done = TypeVar("Done")
 
 
+LAST_WORDS_S: Final = 1.0
+"""How long a call that is dropped may take to close its connection; after that it is left to the event loop."""
+
+NEARLY_THERE_S: Final = 0.05
+"""How long a stop waits for a call whose reply is as good as there: it is paid for, and need not be asked for again."""
+
+
 def run_in(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Done]) -> Done:
-    """Run a coroutine in an event loop that runs in another thread.
-
-    Returns what the coroutine returns, and raises what it raises. Where the wait is interrupted, as by Ctrl-C, the
-    coroutine is cancelled.
-    """
-    ended, context = Event(), copy_context()
-    tasks: list[asyncio.Task[Done]] = []
-
-    def begin() -> None:
-        task = loop.create_task(work, context=context)
-        task.add_done_callback(lambda _: ended.set())
-        tasks.append(task)
-
-    def drop() -> None:
-        if tasks:
-            tasks[0].cancel()
-        else:  # the interrupt came before the loop heard of the work
-            work.close()
-            ended.set()
-
+    """Run a coroutine in an event loop of another thread; where the wait is interrupted, it is cancelled."""
+    future = asyncio.run_coroutine_threadsafe(work, loop)
     try:
-        loop.call_soon_threadsafe(begin)
-        ended.wait()
+        return future.result()
     except BaseException:
-        loop.call_soon_threadsafe(drop)
-        ended.wait()
-        _ = [each.cancelled() or each.exception() for each in tasks]  # or asyncio would report that nobody has looked
+        future.cancel()
         raise
-    return tasks[0].result()
 
 
 class ModelLoop:
-    """Runs coroutines of any thread side by side; no loop of the caller's may be waited in, as in a notebook."""
+    """Runs coroutines of any thread side by side; no loop of the caller's may be waited in, as in a notebook.
+
+    The loop is the same from the first call on, as connections belong to it; its thread is there while it is needed.
+    """
 
     def __init__(self) -> None:
         """There is neither a loop nor a thread before the first call."""
-        self._begin_anew()
-
-    def _begin_anew(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._waiting, self._lock, self._process = 0, Lock(), os.getpid()
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop, None before the first call."""
-        return self._loop
-
     def run(self, work: Coroutine[Any, Any, Done]) -> Done:
-        """Run the coroutine as `run_in` does."""
-        loop = self._entered()
-        try:
+        """Run the coroutine as `run_in` does; one that is cancelled has ended then."""
+        with self._entered() as loop:
             return run_in(loop, work)
-        finally:
-            self._left()
 
     async def arun(self, work: Coroutine[Any, Any, Done]) -> Done:
         """Run the coroutine in this loop, and wait for it in the caller's, whose cancellation it shares."""
-        loop, here, ended, context = self._entered(), asyncio.get_running_loop(), asyncio.Event(), copy_context()
-        tasks: list[asyncio.Task[Done]] = []
+        with self._entered() as loop:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
 
-        def tell(_: object) -> None:
-            with suppress(RuntimeError):  # the caller's loop has ended, and with it whoever waited
-                here.call_soon_threadsafe(ended.set)
-
-        def begin() -> None:
-            tasks.append(loop.create_task(work, context=context))
-            tasks[0].add_done_callback(tell)
-
-        def drop() -> None:
-            tasks[0].cancel()
-
-        try:
-            loop.call_soon_threadsafe(begin)
-            await ended.wait()
-        except asyncio.CancelledError:
-            loop.call_soon_threadsafe(drop)
-            await ended.wait()
-            raise
-        finally:
-            self._left()
-        return tasks[0].result()
-
-    def _entered(self) -> asyncio.AbstractEventLoop:
+    @contextmanager
+    def _entered(self) -> Iterator[asyncio.AbstractEventLoop]:
         if self._process != os.getpid():  # a forked child has none of its parent's threads
-            self._begin_anew()
+            ModelLoop.__init__(self)
         with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                atexit.register(self._loop.close)
+            loop = self.loop
+            if loop is None:
+                loop = self.loop = asyncio.new_event_loop()
+                atexit.register(loop.close)
             if self._waiting == 0:
-                self._thread = Thread(target=self._loop.run_forever, name="mendgraph-model-calls", daemon=True)
+                self._thread = Thread(target=loop.run_forever, name="mendgraph-model-calls", daemon=True)
                 self._thread.start()
             self._waiting += 1
-            return self._loop
+        try:
+            yield loop
+        finally:
+            with self._lock:
+                self._waiting -= 1
+                if self._waiting == 0 and self._thread is not None:
+                    asyncio.run_coroutine_threadsafe(_wind_down(), loop)
+                    self._thread.join()
 
-    def _left(self) -> None:
-        with self._lock:
-            self._waiting -= 1
-            if self._waiting == 0 and self._loop is not None and self._thread is not None:
-                self._loop.call_soon_threadsafe(self._loop.stop)
-                self._thread.join()
+
+async def _wind_down() -> None:
+    """Stop this event loop, once what nobody waits for any more has tidied up."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for other in others:
+        if not other.cancelling():
+            other.cancel()
+    if others:
+        await asyncio.wait(others, timeout=LAST_WORDS_S)
+    asyncio.get_running_loop().stop()
 
 
 MODEL_LOOP = ModelLoop()
@@ -150,13 +117,6 @@ MODEL_LOOP = ModelLoop()
 Script = Generator[Effect, Answer, Update]
 OnText = Callable[[str], None]
 Result = TypeVar("Result")
-
-LAST_WORDS_S: Final = 1.0
-"""How long a call that is dropped may take to close its connection; after that it is left to the event loop."""
-
-
-NEARLY_THERE_S: Final = 0.05
-"""How long a stop waits for a call whose reply is as good as there: it is paid for, and need not be asked for again."""
 
 
 class Stop(Protocol):

@@ -6,7 +6,6 @@ meant for the run's own endpoint; another host gets only the key that was set fo
 
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -91,25 +90,13 @@ def find_endpoint(
     if not key and not url:
         message = (
             f"Model {model!r} needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, "
-            "or omit the model to use the embedded one." + _meant(model or "")
+            "or omit the model to use the embedded one. Another provider's stands after its name: anthropic:MODEL."
         )
         return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
     if not model and not url:
         message = "OPENAI_API_KEY is set but no model is named: choose one with --model, or `--model local`."
         return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
     return Endpoint(model=model or "", base_url=url, api_key=SecretStr(key or NO_KEY), key_variable=variable)
-
-
-_OF_FAMILIES: Final = {"claude": "anthropic", "gemini": "google_genai", "mistral": "mistralai", "deepseek": "deepseek"}
-
-
-def _meant(model: str) -> str:
-    """Which provider may be meant by a name that names none; "" where that is not known."""
-    word, _, name = model.partition(":")
-    near = get_close_matches(word.lower().replace("-", "_"), sorted(PROVIDERS), 1) if name else []
-    family = next((provider for start, provider in _OF_FAMILIES.items() if model.startswith(start)), "")
-    meant = f"{near[0]}:{name}" if near else f"{family}:{model}" if family else ""
-    return f' Did you mean "{meant}"?' if meant else ""
 
 
 def _no_address(url: str) -> ProviderFailure:
@@ -229,19 +216,13 @@ def models_in_order(
 def _read_fallback(text: str, base_url: str | None) -> ModelChoice | str:
     """The model that this text names, or what is wrong with the text, which is not repeated: it may hold a password."""
     name, at, url = (part.strip() for part in text.partition(" @ "))
-    if not name or not name.isprintable() or "://" in name or name.startswith("@") or name.endswith("@"):
-        return "has no name: write `model`, `local` or `model @ https://host/v1`."
+    provider, _ = split_provider(name)  # whose key is for its own address, and not for the run's endpoint
+    is_name = name.isprintable() and "://" not in name and not name.startswith("@") and not name.endswith("@")
+    if not name or not is_name or (at and (provider or name == EMBEDDED_MODEL or not is_address(url))):
+        return "is none: write `model`, `local`, `provider:model`, or `model @ https://host/v1`."
     if not at:
-        if name == EMBEDDED_MODEL:
-            return ModelChoice(model=EMBEDDED_MODEL)
-        provider, _ = split_provider(name)  # whose key is for its own address, and not for the run's endpoint
-        return ModelChoice(model=name, base_url=base_url if provider in {"", "openai"} else None)
-    if name == EMBEDDED_MODEL:
-        return f"is the embedded model `{EMBEDDED_MODEL}`, which has no address: omit the address."
-    if split_provider(name)[0]:
-        return "names a provider, whose package knows where it is: omit the address."
-    if not is_address(url):
-        return "has no address after the @: write `model @ https://host/v1`."
+        own = name != EMBEDDED_MODEL and provider in {"", "openai"}
+        return ModelChoice(model=name, base_url=base_url if own else None)
     if "@" in urlsplit(url).netloc:
         return f"may hold no user name or password: put the key into {key_variable_of(url)}."
     own = base_url is not None and same_origin(url, base_url)

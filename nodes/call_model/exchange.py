@@ -20,7 +20,7 @@ from typing import Final
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.call_model.compaction import TRIGGER, Budget, Compacted, NeedsSummary, compact
+from mendgraph.nodes.call_model.compaction import SUMMARY_TOKENS, TRIGGER, Budget, Compacted, NeedsSummary, compact
 from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
 from mendgraph.nodes.call_model.model import Answer, Effect, Emit, Update
 from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
@@ -147,30 +147,19 @@ def _reply(
 ) -> Generator[Effect, Answer, tuple[Window, Paid]]:
     """The reply to what is shown of the conversation, and what that is.
 
-    After an overflow the conversation is made smaller once; a reply that holds nothing but cut off thoughts is asked
-    for once more, with all the room that the budget has.
+    After an overflow the conversation is made smaller once. A reply that holds nothing but cut off thoughts is none.
     """
     overflow: str | None = None
-    budget, cramped = settings.budget, 0
+    budget = settings.budget
     while True:
         fitted = yield from fit(conversation, window, spending, budget, settings.window_tokens, overflow)
         window, spending = fitted.window, fitted.spending
         if fitted.prompt is None:
-            said = () if overflow is None else (overflow,)
-            return window, Paid(spending, stop=_with(fitted.stop, said))
+            return window, Paid(spending, stop=_with(fitted.stop, () if overflow is None else (overflow,)))
         seed = None if settings.seed is None else (settings.seed + fitted.prompt.failed_tries) % MOST_SEEDS
         paid = yield from paid_call(Request(fitted.prompt, seed, most_output=fitted.most_output), spending, budget)
         if paid.reply is not None and is_only_thought(paid.reply):
-            spending, room = paid.spending, paid.room
-            if 0 < paid.reply.allowed_tokens < room:
-                return window, Paid(spending, stop=thought_too_long(paid.reply.allowed_tokens, of_chat_model=True))
-            if cramped or budget.limits.max_output_tokens_per_call is None:
-                return window, Paid(spending, stop=thought_too_long(room))
-            budget = replace(budget, limits=budget.limits.model_copy(update={"max_output_tokens_per_call": None}))
-            cramped = room
-            continue
-        if cramped and paid.stop is not None and paid.stop.reason is StopReason.MAX_OUTPUT_TOKENS:
-            return window, replace(paid, stop=thought_too_long(cramped))
+            return window, Paid(paid.spending, stop=thought_too_long(paid.reply.allowed_tokens, paid.room))
         if not paid.overflow or overflow is not None:
             return window, paid
         overflow, spending = paid.overflow, paid.spending
@@ -184,13 +173,14 @@ def is_only_thought(reply: ModelReply) -> bool:
     return not said.text.strip() and bool(said.reasoning or reply.reasoning_tokens)
 
 
-def thought_too_long(room: int, *, of_chat_model: bool = False) -> StopCause:
-    """Why a run ends whose model thinks longer than the budget lets it, or than its chat model was set up for."""
-    message = f"The model's thoughts took all {room:,} output tokens of its reply, " + (
+def thought_too_long(allowed: int, room: int) -> StopCause:
+    """Why a run ends whose model thinks longer than its chat model was `allowed` to, or than the call had `room`."""
+    own = 0 < allowed < room
+    message = f"The model's thoughts took all {allowed if own else room:,} output tokens of its reply, " + (
         "which is the limit of the chat model itself. Raise its max_tokens where it is set, or lower reasoning_effort."
-        if of_chat_model
-        else "and the budget has no more room. Raise max_output_tokens_per_session (and max_output_tokens_per_call "
-        "where it is set), or lower reasoning_effort."
+        if own
+        else "which is what its budget allowed. Raise max_output_tokens_per_call or max_output_tokens_per_session, or "
+        "lower reasoning_effort."
     )
     return StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=message)
 
@@ -238,7 +228,7 @@ def fit(
             return Fitted(window, spending, prompt, _left(estimated, known))
         found = _compacted(conversation, window, prompt, estimated, known, output, forced=forced)
         if isinstance(found, NeedsSummary):
-            asked = Request(Prompt(messages=found.messages), purpose="summary", most_output=found.max_output_tokens)
+            asked = Request(Prompt(messages=found.messages), purpose="summary", most_output=SUMMARY_TOKENS)
             paid = yield from paid_call(asked, spending, replace(budget, retries=0))
             spending = paid.spending
             if paid.stop is not None and paid.stop.reason is StopReason.CANCELLED:
@@ -329,7 +319,6 @@ def _prompt(conversation: Conversation, view: Sequence[AnyMessage], most_tokens:
 
 
 def _left(estimated: int, known: int | None) -> int | None:
-    """What the window leaves to the reply."""
     return None if known is None else max(MIN_OUTPUT_TOKENS, known - estimated)
 
 
@@ -342,13 +331,8 @@ _PHRASES = tuple(
     for phrase in (
         rf"n_ctx\w{{0,40}}{_WORDS}{_NUMBER}",
         rf"context[ _](?:length|size|window){_WORDS}{_NUMBER}",
-        rf"{_NUMBER} maximum context",
-        rf"\+ *\d+ *> *{_NUMBER}",
-        rf"input length should be \[\d+, *{_NUMBER}\]",
-        rf"limit for this model is {_NUMBER}",
-        rf"maximum{_WORDS}{_NUMBER}",
-        rf"tokens? *> *{_NUMBER}",
-        rf"max[ _](?:model|context|seq|prompt|input|total){_WORDS}{_NUMBER}",
+        rf"{_NUMBER} maximum context|\+ *\d+ *> *{_NUMBER}|input length should be \[\d+, *{_NUMBER}\]",
+        rf"(?:limit for this model is|tokens? *>) *{_NUMBER}|max(?:imum)?{_WORDS}{_NUMBER}",
         rf"(?:limit|cannot exceed|must (?:be|have) (?:<=|at most|less than))(?: of| is|:)? *{_NUMBER}",
     )
 )
@@ -360,6 +344,6 @@ SMALLEST, LARGEST = 256, 100_000_000
 
 def overflow_window(message: str) -> int | None:
     """The window in tokens that an error text names, or None."""
-    found = chain.from_iterable(phrase.findall(message) for phrase in _PHRASES)
-    numbers = (int(re.sub(r"\D", "", number)) for number in found)
+    found = chain.from_iterable(phrase.finditer(message) for phrase in _PHRASES)
+    numbers = (int(re.sub(r"\D", "", next(filter(None, each.groups())))) for each in found)
     return next((number for number in numbers if SMALLEST <= number <= LARGEST), None)

@@ -61,15 +61,16 @@ def unknown_price(limits: RunLimits, price: Price | None, model: str = "") -> St
         (StopReason.DAY_LIMIT, "max_cost_usd_per_day", limits.max_cost_usd_per_day),
         (StopReason.ACCOUNT_LIMIT, "max_cost_usd_per_account", limits.max_cost_usd_per_account),
     )
-    for reason, name, maximum in capped:
-        if price is None and maximum is not None:
-            asked = f"the model {model!r}" if model else "the model"
-            message = (
-                f"Limit '{name}' cannot be held: no price is known for {asked}. Add it to prices.toml in the"
-                f" configuration folder, or to the file that {PRICES_VARIABLE} names; or leave {name} empty."
-            )
-            return StopCause(reason=reason, message=message)
-    return None
+    found = next(((reason, name) for reason, name, maximum in capped if maximum is not None), None)
+    if price is not None or found is None:
+        return None
+    reason, name = found
+    asked = f"the model {model!r}" if model else "the model"
+    message = (
+        f"Limit '{name}' cannot be held: no price is known for {asked}. Add it to prices.toml in the configuration"
+        f" folder, or to the file that {PRICES_VARIABLE} names; or leave {name} empty."
+    )
+    return StopCause(reason=reason, message=message)
 
 
 class Entry(Record):
@@ -117,25 +118,18 @@ class SpendingBook(Protocol):
     """Remembers calls beyond the process that makes them. Entries are numbered upwards, and no number comes twice."""
 
     def lost(self, thread: str, after: int) -> tuple[Used, int]:
-        """All entries of the thread with a larger number than `after`, added up, and the largest number of them.
-
-        Where there are none, nothing and `after`.
-        """
+        """All entries of the thread with a larger number than `after`, added up, and their largest (or `after`)."""
         ...
 
     def reserve(self, entry: Entry, limits: RunLimits) -> int | StopCause:
         """Enter a call before it is sent, if it fits into the limits of day and account; or why it may not be sent.
 
-        It counts for the account that the limits name. 0 is the number of a call that cannot be entered and has no such
-        limit: nothing is ever settled for it.
+        0 is the number of a call that cannot be entered and has no such limit: nothing is ever settled for it.
         """
         ...
 
     def settle(self, number: int, used: Used) -> None:
-        """Replace a reservation by what was used (nothing, for a call that was never sent). Never waits for a disk.
-
-        Until that is written, and where it cannot be, the entry counts as its reservation.
-        """
+        """Replace a reservation by what was used. Never waits for a disk: until then it counts as its reservation."""
         ...
 
 
@@ -196,13 +190,11 @@ def begin_turn(spending: Spending) -> Spending:
     return spending.model_copy(update={"usage": usage, **of_the_turn})
 
 
-def count_mending(spending: Spending, *, rescued: int = 0, asked_again: int = 0, cut: int = 0) -> Spending:
-    """Count what had to be done to a reply."""
+def count_mending(spending: Spending, **more: int) -> Spending:
+    """Count what had to be done to a reply: `rescued`, `asked_again` or `cut`."""
     so_far = spending.mending
-    mending = Mending(
-        rescued=so_far.rescued + rescued, asked_again=so_far.asked_again + asked_again, cut=so_far.cut + cut
-    )
-    return spending.model_copy(update={"mending": mending})
+    counted = {name: getattr(so_far, name) + count for name, count in more.items()}
+    return spending.model_copy(update={"mending": so_far.model_copy(update=counted)})
 
 
 def priced(counted: Used, price: Price | None) -> Used:
@@ -228,13 +220,11 @@ def priced(counted: Used, price: Price | None) -> Used:
 def charge(spending: Spending, used: Used) -> Spending:
     """Add what one or more calls have used, as `priced` gives it."""
     unpriced = used.cost_usd is None and used.input_tokens + used.output_tokens > 0
+    added = ("seconds", "cached_tokens", "reasoning_tokens", "cache_write_tokens")
     return spending.model_copy(
         update={
             "usage": update_usage_after_call(spending.usage, used.input_tokens, used.output_tokens, used.calls),
-            "seconds": spending.seconds + used.seconds,
-            "cached_tokens": spending.cached_tokens + used.cached_tokens,
-            "reasoning_tokens": spending.reasoning_tokens + used.reasoning_tokens,
-            "cache_write_tokens": spending.cache_write_tokens + used.cache_write_tokens,
+            **{name: getattr(spending, name) + getattr(used, name) for name in added},
             "cost_usd": spending.cost_usd + (used.cost_usd or 0.0),
             "unpriced_calls": spending.unpriced_calls + (max(1, used.calls) if unpriced else 0),
         }
@@ -346,16 +336,13 @@ _SPEC_REASONS = {
 
 def _turn_tokens(spending: Spending) -> tuple[int, int]:
     now, start = spending.usage, spending.at_turn_start
-    return (
-        now.total_input_tokens - start.total_input_tokens,
-        now.total_output_tokens - start.total_output_tokens,
-    )
+    return now.total_input_tokens - start.total_input_tokens, now.total_output_tokens - start.total_output_tokens
 
 
 def _tokens_left(spending: Spending, limits: RunLimits) -> tuple[int, int]:
-    usage, (turn_input, turn_output) = spending.usage, _turn_tokens(spending)
-    input_left = limits.api.max_input_tokens_per_session - usage.total_input_tokens
-    output_left = limits.api.max_output_tokens_per_session - usage.total_output_tokens
+    api, usage, (turn_input, turn_output) = limits.api, spending.usage, _turn_tokens(spending)
+    input_left = api.max_input_tokens_per_session - usage.total_input_tokens
+    output_left = api.max_output_tokens_per_session - usage.total_output_tokens
     if limits.max_input_tokens_per_turn is not None:
         input_left = min(input_left, limits.max_input_tokens_per_turn - turn_input)
     if limits.max_output_tokens_per_turn is not None:
@@ -370,8 +357,6 @@ def _affordable_output(
     if price is None or limits.max_cost_usd is None:
         return most
     left = limits.max_cost_usd - spending.cost_usd - most_cost(price, estimated_input, 0)
-    if left < 0:
-        return 0
-    if left >= most_cost(price, 0, most):
-        return most
+    if left < 0 or left >= most_cost(price, 0, most):
+        return 0 if left < 0 else most
     return int(left / price.output * 1_000_000)

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import Entry, Used
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.call_model.retry import TRANSIENT
 from mendgraph.nodes.language.content_blocks import without_secrets
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, RawCall, Record, StopCause
@@ -164,6 +163,17 @@ class Scrubber:
     text: Callable[[str], str]
     stream: Callable[[], Stream]
 
+
+TRANSIENT = frozenset(
+    {
+        ProviderErrorKind.RATE_LIMITED,
+        ProviderErrorKind.TIMEOUT,
+        ProviderErrorKind.CONNECTION,
+        ProviderErrorKind.SERVER_ERROR,
+        ProviderErrorKind.INCOMPLETE_STREAM,
+    }
+)
+"""What may pass by itself. Anything else is permanent: the same request would fail in the same way."""
 
 _OUTAGES = TRANSIENT - {ProviderErrorKind.RATE_LIMITED}
 """An endpoint that asks for patience is not down: it is asked again when it says so."""

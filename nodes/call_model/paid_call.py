@@ -22,6 +22,7 @@ from mendgraph.nodes.call_model.ledger import (
     reserve,
 )
 from mendgraph.nodes.call_model.model import (
+    TRANSIENT,
     Answer,
     Booked,
     Call,
@@ -38,7 +39,6 @@ from mendgraph.nodes.call_model.model import (
 from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.call_model.prompts.estimates import countable, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.call_model.retry import may_help, wait_before_retry
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, StopCause, StopReason
 
 _PAID_FAILURES: Final = frozenset({ProviderErrorKind.TIMEOUT, ProviderErrorKind.INCOMPLETE_STREAM})
@@ -46,16 +46,6 @@ _PAID_FAILURES: Final = frozenset({ProviderErrorKind.TIMEOUT, ProviderErrorKind.
 
 BYTES_PER_OUTPUT_TOKEN: Final = 3
 """What a reply without usage is charged with."""
-
-
-def unknown_price(_: str) -> Price | None:
-    """No price is known."""
-    return None
-
-
-def no_jitter() -> float:
-    """The middle of all waits."""
-    return 0.5
 
 
 @dataclass(frozen=True)
@@ -71,8 +61,8 @@ class CallBudget:
     idle_timeout_s: float | None = None
     retries: int = 2
     thread: str = ""
-    price_of: Callable[[str], Price | None] = unknown_price
-    jitter: Callable[[], float] = no_jitter
+    price_of: Callable[[str], Price | None] = lambda _: None
+    jitter: Callable[[], float] = lambda: 0.5
 
 
 @dataclass(frozen=True)
@@ -198,7 +188,6 @@ class _PaidCall:
         )
 
     def _settled(self, sent: Sent | Stopped, leave: Reservation, number: int) -> Generator[Effect, Answer, None]:
-        """Charge a try to the counters and to the book, and report it."""
         reply = sent.result if isinstance(sent, Sent) and isinstance(sent.result, ModelReply) else None
         used = self._used(sent, leave)
         if reply is not None and reply.input_tokens > 0 and not reply.without_tools:
@@ -215,7 +204,6 @@ class _PaidCall:
             yield Emit(name="model.adapted", payload={"model": name, "without": list(reply.adapted)})
 
     def _used(self, sent: Sent | Stopped, leave: Reservation) -> Used:
-        """What one try came to. Where no usage is reported, as of a dropped call, the estimate is charged."""
         price = self.price
         if isinstance(sent, Stopped):
             received = _tokens(sent.received_characters)
@@ -266,7 +254,6 @@ class _PaidCall:
         return None
 
     def _next_model(self, failure: ProviderFailure) -> Generator[Effect, Answer, StopCause | None]:
-        """None where the next model is asked from here on; otherwise how the request ends."""
         tries, name = self.attempt, self.model.name
         times = f" ({tries} tries)" if tries > 1 else ""
         self.failed.append(f"{name}: {failure.kind.value.replace('_', ' ')}{times}")
@@ -290,6 +277,58 @@ class _PaidCall:
             return None
         seconds, limit = round(self.spending.seconds, 6), self.budget.limits.max_seconds
         return StopCause(reason=StopReason.WALL_CLOCK, message=f"Limit 'max_seconds' exceeded: {seconds}/{limit}")
+
+
+UNUSABLE: Final = frozenset({ProviderErrorKind.AUTHENTICATION, ProviderErrorKind.MODEL_UNAVAILABLE})
+"""Permanent failures that are about this model or its key, not about what was sent: another model may well answer."""
+
+FIRST_WAIT_S: Final = 0.5
+LONGEST_WAIT_S: Final = 30.0
+MOST_WAITED_S: Final = 60.0
+"""All waits of one call, over all of its tries and models."""
+
+
+def wait_before_retry(
+    failure: ProviderFailure,
+    attempt: int,
+    retries: int,
+    seconds_left: float | None = None,
+    *,
+    waited_s: float = 0.0,
+    jitter: float = 1.0,
+    is_last: bool = True,
+) -> float | None:
+    """Seconds to wait before the next try on this model, or None when there should be none.
+
+    `attempt` counts this model's tries from 1. The endpoint's own wish (Retry-After) is honoured up to
+    `LONGEST_WAIT_S`; a longer one is not waited for. Otherwise the wait doubles from `FIRST_WAIT_S`, half of it fixed
+    and half of it taken `jitter` times, a number from 0 to 1. A wait that would bring `waited_s`, the sum of the call's
+    waits, above `MOST_WAITED_S`, or that the run's clock does not allow, is none. Where the model `is_last` not, an
+    open circuit is not waited for: the next model is there.
+    Source of the jitter: Brooker, "Exponential Backoff And Jitter", equal jitter.
+    """
+    if failure.kind not in TRANSIENT or attempt > retries or (not is_last and not failure.sent):
+        return None
+    wished = failure.retry_after_s
+    if wished is not None and wished > LONGEST_WAIT_S:
+        return None
+    wait = _backoff(attempt, jitter) if wished is None else max(0.0, wished)  # in this order, NaN becomes 0
+    if waited_s + wait > MOST_WAITED_S or (seconds_left is not None and wait >= seconds_left):
+        return None
+    return wait
+
+
+def may_help(failure: ProviderFailure) -> bool:
+    """Whether another model may answer where this one has failed for good.
+
+    What the endpoint calls wrong, and a prompt that is too long, go to no other model.
+    """
+    return failure.kind in TRANSIENT or failure.kind in UNUSABLE
+
+
+def _backoff(attempt: int, jitter: float) -> float:
+    whole = min(FIRST_WAIT_S * 2.0 ** min(attempt - 1, 16), LONGEST_WAIT_S)
+    return whole / 2 * (1.0 + min(max(jitter, 0.0), 1.0))
 
 
 def _tokens(characters: int) -> int:

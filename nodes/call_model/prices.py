@@ -1,10 +1,9 @@
 """What models cost: price lists read from TOML text, and the price of a model by its name."""
 
 import re
-from datetime import date
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from mendgraph.nodes.call_model.prompts.estimates import countable
 from mendgraph.nodes.language.documents import DocumentProblem, read_toml
@@ -29,12 +28,7 @@ _TABLES: Final = {
 Source: langchain 1, `init_chat_model`. Its other providers that the shipped list knows are called as their tables are.
 """
 
-_BEDROCK: Final = frozenset({"bedrock", "bedrock_converse", "anthropic_bedrock"})
-_CLAUDE_ON_BEDROCK: Final = re.compile(r"(?:global\.)?anthropic\.(.+?)(?:-v\d+(?::\d+)?)?")
-"""A model of Anthropic at Anthropic's own price: the profiles of a region (`us.`, `eu.`) may cost a tenth more.
-
-Source: the list that `prices.toml` names.
-"""
+_Usd = Annotated[float, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
 
 
 class Price(Record):
@@ -44,10 +38,10 @@ class Price(Record):
     Some providers ask for more where a request has more than 128,000 or 200,000 tokens; that is not in here.
     """
 
-    input: float
-    output: float
-    cached_input: float | None = None
-    cache_write: float | None = None
+    input: _Usd
+    output: _Usd
+    cached_input: _Usd | None = None
+    cache_write: _Usd | None = None
 
 
 FREE: Final = Price(input=0.0, output=0.0)
@@ -76,26 +70,28 @@ def parse_prices(text: str, name: str) -> PriceList | ToolError:
     if isinstance(tree, DocumentProblem):
         where = f" (line {tree.line})" if tree.line else ""
         return _wrong(name, f"it is no TOML: {tree.message}{where}")
+    head = {key: str(tree.pop(key, "")) for key in ("dated", "source")}
+    try:
+        tables = _PRICE_TABLES.validate_python(tree, strict=True)
+    except ValidationError as error:  # no value is repeated: a number may be endless
+        fault = error.errors(include_input=False, include_url=False)[0]
+        return _wrong(name, f"{'.'.join(map(str, fault['loc']))} is wrong ({fault['msg']})")
     prices: dict[str, Price] = {}
-    for provider, rows in tree.items():
-        if provider in {"dated", "source"}:
-            continue
-        if not isinstance(rows, dict):
-            return _wrong(name, f"{provider!r} is neither a provider's table nor 'dated' or 'source'")
-        for model, row in rows.items():
-            price = _price(row)
-            if isinstance(price, str):
-                return _wrong(name, f"{model!r} in [{provider}] {price}")
+    for provider, rows in tables.items():
+        for model, price in rows.items():
             names = (model, f"{provider}/{model}")
             if twice := next((each for each in names if each in prices), None):
                 return _wrong(name, f"{twice!r} in [{provider}] has a price already, in another table")
             prices.update(dict.fromkeys(names, price))
-    dated, source = tree.get("dated", ""), tree.get("source", "")
-    if not (isinstance(dated, date) or dated == "" or _is_day(dated)):
-        return _wrong(name, "'dated' is no day like 2026-02-28")
-    if not isinstance(source, str):
-        return _wrong(name, "'source' is no text")
-    return PriceList(prices=prices, dated=str(dated), source=source)
+    return PriceList(prices=prices, **head)
+
+
+_PRICE_TABLES: Final = TypeAdapter(dict[str, dict[str, Price]])
+
+
+def _wrong(name: str, problem: str) -> ToolError:
+    message = f"The price list {name} cannot be used: {problem}. Mend it, or move it away."
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
 def with_own(shipped: PriceList, own: PriceList) -> PriceList:
@@ -111,11 +107,10 @@ def find_price(prices: PriceList, model: str) -> Price | None:
     endpoints answer with the dated name. A dated version with a price of its own has a row of its own, which is found
     first. After a provider only that provider's table counts, and for a few another one (`google_genai:` means google).
     """
-    for name in _names(model):
-        for each in (name, _DATE.sub("", name)):
-            if (price := prices.prices.get(each)) is not None:
-                return price
-    return None
+    provider, colon, name = model.partition(":")
+    named = (f"{provider}/{name}", f"{_TABLES.get(provider, provider)}/{name}") if colon else ()
+    tried = (each for whole in (model, *named) for each in (whole, _DATE.sub("", whole)))
+    return next((prices.prices[each] for each in tried if each in prices.prices), None)
 
 
 def cache_parts(input_tokens: int, cached_tokens: int, cache_write_tokens: int) -> tuple[int, int]:
@@ -140,52 +135,3 @@ def most_cost(price: Price, input_tokens: int, output_tokens: int) -> float:
     """USD for these tokens at the most, as nobody knows yet how many of the input the cache has or will be given."""
     dearest = max(price.input, price.cached_input or 0.0, price.cache_write or 0.0)
     return (input_tokens * dearest + output_tokens * price.output) / _MILLION
-
-
-def _names(model: str) -> list[str]:
-    """The names that a model may have in a price list, the most exact first."""
-    provider, colon, name = model.partition(":")
-    names = [model]
-    if colon:
-        names.append(f"{provider}/{name}")
-    if provider in _TABLES:
-        names.append(f"{_TABLES[provider]}/{name}")
-    elif provider in _BEDROCK and (claude := _CLAUDE_ON_BEDROCK.fullmatch(name)):
-        names.append(f"anthropic/{claude[1]}")
-    return names
-
-
-_Usd = Annotated[float, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
-
-
-class _Row(Record):
-    """A price as a list has it."""
-
-    input: _Usd
-    output: _Usd
-    cached_input: _Usd | None = None
-    cache_write: _Usd | None = None
-
-
-def _price(row: Any) -> Price | str:
-    """A row as a price, or what is wrong with it. No value is repeated: a number may be endless."""
-    if not isinstance(row, dict):
-        return "has to be a table like { input = 2.5, output = 10.0 }"
-    try:
-        return Price(**_Row.model_validate(row, strict=True).model_dump())
-    except ValidationError as error:
-        fault = error.errors(include_input=False, include_url=False)[0]
-        return f"is wrong at {'.'.join(map(str, fault['loc']))!r} ({fault['msg']})"
-
-
-def _is_day(text: Any) -> bool:
-    try:
-        date.fromisoformat(text)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _wrong(name: str, problem: str) -> ToolError:
-    message = f"The price list {name} cannot be used: {problem}. Mend it, or move it away."
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)

@@ -25,28 +25,21 @@ StandIns = dict[str, tuple[AnyMessage, AnyMessage]]
 
 MOST_STAND_INS = 2_000
 
-MOST_STAND_IN_CHARACTERS = 16 * 1024 * 1024
-"""Of the messages that stand-ins were made of, which are kept with them: at most four bytes each."""
-
 
 class Window(Record):
     """What is shown of a thread's history; the default shows all of it.
 
     `first` is the id of the first message that is shown as it is, `head` the text that stands for those before it, and
     `cleared` are the messages whose results are replaced by notes. An id that the history does not have hides nothing.
-    `summary` is the model's own in the head, and `left_out` the number of exchanges that neither are in it nor shown.
-    `useless_summaries` came in a row, `summarised_at` is the last message there was when the last one was asked for.
+    `summary` is the model's own in the head; after one that was of no use, `no_summary` is asked for any more.
     `tokens` is the window as an endpoint named it when it refused a request.
     """
 
     first: str = ""
     head: str = ""
     cleared: tuple[str, ...] = ()
-    compactions: int = 0
     summary: str = ""
-    left_out: int = 0
-    useless_summaries: int = 0
-    summarised_at: str = ""
+    no_summary: bool = False
     tokens: int | None = None
 
 
@@ -59,7 +52,7 @@ def shown(history: Sequence[AnyMessage], window: Window, made: StandIns | None =
     A head that would stand right before a request is one message with it: some endpoints take no two in a row.
     """
     start, made = first_shown(history, window), {} if made is None else made
-    if len(made) > MOST_STAND_INS or sum(len(old.content) for old, _ in made.values()) > MOST_STAND_IN_CHARACTERS:
+    if len(made) > MOST_STAND_INS:
         made.clear()
     view = shown_after(history, window.cleared, start, made)
     if not start:
@@ -145,7 +138,6 @@ def _without_result(text: str, tool: str, *, failed: bool) -> str:
 
 
 def _without_line(line: str) -> str:
-    """The stand-in of one `tool_result({...})` line; a line that is none is kept short."""
     for envelope in parse_text_results(line):
         tool = str(envelope.get("tool", ""))
         result = _stand_in(envelope, tool)
@@ -155,7 +147,6 @@ def _without_line(line: str) -> str:
 
 
 def _stand_in(envelope: JsonMap, tool: str) -> ToolResult | None:
-    """The result without its large fields, or None where this is no envelope of ours."""
     data, error = envelope.get("data"), envelope.get("error")
     if isinstance(error, dict):
         code = error.get("code")
@@ -171,7 +162,6 @@ def _stand_in(envelope: JsonMap, tool: str) -> ToolResult | None:
 
 
 def _length(value: Any) -> int:
-    """Characters of a text, or of the JSON of anything else."""
     return len(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 

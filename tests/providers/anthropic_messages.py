@@ -6,7 +6,6 @@ The documentation of today merges messages of one role in a row. What is demande
 from typing import Any
 
 from mendgraph.nodes.records import JsonMap
-from tests.providers.anthropic_cache import PromptCache
 from tests.providers.anthropic_rules import (
     anthropic_error,
     blocks_of,
@@ -20,7 +19,7 @@ from tests.providers.anthropic_rules import (
 )
 from tests.providers.provider_server import ProviderServer
 from tests.providers.script import Asked, Reply, State, Turn
-from tests.providers.wire import arguments_of, pieces, sse, tokens
+from tests.providers.wire import arguments_of, dumps, pieces, sse, tokens
 
 BEARER_SINCE = "2026-10-21"
 
@@ -33,7 +32,7 @@ class Anthropic(ProviderServer):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._cache = PromptCache(1024)
+        self._kept = 0
         self._handed: dict[str, tuple[Reply, State, bool]] = {}
 
     def check(self, asked: Asked) -> None:
@@ -92,7 +91,9 @@ class Anthropic(ProviderServer):
         return sum(message["role"] == "assistant" for message in body["messages"])
 
     def usage(self, asked: Asked, reply: Reply, state: State) -> JsonMap:
-        plain, written, read = self._cache.usage(asked.body)
+        size, marked = tokens(asked.body), "cache_control" in dumps(asked.body)
+        plain, read, written = (0, self._kept, max(0, size - self._kept)) if marked else (size, 0, 0)
+        self._kept = size if marked else self._kept
         said = tokens(reply.text + "".join(call.arguments for call in reply.calls))
         thought = tokens(state.thinking) if reply.thinks and self._does_think(asked) else 0
         return {

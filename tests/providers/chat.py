@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from mendgraph.nodes.records import JsonMap
 from tests.providers.provider_server import ProviderServer
 from tests.providers.script import Asked, Reply, State, Turn
-from tests.providers.wire import CREATED, PrefixCache, RefusedError, dumps, pieces, sse, tokens
+from tests.providers.wire import CREATED, RefusedError, dumps, pieces, sse, tokens
 
 
 class ChatServer(ProviderServer):
@@ -15,13 +15,10 @@ class ChatServer(ProviderServer):
     paths: ClassVar[tuple[str, ...]] = ("/v1/chat/completions",)
     models: ClassVar[tuple[str, ...]] = ()
     """Further models than `model`."""
-    cache: ClassVar[tuple[int, int]] = (1024, 128)
-    """The least number of tokens that are cached, and the steps above it."""
     calls_in_pieces: ClassVar[bool] = True
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._cache = PrefixCache(*self.cache)
         self._handed: dict[str, tuple[Reply, State]] = {}
 
     @abstractmethod
@@ -85,7 +82,7 @@ class ChatServer(ProviderServer):
             "prompt_tokens": tokens(prompt),
             "completion_tokens": completion,
             "total_tokens": tokens(prompt) + completion,
-            "prompt_tokens_details": {"cached_tokens": self._cache.read(prompt)},
+            "prompt_tokens_details": {"cached_tokens": 0},
             "completion_tokens_details": {"reasoning_tokens": reasoning},
         }
 

@@ -16,7 +16,6 @@ class DeepSeek(ChatServer):
     model = "deepseek-reasoner"
     models = ("deepseek-v4-pro", "deepseek-chat")
     paths = ("/v1/chat/completions", "/chat/completions")
-    cache = (64, 64)
 
     def check_request(self, asked: Asked) -> None:
         messages = asked.body["messages"]

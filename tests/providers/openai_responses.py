@@ -2,7 +2,7 @@
 
 Bodies: agency-swarm#367 and continue#11994 (reasoning is missing), vercel/ai#7099 (nothing follows), codex#8145
 (encrypted content), GhidrAssist#78 and cline#9288 (tool outputs). OpenAI looks for a call's reasoning only where the
-call brings its `id`; this server knows it by its `call_id` as well, unless it is `lenient`.
+call brings its `id`; this server knows it by its `call_id` as well.
 """
 
 from typing import Any, ClassVar, Final, NoReturn
@@ -12,7 +12,7 @@ from tests.providers.openai_gpt5 import openai_error, wrong_openai_key
 from tests.providers.provider_server import ProviderServer
 from tests.providers.response_events import response_events
 from tests.providers.script import Asked, Reply, State, Turn
-from tests.providers.wire import CREATED, PrefixCache, RefusedError, dumps, names, tokens
+from tests.providers.wire import CREATED, RefusedError, dumps, names, tokens
 
 KNOWN: Final = names("""
     background context_management conversation include input instructions max_output_tokens max_tool_calls
@@ -29,11 +29,8 @@ class OpenAIResponses(ProviderServer):
     model = "gpt-5-mini"
     path: ClassVar[str] = "/v1/responses"
 
-    def __init__(self, *args: Any, lenient: bool = False, **options: Any) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.lenient = lenient
-        self._cache = PrefixCache()
-        self._stored: dict[str, list[JsonMap]] = {}
         self._reasons: dict[str, str] = {}
         """The reasoning item before each item, by the ids of items and calls."""
         self._unstored: set[str] = set()
@@ -57,16 +54,9 @@ class OpenAIResponses(ProviderServer):
         self._check_outputs(items)
 
     def items(self, body: JsonMap) -> list[JsonMap]:
-        """What the request is about, with what it refers to."""
+        """What the request is about."""
         given = body["input"]
-        items = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
-        before = body.get("previous_response_id")
-        if before is None:
-            return items
-        if before not in self._stored:
-            text = f"Previous response with id '{before}' not found."
-            _refuse(text, "previous_response_id", "previous_response_not_found")
-        return self._stored[before] + items
+        return [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
 
     def _check_pairs(self, items: list[JsonMap]) -> None:
         """Reasoning stands right before what it led to, and is what it was."""
@@ -82,7 +72,7 @@ class OpenAIResponses(ProviderServer):
                     )
                     _refuse(text, "input", None)
             elif item.get("type") == "function_call" or item.get("role") == "assistant":
-                name = item.get("id") or ("" if self.lenient else item.get("call_id", ""))
+                name = item.get("id") or item.get("call_id", "")
                 reason = self._reasons.get(name)
                 if reason is not None and reason not in here:
                     kind = item.get("type", "message")
@@ -129,7 +119,7 @@ class OpenAIResponses(ProviderServer):
         said = tokens(reply.text + "".join(call.arguments for call in reply.calls)) + thought
         return {
             "input_tokens": tokens(prompt),
-            "input_tokens_details": {"cached_tokens": self._cache.read(prompt)},
+            "input_tokens_details": {"cached_tokens": 0},
             "output_tokens": said,
             "output_tokens_details": {"reasoning_tokens": thought},
             "total_tokens": tokens(prompt) + said,
@@ -176,8 +166,6 @@ class OpenAIResponses(ProviderServer):
     def _response(self, turn: Turn, items: list[JsonMap]) -> JsonMap:
         body = turn.asked.body
         name = f"resp_{turn.state.letters('reply', 48)}"
-        if body.get("store") is not False:
-            self._stored[name] = self.items(body) + items
         cut = turn.reply.finish == "length"
         return {
             "id": name,

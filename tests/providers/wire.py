@@ -1,6 +1,5 @@
 """Small things that the wire formats share."""
 
-import hashlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -62,24 +61,3 @@ def arguments_of(text: str) -> JsonMap | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
-
-
-class PrefixCache:
-    """A cache that nobody has to ask for: what a prompt shares with an earlier one, in whole steps above a minimum."""
-
-    def __init__(self, minimum: int = 1024, step: int = 128) -> None:
-        self.minimum = minimum
-        self.step = step
-        self._seen: set[bytes] = set()
-
-    def read(self, prompt: str) -> int:
-        """The tokens that are read from the cache; the prompt is in it from now on."""
-        digest = hashlib.sha256()
-        shared = 0
-        size = self.step * 4
-        for end in range(size, len(prompt) + 1, size):
-            digest.update(prompt[end - size : end].encode())
-            if digest.digest() in self._seen:
-                shared = end // 4
-            self._seen.add(digest.digest())
-        return shared if shared >= self.minimum else 0

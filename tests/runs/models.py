@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from mendgraph.nodes.call_model.retry import TRANSIENT
+from mendgraph.nodes.call_model.model import TRANSIENT
 from mendgraph.nodes.records import JsonMap, Protocol, ProviderErrorKind, ProviderFailure
 from tests.doubles.replies import Empty, Filtered, Message, Refuse, Say
 from tests.doubles.scripted_model import Line

@@ -196,7 +196,6 @@ def _launch(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def _first_words(process: subprocess.Popen[bytes], log: IO[bytes], timeout_s: float) -> tuple[str, str]:
-    """The URL that the child announces, or "" and the reason why there is none."""
     stdout = cast("IO[bytes]", process.stdout)
     if not select.select([stdout], [], [], timeout_s)[0]:
         process.kill()
@@ -215,7 +214,6 @@ def _first_words(process: subprocess.Popen[bytes], log: IO[bytes], timeout_s: fl
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Close the pipes and end the process, gently first."""
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with suppress(OSError):

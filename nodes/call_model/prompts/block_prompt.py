@@ -8,21 +8,159 @@ Source: 551 logged replies of a 1.5B model.
 import ast
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from pydantic import Field
 
 from mendgraph.nodes.call_model.prompts.estimates import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, estimate_tokens
 from mendgraph.nodes.call_model.prompts.profiles import owes_a_value
 from mendgraph.nodes.call_model.prompts.shown_messages import as_map, describe_tool, message_of, native_tool
-from mendgraph.nodes.call_model.prompts.turn_view import TurnView, view_turn
 from mendgraph.nodes.language.blocks import EXAMPLE_EDITS, render_file
 from mendgraph.nodes.language.documents import parse_quietly
-from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
 from mendgraph.nodes.language.names import TEXT_SUFFIXES, asks_for_a_change, is_question, named_paths, reports_a_problem
-from mendgraph.nodes.records import Correction, JsonMap, ToolSpec
+from mendgraph.nodes.language.text_protocol import parse_text_results
+from mendgraph.nodes.records import Correction, JsonMap, Record, ToolErrorCode, ToolSpec
+
+# --- The current turn as facts, read back from the settled messages: it needs no channel, and survives a resume
+
+FOUND_LIMIT = 2_000
+"""Characters of one result that is not a file (a listing, search hits) in a rebuilt request."""
+
+_REFUSALS = frozenset({ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.APPROVAL_REQUIRED})
+"""Codes of what was not allowed: by a rule, by a person, or because there was nobody to ask."""
+
+
+class TurnView(Record):
+    """What this turn has brought to light.
+
+    `files` maps paths to their newest known content: a file that was changed and not read since is not among them.
+    `failures` are those of the last step that failed, until something was changed; a file that was read once more for
+    nothing is one of them. `evidence` is what checks found before anything was done. `refused` says that something was
+    not allowed.
+    """
+
+    files: dict[str, str] = Field(default_factory=dict)
+    found: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    failed_steps: int = 0
+    refused: bool = False
+
+
+def view_turn(history: Sequence[AnyMessage]) -> TurnView:
+    """Sum up the messages after the last request of a person."""
+    files: dict[str, str] = {}
+    found: list[str] = []
+    changed: dict[str, None] = {}
+    failures: list[str] = []
+    evidence: list[str] = []
+    failed_steps, refused = 0, False
+    for number, every in enumerate(_steps(history)):
+        first = [result for result in every if number == 0 and _is_evidence(result)]
+        results = [result for result in every if result not in first]
+        evidence += map(_failure, first)
+        done = [data for result in results if (data := _data(result))]
+        refused = refused or any(_code(result) in _REFUSALS for result in results)
+        step_failures = [message for result in results if (message := _failure(result))]
+        step_failures += [f"{data['path']} is shown above, as it is now." for data in done if _is_known(data, files)]
+        # A file that was shown instead of being edited, as it had not been read.
+        unedited = (data["path"] for data in done if data.get("changed") is False)
+        step_failures += [f"{path} is shown above: make the edit again." for path in unedited]
+        step_failures += [f"{data['path']} {data['syntax']}." for data in done if "path" in data and data.get("syntax")]
+        failures = step_failures or ([] if any(map(_is_change, done)) else failures)
+        failed_steps += bool(step_failures)
+        for data in done:
+            path, content = data.get("path"), data.get("content")
+            if _is_change(data):
+                changed[str(path)] = None
+                files.pop(str(path), None)
+            if isinstance(path, str) and isinstance(content, str):
+                files[path] = content
+            elif not _is_change(data) and "checks" not in data and data.get("matches") != []:
+                found.append(_in_words(data)[:FOUND_LIMIT])
+    return TurnView(
+        files=files,
+        found=tuple(found[-2:]),
+        changed=tuple(changed),
+        evidence=tuple(evidence),
+        failures=tuple(failures),
+        failed_steps=failed_steps,
+        refused=refused,
+    )
+
+
+def _steps(history: Sequence[AnyMessage]) -> Iterator[list[JsonMap]]:
+    start = max((index for index, message in enumerate(history) if is_request(message)), default=0)
+    native: list[JsonMap] = []
+    for message in history[start:]:
+        if isinstance(message, ToolMessage):
+            native += [{**_loads(message.text), "tool": message.name}]
+            continue
+        if native:
+            yield native
+            native = []
+        if isinstance(message, HumanMessage) and message.name == RESULT_MESSAGE_NAME:
+            yield parse_text_results(message.text)
+    if native:
+        yield native
+
+
+def _loads(text: str) -> JsonMap:
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _data(result: JsonMap) -> JsonMap:
+    data = result.get("data")
+    return data if result.get("ok") and isinstance(data, dict) else {}
+
+
+def _in_words(data: JsonMap) -> str:
+    entries, matches = data.get("entries"), data.get("matches")
+    if isinstance(entries, list):
+        return "The workspace has: " + ", ".join(map(str, entries))
+    if isinstance(matches, list) and matches and all(isinstance(match, dict) for match in matches):
+        return "\n".join(f"{m.get('path')}, line {m.get('line')}: {str(m.get('text', '')).strip()}" for m in matches)
+    return json.dumps(data, ensure_ascii=False)
+
+
+def _failure(result: JsonMap) -> str:
+    """What the model has to know of a failed call; a cancelled call failed for the sake of another that is told."""
+    error = result.get("error")
+    if not isinstance(error, dict) or error.get("code") == ToolErrorCode.CANCELLED:
+        return ""
+    return str(error.get("message") or "")
+
+
+def _is_evidence(result: JsonMap) -> bool:
+    """Whether checks found something by themselves: in a turn's first step nothing was done yet that failed them."""
+    return result.get("tool") == "run_checks" and _code(result) == ToolErrorCode.CHECK_FAILED
+
+
+def _code(result: JsonMap) -> str:
+    error = result.get("error")
+    return str(error.get("code")) if isinstance(error, dict) else ""
+
+
+def _is_known(data: JsonMap, files: Mapping[str, str]) -> bool:
+    """Whether this is a file that was read once more, and came out as it is already shown."""
+    path = data.get("path")
+    return isinstance(path, str) and path in files and files[path] == data.get("content") and not _is_change(data)
+
+
+def _is_change(data: JsonMap) -> bool:
+    return "path" in data and not data.keys().isdisjoint({"action", "replacements"})
+
+
+# --- The request
 
 _FRONT = """\
 You are a coding agent. You change the files of one workspace.
@@ -232,7 +370,6 @@ def _request_text(
 
 
 def _missing(task: str, view: TurnView) -> list[str]:
-    """The files that a request names and that were not read: they are to be made."""
     if is_question(task):
         return []
     known = {*view.files, *view.changed}
@@ -274,33 +411,21 @@ def bounded_request(task: str, view: TurnView, told: Callable[[TurnView, Sequenc
     Files that the task does not name are left out first, oldest first, then what was found, then the file that was
     read last, then those that the task names.
     """
-    text, left_out = told(view, ()), list[str]()
-    order = _least_needed_first(task, view)
-    while order and (excess := _size(text) - most_tokens * BYTES_PER_TOKEN) > 0:
-        while order and excess > 0:
-            path = order.pop(0)
-            if path is None:
-                excess -= sum(map(_size, view.found))
-                view = view.model_copy(update={"found": ()})
-            else:
-                excess -= _size(view.files[path])
-                left_out.append(path)
-                files = {name: content for name, content in view.files.items() if name != path}
-                view = view.model_copy(update={"files": files})
-        text = told(view, left_out)
-    return text
-
-
-def _least_needed_first(task: str, view: TurnView) -> list[str | None]:
-    """The paths of all files, and None in the place of what was found. Files are in the order in which they came."""
     named = frozenset(named_paths(task))
     others = [path for path in view.files if path not in named]
-    return [
-        *others[:-1],
-        *([None] if view.found else []),
-        *others[-1:],
-        *(path for path in view.files if path in named),
-    ]
+    order: list[str | None] = [*others[:-1], None, *others[-1:], *(path for path in view.files if path in named)]
+    text, left_out = told(view, ()), list[str]()
+    for path in order:
+        if _size(text) <= most_tokens * BYTES_PER_TOKEN:
+            break
+        if path is None:
+            view = view.model_copy(update={"found": ()})
+        else:
+            left_out.append(path)
+            files = {name: content for name, content in view.files.items() if name != path}
+            view = view.model_copy(update={"files": files})
+        text = told(view, left_out)
+    return text
 
 
 def _size(text: str) -> int:

@@ -71,6 +71,5 @@ def countable(tokens: object) -> int:
 
 
 def _possible(tokens: int, size: int, messages: int) -> int:
-    """The number of tokens nearest to this that a request of this size can have."""
     most = size + TOKENS_PER_MESSAGE * messages + PREAMBLE_TOKENS
     return min(max(tokens, ceil(size / MOST_BYTES_PER_TOKEN)), most)

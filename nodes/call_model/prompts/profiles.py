@@ -68,7 +68,6 @@ FAMILIES: Final = (
     Family("gpt-4.1", r"gpt-?4\.1", 1_047_576),
     Family("gpt-4o", "gpt-?4o|gpt-?4-turbo", 128_000),
     Family("gpt-4", "gpt-?4", 8_192),
-    Family("gpt-3.5", r"gpt-?3\.5", 16_385),
     Family("o-series", r"o[134](?![a-z0-9.])", 200_000, reasoning=True),
     Family("gemini", "gemini", 1_048_576, reasoning=True),
     Family("grok", "grok", 131_072, reasoning=True),
@@ -83,7 +82,6 @@ FAMILIES: Final = (
     Family("qwen3-coder", "qwen-?3-coder", 262_144),
     # Source: llama.cpp, docs/function-calling.md: "seems reluctant to call any tools".
     Family("deepseek-r1", "deepseek-r1", 131_072, native=False, reasoning=True),
-    Family("deepseek-coder-v2", "deepseek-coder-v2", 131_072, native=False),
     Family("deepseek-coder", "deepseek-coder", 16_384, native=False, billions=6.7),
     Family("deepseek", "deepseek", 131_072),
     # Source: model cards; tools since Qwen 2.5 (llama.cpp, docs/function-calling.md).
@@ -92,17 +90,11 @@ FAMILIES: Final = (
     Family("qwen", "qwen", 32_768),
     # Source: model cards; tools since Llama 3.1, the one before refuses them (ollama/ollama#5793).
     Family("hermes-3", "hermes-?[34]", 131_072),
-    Family("hermes", "hermes", 8_192),
-    Family("nemotron", "nemotron", 131_072),
-    Family("codellama", "code-?llama", 16_384, native=False, billions=7.0),
-    Family("tinyllama", "tiny-?llama", 2_048, native=False, billions=1.1),
-    Family("llama-2", r"llama-?v?2(?![.\d])", 4_096, native=False, billions=7.0),
     Family("llama-3.2", r"llama-?v?3[.p]2", 131_072, billions=3.0),
     Family("llama-3", r"llama-?v?3(?![.p\d])", 8_192, native=False, billions=8.0),
     Family("llama", r"llama(?!\.cpp|-cpp)", 131_072),
     # Source: model cards and docs.mistral.ai; without tag or size, "mistral" is the 7B model.
     Family("codestral", "codestral", 32_768),
-    Family("mixtral", "mixtral", 32_768),
     Family("mistral-7b", "mistral(?:-(?:latest|instruct|7b)|$)", 32_768, billions=7.2),
     Family("mistral-small", "mistral-small", 32_768),
     Family("magistral", "magistral", 40_960, reasoning=True),
@@ -112,21 +104,12 @@ FAMILIES: Final = (
     Family("gemma-3", "gemma-?3", 32_768, native=False, billions=4.0),
     Family("gemma", "(?:code|function)?gemma", 8_192, native=False),
     # Source: model cards; Phi's chat template has no tools.
-    Family("phi-3.5", r"phi-?3\.5", 131_072, native=False, billions=3.8),
     Family("phi-4-mini", "phi-?4-mini", 131_072, native=False, billions=3.8),
     Family("phi-4", "phi-?4", 16_384, native=False),
-    Family("phi-3", "phi-?3-(?:small|medium)", 4_096, native=False, billions=14.0),
     Family("phi-3-mini", "phi-?3", 4_096, native=False, billions=3.8),
-    Family("phi-2", r"phi-?(?:1|1\.5|2)(?![.\d])", 2_048, native=False, billions=2.7),
     # Source: model cards; of Granite 4, micro, tiny and nano are the models below 8 billion parameters.
-    Family("granite-code", "granite-?code", 4_096, native=False, billions=3.0),
-    Family("granite-3.0", r"granite-?3(?:\.0|-(?:dense|moe))", 4_096, billions=2.0),
     Family("granite-mini", r"granite-?[\d.]*-?(?:h-)?(?:micro|tiny|nano)", 131_072, billions=3.0),
     Family("granite", "granite", 131_072),
-    # Source: model cards; none of these has tools in its chat template.
-    Family("smollm", "smollm", 2_048, native=False, billions=1.7),
-    Family("starcoder", "starcoder", 8_192, native=False, billions=3.0),
-    Family("older chat", "vicuna|wizard|zephyr|openchat|stable|falcon|olmo|solar|alpaca", 2_048, native=False),
 )
 """Tried in this order: narrower words first."""
 

@@ -87,7 +87,6 @@ def as_map(message: AnyMessage, *, native: bool) -> JsonMap:
 
 
 def _with_calls(message: AIMessage) -> JsonMap:
-    """A message with native calls; fields that endpoints want to see again go back as they came."""
     added = message.additional_kwargs
     extras = added.get(TOOL_CALL_EXTRAS) or {}
     calls = [

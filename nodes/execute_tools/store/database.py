@@ -26,7 +26,7 @@ FILE_NAME = "store.sqlite"
 APPLICATION_ID: Final = int.from_bytes(b"mend")
 """Marks a file as ours. Source: sqlite.org/pragma.html#pragma_application_id."""
 
-FINGERPRINT: Final = "77b5436d59486e2f"
+FINGERPRINT: Final = "d7cb87c3f54c0bae"
 """What of the tables and of all stored types belongs to this format; a test compares it."""
 
 PAGE_BYTES: Final = 8_192

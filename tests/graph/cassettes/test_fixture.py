@@ -243,7 +243,7 @@ def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         told = [find_source(each) for each in [*wanted, {"base_url": url}]]
     unset = (
         "Model 'm' needs an endpoint: set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own, or omit the "
-        "model to use the embedded one."
+        "model to use the embedded one. Another provider's stands after its name: anthropic:MODEL."
     )
     assert told[:4] == [
         "no weights",

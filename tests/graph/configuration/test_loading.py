@@ -320,8 +320,8 @@ def test_a_broken_file_is_an_error(config: Path) -> None:
     path = config / "prices.toml"
     path.write_text("[mine]\nx = 5", encoding="utf-8")
     message = (
-        f"The price list {str(path)!r} cannot be used: 'x' in [mine] has to be a table like"
-        " { input = 2.5, output = 10.0 }. Mend it, or move it away."
+        f"The price list {str(path)!r} cannot be used: mine.x is wrong (Input should be a valid"
+        " dictionary or instance of Price). Mend it, or move it away."
     )
     assert load_prices() == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
     path.unlink()

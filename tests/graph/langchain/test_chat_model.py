@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx2
 import pytest
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
@@ -14,26 +13,13 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_openai import ChatOpenAI
 from pydantic import PrivateAttr, SecretStr
 
-from mendgraph.graph.langchain import chat_model
 from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.chat_models import given_model
 from mendgraph.nodes.call_model.driver import MODEL_LOOP, unnoticed
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
-from tests.doubles.scripted_server import (
-    Chunked,
-    CutAt,
-    Disconnect,
-    Drip,
-    NoFinish,
-    Reply,
-    Say,
-    ScriptedServer,
-    Slow,
-    Stall,
-    Status,
-)
-from tests.graph.langchain.asked_models import CALL, Result, ask, at, event, streamed, through
+from tests.doubles.scripted_server import Say, ScriptedServer
+from tests.graph.langchain.asked_models import CALL, Result, ask, event, streamed, through
 
 FOR_EVER_S = 30.0
 ENDS_S = 15.0
@@ -53,35 +39,6 @@ def within(seconds: float, idle_s: float | None = None) -> Call:
     return CALL.model_copy(update={"timeout_s": seconds, "idle_timeout_s": idle_s})
 
 
-WHOLE = "no complete reply within 0.3 s"
-SILENT = "the reply had begun, and nothing more came for 0.2 s"
-HALF = Chunked(Say("Hello there"), 5)
-
-
-@pytest.mark.parametrize(
-    ("reply", "call", "why", "said"),
-    [
-        (Slow(FOR_EVER_S, Say("late")), within(0.3), WHOLE, ""),
-        (Slow(FOR_EVER_S, Say("late")), within(0.3, 0.01), WHOLE, ""),
-        (Stall(1, HALF), within(0.3, 0.01), WHOLE, ""),
-        (Stall(2, HALF), within(FOR_EVER_S, 0.2), SILENT, "Hello"),
-        (Stall(2, HALF), within(0.3), WHOLE, "Hello"),
-        (Drip(0, HALF), within(0.3), WHOLE, ""),
-        (Drip(2, HALF), within(FOR_EVER_S, 0.2), SILENT, "Hello"),
-    ],
-    ids=["nothing", "nothing, idle", "the frame", "silence", "too long", "only comments", "comments"],
-)
-def test_a_reply_that_does_not_come_in_time_is_given_up(reply: Reply, call: Call, why: str, said: str) -> None:
-    """Silence counts from its first part on: until then a small machine reads its prompt."""
-    with ScriptedServer([reply]) as server:
-        failure, came = failed(at(server.base_url), call)
-    message = f"{server.base_url} did not answer in time ({why})."
-    assert ("".join(came), failure) == (
-        said,
-        ProviderFailure(kind=ProviderErrorKind.TIMEOUT, message=message, received_characters=len(said)),
-    )
-
-
 # --- Chat models of users' own
 
 
@@ -98,37 +55,6 @@ class Spoken(BaseChatModel):
 
 def piece(text: str) -> ChatGenerationChunk:
     return ChatGenerationChunk(message=AIMessageChunk(content=text))
-
-
-class Stubborn(Spoken):
-    """Goes on when it is cancelled, for as long as its event loop does."""
-
-    async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
-        yield piece("Hel")
-        for _again in range(50):
-            try:
-                await asyncio.sleep(FOR_EVER_S)
-            except asyncio.CancelledError:
-                await asyncio.sleep(0.02)
-        yield piece("never")
-
-
-def test_a_chat_model_that_swallows_its_cancellation_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_model, "LAST_WORDS_S", 0.01)
-    model, said = given_model(Stubborn()), list[str]()
-
-    async def once() -> Any:
-        result = await model.acomplete(within(0.2), said.append)
-        for other in asyncio.all_tasks() - {asyncio.current_task()}:  # which would keep the loop
-            for _ in range(100):
-                other.cancel()
-                await asyncio.sleep(0)
-        return result
-
-    began = time.monotonic()
-    result = asyncio.run(once())
-    assert time.monotonic() - began < ENDS_S
-    assert (result.kind, said) == (ProviderErrorKind.TIMEOUT, ["Hel"])
 
 
 class SyncOnly(Spoken):
@@ -225,57 +151,6 @@ def test_a_call_that_is_cancelled_takes_its_chat_model_along() -> None:
 # --- What ends early, and what is whole all the same
 
 
-@pytest.mark.parametrize(
-    ("reply", "kind", "told"),
-    [
-        (Disconnect(), "connection", "cannot be reached"),
-        (Disconnect(2, HALF), "incomplete_stream", "The reply of {url} broke off"),
-        (Disconnect(2, HALF, reset=True), "incomplete_stream", "The reply of {url} broke off"),
-        (NoFinish("Hello"), "incomplete_stream", "The reply broke off before the endpoint said that it was complete."),
-        (CutAt(400, HALF, clean=True), "incomplete_stream", "broke off"),
-        (Status(200, "<html>hello</html>"), "server_error", "{url} failed (it sent no chat completion"),
-    ],
-)
-def test_a_reply_that_is_cut_is_none(reply: Reply, kind: str, told: str) -> None:
-    with ScriptedServer([reply]) as server:
-        failure, said = failed(at(server.base_url), CALL)
-    assert (failure.kind.value, failure.received_characters) == (kind, sum(map(len, said)))
-    assert told.format(url=server.base_url) in failure.message
-
-
-STREAM = [event({"content": "Grüße 😀"}), event({}, "stop"), event(usage={"prompt_tokens": 7, "completion_tokens": 3})]
-FINISHED, COUNTED = (len(b"".join(STREAM[:events])) for events in (2, 3))
-
-
-class Broken(httpx2.AsyncByteStream):
-    """So many bytes of the answer, and then the connection breaks."""
-
-    def __init__(self, end: int) -> None:
-        self._end = end
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        raw = b"".join(STREAM)
-        yield raw[: self._end // 2]
-        yield raw[self._end // 2 : self._end]
-        if self._end < len(raw):
-            raise httpx2.RemoteProtocolError("peer closed connection")
-
-
-def test_a_reply_that_is_cut_at_any_byte_is_whole_from_its_finish_event_on_and_never_before() -> None:
-    """Only what it has cost may be missing then: it is paid for, and is not asked for once more."""
-    for end in (*range(0, FINISHED, 7), *range(FINISHED - 3, COUNTED + 1)):
-        result, _ = ask(through(lambda _, end=end: httpx2.Response(200, stream=Broken(end))))  # type: ignore[misc]
-        if end < FINISHED - 1:  # the last line break is no news
-            assert isinstance(result, ProviderFailure), end
-            begun = end >= len(STREAM[0])
-            kind = ProviderErrorKind.INCOMPLETE_STREAM if begun else ProviderErrorKind.CONNECTION
-            assert result.kind is kind, end
-        elif end >= FINISHED:
-            assert isinstance(result, ModelReply), end
-            counted = (7, 3) if end >= COUNTED else (0, 0)
-            assert (result.text, result.input_tokens, result.output_tokens) == ("Grüße 😀", *counted), end
-
-
 # --- Connections
 
 
@@ -292,22 +167,6 @@ def test_a_kept_connection_serves_one_event_loop_after_the_other_and_each_reques
             told += [each for found in pool.map(lambda _: asyncio.run(several()), range(4)) for each in found]
     assert [each.text if isinstance(each, ModelReply) else each.message for each in told] == ["Hello"] * len(told)
     assert len(server.requests) == len(told)
-
-
-def test_a_call_in_the_loop_of_this_process_is_dropped_with_its_caller() -> None:
-    with ScriptedServer([Stall(0, Say("Hello"))], keep_alive=True) as server:
-        model = given_model(ChatOpenAI(model="m", base_url=server.base_url, api_key=SecretStr("k")))
-
-        async def dropped() -> None:
-            call = asyncio.ensure_future(model.acomplete(CALL, unnoticed))
-            while not server.requests:  # noqa: ASYNC110 - it is the thread of the server that hears of it
-                await asyncio.sleep(0.01)
-            call.cancel()
-            async with asyncio.timeout(ENDS_S):
-                with pytest.raises(asyncio.CancelledError):
-                    await call
-
-        asyncio.run(dropped())
 
 
 class Exiting(Spoken):

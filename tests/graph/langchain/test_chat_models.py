@@ -22,9 +22,8 @@ from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelChoice, ModelOptions
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
-from tests.doubles.replies import Message
 from tests.doubles.scripted_server import Say, ScriptedServer, Status
-from tests.graph.langchain.asked_models import CALL, MESSAGES, TOOL, ask, asked, at, event, replied, streamed
+from tests.graph.langchain.asked_models import CALL, MESSAGES, TOOL, ask, event, replied, streamed
 from tests.providers.servers import FAMILIES, say
 
 TOOLS = CALL.model_copy(update={"prompt": Prompt(messages=MESSAGES, tools=(TOOL, {**TOOL}))})
@@ -70,30 +69,6 @@ def test_the_tries_of_a_given_chat_model_are_ours_to_count() -> None:
         result, _ = ask(given_model(own))
     assert isinstance(result, ProviderFailure)
     assert (len(server.requests), "own through ChatOpenAI failed" in result.message) == (1, True)
-
-
-def test_what_a_given_chat_model_says_of_itself_is_known() -> None:
-    own = ChatAnthropic(
-        model="claude-sonnet-4-5",
-        api_key=SecretStr("k"),
-        timeout=None,
-        stop=None,
-        max_tokens_to_sample=30,
-        thinking={"type": "enabled", "budget_tokens": 1024},
-    )
-    model = given_model(own)
-    assert (model.name, model.thinks, model.takes("image")) == ("claude-sonnet-4-5", True, True)
-    assert (model.window_tokens or 0) >= 200_000
-    assert model.takes("smell") is None
-
-
-def test_a_limit_that_the_user_set_is_kept_where_it_is_lower() -> None:
-    allowed = []
-    with ScriptedServer(then=lambda _: Message(text="Hello", finish_reason="length")) as server:
-        for most in (30, 5_000):
-            own = ChatOpenAI(model="own", base_url=server.base_url, api_key=SecretStr("k"), max_tokens=most)
-            allowed.append(replied(given_model(own)).allowed_tokens)
-    assert [request["max_completion_tokens"] for request in server.requests] == allowed == [30, 50]
 
 
 def test_what_a_run_sets_of_a_chat_model_of_the_users_own_is_sent() -> None:
@@ -184,18 +159,6 @@ def sent_by(endpoint: Endpoint, options: ModelOptions = PLAIN) -> httpx2.Request
     return requests[0]
 
 
-@pytest.mark.parametrize(
-    ("base_url", "expected"),
-    [
-        ("", "https://api.openai.com/v1/chat/completions"),
-        ("http://llm.test/v1", "http://llm.test/v1/chat/completions"),
-        ("http://llm.test/v1/", "http://llm.test/v1/chat/completions"),
-    ],
-)
-def test_where_calls_go(base_url: str, expected: str) -> None:
-    assert str(sent_by(Endpoint(model="m", base_url=base_url)).url) == expected
-
-
 USUAL = Endpoint(model="m", base_url="http://llm.test/v1", api_key=SecretStr("sk-usual"))
 FOREIGN = Endpoint(model="m", base_url="http://other.test/v1", key_variable="MENDGRAPH_API_KEY_OTHER_TEST")
 
@@ -224,14 +187,6 @@ def test_settings_that_cannot_be_used_are_refused_before_anything_is_sent() -> N
     message = refused(models, "m", options=ModelOptions(model_kwargs={"top_p": "much"}))
     assert message.startswith("m cannot be set up (top_p: Input should be a valid number")
     assert "much" not in message
-
-
-def test_the_responses_api_is_spoken_where_the_user_says_so() -> None:
-    with FAMILIES["openai_responses"]([say("Hello")]) as server:
-        own = {"store": False, "include": ["reasoning.encrypted_content"]}
-        options = ModelOptions(use_responses_api=True, model_kwargs=own)
-        model = at(server.url, options, model=server.model, api_key=SecretStr(server.key))
-        assert replied(model).text == "Hello"
 
 
 def test_a_chat_model_is_shared_until_it_is_closed() -> None:
@@ -288,10 +243,3 @@ def test_the_embedded_model_is_started_or_says_why_not(monkeypatch: pytest.Monke
         result, _ = ask(connected(models, None))
     assert isinstance(result, ProviderFailure)
     assert result.message == "the embedded model failed (scripted status 500)."
-
-
-def test_the_environments_proxy_does_not_come_between_us_and_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTP_PROXY", "ALL_PROXY", "OPENAI_PROXY"):
-        monkeypatch.setenv(name, "http://u:hunter2@127.0.0.1:9")
-    with ScriptedServer([Say("Hello")]) as server:
-        assert isinstance(asyncio.run(asked(at(server.base_url))), ModelReply)

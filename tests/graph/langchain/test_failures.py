@@ -1,7 +1,7 @@
 import json
 import socket
 import ssl
-from collections.abc import Callable
+from email.utils import formatdate
 from functools import cache
 from typing import Any
 
@@ -12,7 +12,6 @@ import ollama
 import openai
 import pytest
 from google.genai import errors as genai
-from hypothesis import given, strategies as st
 from langchain_core import exceptions as langchain
 
 from mendgraph.graph.langchain.failures import (
@@ -20,9 +19,9 @@ from mendgraph.graph.langchain.failures import (
     Provider,
     ReplyTimeoutError,
     describe_failure,
+    retry_after_s,
     setup_fault,
 )
-from mendgraph.nodes.call_model.retry import TRANSIENT
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
 URL = "http://llm.test/v1"
@@ -88,26 +87,17 @@ NO_STATUS = httpx2.Request("POST", URL)
     ("raised", "kind", "message"),
     [
         (httpx2.ReadTimeout("timed out"), "timeout", f"{URL} did not answer in time (timed out)."),
-        (TimeoutError(), "timeout", f"{URL} did not answer in time (TimeoutError)."),
         (
             ReplyTimeoutError("no complete reply within 30 s"),
             "timeout",
             f"{URL} did not answer in time (no complete reply within 30 s).",
         ),
-        (openai.APITimeoutError(NO_STATUS), "timeout", f"{URL} did not answer in time (Request timed out.)."),
         (
             openai.APIConnectionError(request=NO_STATUS),
             "connection",
             f"{URL} cannot be reached (Connection error.). Is the address right and the server running?",
         ),
-        (
-            httpx2.ConnectError("no route"),
-            "connection",
-            f"{URL} cannot be reached (no route). Is the address right and the server running?",
-        ),
         (status(401, error("bad key")), "authentication", f"{URL} refuses the key: check OPENAI_API_KEY (bad key)."),
-        (status(402, error("pay")), "authentication", f"{URL} refuses the key: check OPENAI_API_KEY (pay)."),
-        (status(403, error("no")), "authentication", f"{URL} refuses the key: check OPENAI_API_KEY (no)."),
         (
             status(404, error("no m here")),
             "model_unavailable",
@@ -119,7 +109,6 @@ NO_STATUS = httpx2.Request("POST", URL)
             f"{URL} refuses the key: check OPENAI_API_KEY (no credit).",
         ),
         (status(429, error("slow\ndown")), "rate_limited", f"{URL} says: too many requests (slow)."),
-        (status(400, error("temperature?")), "bad_request", f"{URL} refuses the request (temperature?)."),
         (
             status(422, {"detail": [{"loc": ["body", "stop"], "msg": "no"}]}, whole=True),
             "bad_request",
@@ -141,8 +130,6 @@ NO_STATUS = httpx2.Request("POST", URL)
             f"The conversation is longer than the model's window at {URL} (x).",
         ),
         (status(500, "<html>\nbroken"), "server_error", f"{URL} failed (<html>)."),
-        (status(503, ""), "server_error", f"{URL} failed (Error code: 503)."),
-        (status(408), "server_error", f"{URL} failed (Error code: 408)."),
         (streamed(error("overloaded")), "server_error", f"{URL} failed (overloaded)."),
         (
             json.JSONDecodeError("Expecting value", "x", 0),
@@ -156,7 +143,6 @@ def test_each_error_has_its_kind_and_says_what_to_do(raised: Exception, kind: st
     assert describe(raised) == ProviderFailure(kind=ProviderErrorKind(kind), message=message)
 
 
-LONG = "prompt is too long: 212345 tokens > 200000 maximum"
 BUSY, GONE = {"type": "rate_limit_error", "message": "x"}, {"type": "overloaded_error", "message": "x"}
 
 
@@ -165,11 +151,9 @@ BUSY, GONE = {"type": "rate_limit_error", "message": "x"}, {"type": "overloaded_
     [
         (status(429, BUSY, {"retry-after": "7"}, "anthropic"), "rate_limited", "(x)", 7.0),
         (status(529, GONE, of="anthropic"), "server_error", "(x)", None),
-        (status(400, {"type": "invalid", "message": LONG}, of="anthropic"), "context_overflow", LONG, None),
         (streamed({"error": BUSY}, anthropic), "rate_limited", "(x)", None),
         (streamed({"error": GONE}, anthropic), "server_error", "(x)", None),
         (google(429, "Quota", "RESOURCE_EXHAUSTED"), "rate_limited", "(Quota)", 3.0),
-        (google(404, "models/m is not found", "NOT_FOUND"), "model_unavailable", "m is not found", 3.0),
         (google(400, "API key not valid. Pass one.", "INVALID_ARGUMENT"), "authentication", "not valid", 3.0),
         (
             status(
@@ -181,20 +165,15 @@ BUSY, GONE = {"type": "rate_limit_error", "message": "x"}, {"type": "overloaded_
         ),
         (google(400, "input token count (9) exceeds 8", "INVALID_ARGUMENT"), "context_overflow", "9", 3.0),
         (ollama.ResponseError('{"error": "no model m"}', 404), "model_unavailable", "(no model m)", None),
-        (ollama.ResponseError("m does not support tools", 400), "bad_request", "support tools", None),
         (ConnectionError("Failed to connect to Ollama."), "connection", "Failed to connect", None),
         (mistral(422, {"detail": [{"loc": ["body", "a"], "msg": "No"}]}), "bad_request", "body.a: No", 3.0),
         (mistral(429, {"message": "Rate limit exceeded"}), "rate_limited", "(Rate limit exceeded)", 3.0),
-        (httpx.ConnectError("All attempts failed"), "connection", "(All attempts failed)", None),
         (httpx.RemoteProtocolError("peer closed"), "connection", "(peer closed)", None),
-        (httpx.ReadTimeout("late"), "timeout", "(late)", None),
-        (bedrock(429, "ThrottlingException", "Too many"), "rate_limited", "(Too many)", None),
         (bedrock(400, "ValidationException", "Input is too long."), "context_overflow", "too long", None),
         (langchain.ContextOverflowError("too much"), "context_overflow", "too much", None),
         (langchain.ModelRateLimitError("slow"), "rate_limited", "slow", None),
         (langchain.ModelPermissionDeniedError("no"), "authentication", "no", None),
-        (langchain.ModelNotFoundError("what?"), "model_unavailable", "what?", None),
-        (langchain.ModelAPIError("oh"), "server_error", "oh", None),
+        (RuntimeError("Event loop is closed"), "connection", "is closed", None),
         (ZeroDivisionError("by zero"), "bad_request", "(ZeroDivisionError: by zero)", None),
     ],
 )
@@ -207,15 +186,6 @@ def test_the_exceptions_of_each_package_say_the_same(
     assert detail in failure.message
 
 
-@pytest.mark.parametrize(
-    ("header", "wish"),
-    [("2", 2.0), ("0.25", 0.25), ("Thu, 01 Jan 1970 00:00:30 GMT", 20.0), ("soon", None), (None, None)],
-)
-def test_the_endpoints_wish_is_read(header: str | None, wish: float | None) -> None:
-    raised = status(429, error("later"), {} if header is None else {"Retry-After": header})
-    assert describe_failure(raised, ENDPOINT, 10.0).retry_after_s == wish
-
-
 def test_a_failure_that_is_known_already_is_told_as_it_is() -> None:
     failure = ProviderFailure(kind=ProviderErrorKind.CONTENT_FILTER, message="As it is.", retry_after_s=3.0)
     assert describe(CallFailedError(failure), OWN, begun=True) == failure
@@ -225,20 +195,13 @@ def test_a_failure_that_is_known_already_is_told_as_it_is() -> None:
     "said",
     [
         "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
-        "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length",
         "Input is too long for requested model.",
-        "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
         "prompt token count of 65000 exceeds the limit of 64000",
         "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 20 `max_new_tokens`",
-        "`inputs` must have less than 1024 tokens. Given: 5000",
         "Range of input length should be [1, 30720]",
-        "too many tokens: size limit exceeded by 100 tokens. The limit for this model is 128000 tokens.",
         "Too many input tokens. Max input tokens: 8192, request input token count: 9000",
-        "The decoder prompt (length 9001) is longer than the maximum model length of 8192.",
         "Your request exceeded model token limit: 262144 (requested: 300000)",
-        "Prompt exceeds max length",
         "prompt is too long: 212345 tokens > 200000 maximum",
-        "'max_tokens' is too large: 2000. This model's maximum context length is 4096 tokens (2000 > 4096 - 2104).",
     ],
 )
 def test_each_way_to_say_that_a_prompt_is_too_long(said: str) -> None:
@@ -250,41 +213,13 @@ def test_each_way_to_say_that_a_prompt_is_too_long(said: str) -> None:
     ("code", "said", "kind"),
     [
         (400, "max_tokens: 2048 > 1024, which is the maximum allowed number of output tokens for m", "bad_request"),
-        (400, "max_tokens is too large: 100000. This model supports at most 16384 completion tokens.", "bad_request"),
-        (400, "`max_new_tokens` must be strictly positive", "bad_request"),
         (400, "Unrecognized request argument supplied: context_size", "bad_request"),
         (400, "Request exceeds the maximum number of tokens per minute", "bad_request"),
-        (413, "Request too large for model on tokens per minute (TPM): Limit 6000, Requested 8000", "bad_request"),
         (429, "Too many tokens, please wait before trying again.", "rate_limited"),
-        (429, "input token count exceeds the limit of 6000 tokens per minute", "rate_limited"),
     ],
 )
 def test_what_speaks_of_tokens_and_is_no_overflow(code: int, said: str, kind: str) -> None:
     assert describe(status(code, error(said))).kind is ProviderErrorKind(kind)
-
-
-def broken_by(cause: BaseException) -> Exception:
-    """A connection that broke for this reason, as it is raised."""
-    broken = openai.APIConnectionError(request=NO_STATUS)
-    broken.__cause__ = httpx2.ConnectError(str(cause))
-    broken.__cause__.__cause__ = cause
-    return broken
-
-
-def test_a_certificate_that_is_refused_is_refused_the_next_time_too() -> None:
-    failure = describe(broken_by(ssl.SSLCertVerificationError(1, "x")))
-    told = "its TLS certificate is refused: it is not to be trusted"
-    message = f"{URL} cannot be trusted ({told}). Is the address right? SSL_CERT_FILE names authorities."
-    assert failure == ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message)
-    assert failure.kind not in TRANSIENT
-
-
-@pytest.mark.parametrize("wrap", [lambda each: each, broken_by])
-def test_a_header_that_was_not_sent_is_not_quoted(wrap: Callable[[Exception], Exception]) -> None:
-    failure = describe(wrap(httpx2.LocalProtocolError("Illegal header value b'hunter2'")))
-    assert failure.kind not in TRANSIENT
-    assert "OPENAI_CUSTOM_HEADERS" in failure.message
-    assert "hunter2" not in failure.message
 
 
 def test_the_endpoint_is_named_without_credentials() -> None:
@@ -304,11 +239,6 @@ def test_an_endpoint_that_quotes_the_key_is_not_quoted(said: str) -> None:
     message = describe(status(401, error(said)), Provider(URL, keys=("hunter2-hunter2",))).message
     assert "***" in message
     assert not any(secret in message for secret in ("sk-abcd", "wxyz", "eyJ", "hunter2"))
-
-
-@given(st.text("0123456789abcdef-_", min_size=4, max_size=40), st.text(max_size=30), st.text(max_size=30))
-def test_the_key_never_shows(key: str, before: str, after: str) -> None:
-    assert key not in describe(status(401, error(f"{before}{key}{after}")), Provider("it", keys=(key,))).message
 
 
 @pytest.mark.parametrize("key", ["sk-abcdefgh\n", "sk-abcdefghé"])
@@ -368,3 +298,25 @@ def test_the_cause_is_found_however_it_is_wrapped(cause: Exception, words: str, 
         failure = describe(error)
         assert f"({words})" in failure.message
         assert failure.kind.value == ("model_unavailable" if kind == "bad" else kind)
+
+
+NOW = 1_700_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (" 1.5 ", 1.5),
+        ("-3", 0.0),
+        (formatdate(NOW + 90, usegmt=True), 90.0),
+        (formatdate(NOW - 90, usegmt=True), 0.0),
+        ("Tue, 14 Nov 2023 22:13:30 -0000", 10.0),
+        ("Tue Nov 14 22:13:30 2023", 10.0),
+        ("", None),
+        ("soon", None),
+        ("inf", None),
+        ("9" * 5_000, None),
+    ],
+)
+def test_a_wish_is_seconds_or_a_date(value: str, seconds: float | None) -> None:
+    assert retry_after_s(value, NOW) == seconds

@@ -161,15 +161,8 @@ COUNTS: list[tuple[JsonMap | None, JsonMap | None, tuple[int, int, int, int, int
         (7, 3, 4, 2, 0),
     ),
     ({"prompt_tokens": 7, "completion_tokens": 3, "prompt_cache_hit_tokens": 5}, None, (7, 3, 5, 0, 0)),
-    (
-        {"prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 6}},
-        None,
-        (7, 0, 0, 6, 0),
-    ),
     ({"prompt_tokens": 7, "completion_tokens": 3}, {"cache_n": 5, "prompt_n": 2}, (7, 3, 5, 0, 0)),
-    ({"prompt_tokens": None, "prompt_tokens_details": None}, None, (0, 0, 0, 0, 0)),
     ({"prompt_tokens": "many", "completion_tokens": [3], "prompt_tokens_details": "x"}, None, (0, 0, 0, 0, 0)),
-    ({"prompt_tokens": 12.5, "completion_tokens": -3}, None, (12, 0, 0, 0, 0)),
 ]
 
 
@@ -187,12 +180,6 @@ def test_each_kind_of_endpoint_counts_in_its_own_words(
     }
     assert counts(heard({"content": "Hi"}, **told)) == expected
     assert counts(said_at_once({"content": "Hi"}, **told)) == expected
-
-
-def test_a_count_that_grows_with_the_stream_is_not_added_up() -> None:
-    events = [event({"content": "Hi"}, usage={"prompt_tokens": 7, "completion_tokens": taken}) for taken in (1, 2)]
-    last = event(usage={"prompt_tokens": 7, "completion_tokens": 3})
-    assert counts(replied(through(streamed(*events, event({}, "stop"), last)))) == (7, 3, 0, 0, 0)
 
 
 # --- In one piece
@@ -218,12 +205,6 @@ def test_an_answer_in_one_piece_comes_to_the_same() -> None:
     assert said_at_once({"content": None, "refusal": "No."}).finish_reason is FinishReason.REFUSAL
 
 
-def test_arguments_that_are_no_json_are_kept_in_one_piece_too() -> None:
-    function = {"name": "f", "arguments": '{"a": "x'}
-    reply = said_at_once({"content": None, "tool_calls": [{"id": "x", "type": "function", "function": function}]})
-    assert reply.calls == (called("x", "f", '{"a": "x'),)
-
-
 # --- What is no chat completion
 
 
@@ -231,14 +212,11 @@ def test_arguments_that_are_no_json_are_kept_in_one_piece_too() -> None:
     "document",
     [
         b"data: {bad\n\n",
-        b"data: [1]\n\n",
         b"data: null\n\n",
         b'data: {"choices": [null]}\n\n',
-        b'data: {"choices": 7}\n\n',
         b'data: {"choices": [{"index": 0, "delta": "Hi"}]}\n\n',
         b'data: {"error": {"message": "overloaded"}}\n\n',
         b"data: \xff\n\n",
-        b"data: " + b"[" * 100_000 + b"\n\n",
     ],
 )
 @pytest.mark.parametrize("begun", [False, True])

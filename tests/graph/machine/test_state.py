@@ -92,7 +92,7 @@ EXAMPLES: tuple[Any, ...] = (
         gauge=Gauge(size=300, messages=2, tokens=90),
         booked=7,
     ),
-    Window(first="a", head="What was before.", cleared=("b",), compactions=1, tokens=8_192),
+    Window(first="a", head="What was before.", cleared=("b",), tokens=8_192),
     ProjectNotes(path="AGENTS.md", text="Use tabs.", cut=True),
     Vitals(tools=(True, False), replies=(False,), costs=(3.0,), cost_unit="tokens", replies_alerted=True),
     RAW,

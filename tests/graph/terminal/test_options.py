@@ -75,7 +75,7 @@ def test_what_limits_spending_can_be_said_on_the_command_line(chosen: list[Optio
         (["--max-tokens-per-account", "0"], "greater than or equal to 1"),
         (["--account", "a\nb"], "an account's name is empty, or has 1 to 200 printable characters"),
         (["--window-tokens", "1023"], "greater than or equal to 1024"),
-        (["--fallback", "x @ y"], "Fallback model 1 has no address after the @"),
+        (["--fallback", "x @ y"], "Fallback model 1 is none: write"),
         (["--model", "m", "--fallback", "m"], "Fallback model 1 (m) is in the list already"),
         (["--fallback", ""], "`model @ https://host/v1`. It means"),
         (["--reasoning-effort", "HIGH"], "one word in small letters: none, minimal, low, medium, high or xhigh"),

@@ -5,7 +5,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.nodes.call_model import driver
@@ -22,13 +21,6 @@ CONNECT = ModelChoice(model="m", base_url=None)
 
 def sending(seed: int) -> Send:
     return Send(call=Call(prompt=Prompt(messages=()), max_output_tokens=50, timeout_s=1.0, seed=seed))
-
-
-EFFECTS = st.lists(
-    st.sampled_from([CONNECT, ModelChoice(model="nowhere", base_url=None), Wait(seconds=0.0)])
-    | st.integers(0, 3).map(sending),
-    max_size=6,
-)
 
 
 class Echo(Model):
@@ -94,12 +86,6 @@ def test_effects_are_performed_and_answered(
     assert performed(how, effects) == ({"effects": len(effects)}, answers, said)
 
 
-@settings(max_examples=30)
-@given(EFFECTS)
-def test_sync_and_async_do_the_same(effects: list[Effect]) -> None:
-    assert performed(in_this_thread, effects) == performed(in_a_loop, effects)
-
-
 # --- Somebody wants the run to stop
 
 REPLY = ModelReply(text="whole")
@@ -153,12 +139,6 @@ def test_nothing_begins_once_somebody_wants_the_run_to_stop(asynchronous: bool, 
 
 
 @WAYS
-def test_a_wait_ends_at_once(asynchronous: bool) -> None:
-    answer = answered(asynchronous, StopRequest(), Echo(), Wait(seconds=LONG_S))
-    assert answer == Stopped(reason="by Ctrl-C")
-
-
-@WAYS
 def test_a_reply_that_is_complete_is_not_dropped(asynchronous: bool) -> None:
     stop = StopRequest()
     assert answered(asynchronous, stop, Stopping(stop, lambda _: REPLY)) == Sent(result=REPLY, seconds=0.0)
@@ -166,14 +146,6 @@ def test_a_reply_that_is_complete_is_not_dropped(asynchronous: bool) -> None:
 
 def broken(*_: object) -> ModelReply:
     raise RuntimeError("the connection is gone")
-
-
-@WAYS
-def test_a_call_that_fails_when_it_is_to_stop_is_stopped(asynchronous: bool) -> None:
-    stop = StopRequest()
-    for then in (lambda _: BUSY, broken):
-        assert answered(asynchronous, stop, Stopping(stop, then)) == DROPPED
-        stop.clear()
 
 
 class Acting(Echo):
@@ -211,11 +183,6 @@ def test_a_call_is_dropped_at_once(
     asynchronous: bool, at_the_end: Callable[[], ModelReply | ProviderFailure | None]
 ) -> None:
     assert dropped(asynchronous, at_the_end) == DROPPED
-
-
-@WAYS
-def test_a_reply_that_comes_while_its_call_is_dropped_is_taken(asynchronous: bool) -> None:
-    assert dropped(asynchronous, lambda: REPLY) == Sent(result=REPLY, seconds=0.0)
 
 
 def test_a_call_that_does_not_let_itself_be_dropped_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,11 +121,6 @@ def test_corrections_that_are_settled_count_as_tries_of_the_turn(opened: int, as
     )
 
 
-def test_a_preloaded_reply_costs_nothing() -> None:
-    ready = ModelReply(text="tool: x", preloaded=True)
-    assert play([], settings_of(), state(preload=ready)) == ([], {"reply": ready, "preload": None, "step": 1})
-
-
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [

@@ -11,7 +11,6 @@ from mendgraph.nodes.call_model.ledger import (
     RunLimits,
     Spending,
     Used,
-    account_problem,
     exhausted_limit,
     measured,
     reserve,
@@ -19,7 +18,7 @@ from mendgraph.nodes.call_model.ledger import (
     usage_report,
 )
 from mendgraph.nodes.call_model.prices import FREE, Price
-from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, PREAMBLE_TOKENS, Gauge, estimate_input
+from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, Gauge, estimate_input
 from mendgraph.nodes.records import StopCause, StopReason
 from tests.nodes.call_model.spendings import spent
 
@@ -141,13 +140,6 @@ def test_a_reservation_is_cut_to_what_can_be_paid(
     assert reserve(spent(cost_usd=cost), limits, estimated, price) == wanted
 
 
-def test_a_limit_on_cost_sends_nothing_to_a_model_without_a_price() -> None:
-    for limits in (RunLimits(max_cost_usd=5.0), RunLimits(max_cost_usd_per_day=5.0)):
-        assert reserve(spent(), limits, 10, None) == unknown_price(limits, None)
-        assert reserve(spent(), limits, 10, FREE) == leave(10, cost=0.0)
-    assert reserve(spent(1, 1_000, 1_000, unpriced_calls=1), RunLimits(), 100, None) == leave(100)
-
-
 # --- The call that is held back
 
 
@@ -160,8 +152,6 @@ def test_a_limit_on_cost_sends_nothing_to_a_model_without_a_price() -> None:
         ((300, 2, 90), Gauge(size=300, messages=2, tokens=90)),
         ((300, 2, 10**30), Gauge(size=300, messages=2, tokens=MOST_TOKENS)),
         ((300, 2, 0), Gauge(size=9, messages=1, tokens=3)),
-        ((300, 2, -4), Gauge(size=9, messages=1, tokens=3)),
-        ((0, 0, 90), Gauge(size=9, messages=1, tokens=3)),
     ],
 )
 def test_the_gauge_is_the_last_count_that_was_told(counted: tuple[int, int, int], gauge: Gauge) -> None:
@@ -225,18 +215,12 @@ def test_a_limit_on_cost_needs_a_price(limit: str, reason: StopReason) -> None:
     assert unknown_price(limits, FREE, "big-1") is None
 
 
-@pytest.mark.parametrize("name", ["x" * 201, "a\nb", "a\tb", "\x1b[31m", "a\x00", "\ud800", "a\u202eb", "\u2028"])
-def test_what_cannot_be_shown_is_no_name_of_an_account(name: str) -> None:
-    assert account_problem(name) == "an account's name is empty, or has 1 to 200 printable characters"
-
-
 @pytest.mark.parametrize(
     ("used", "passed"),
     [
         (Used(input_tokens=100, output_tokens=50, cost_usd=0.5), False),
         (Used(input_tokens=150, output_tokens=0, cost_usd=0.5), False),
         (Used(input_tokens=101, output_tokens=50), True),
-        (Used(cost_usd=0.51), True),
         (Used(cost_usd=None), False),
     ],
 )
@@ -248,14 +232,6 @@ def test_an_entry_is_passed_by_what_costs_more_than_it_says(used: Used, passed: 
 
 SIZES = st.integers(0, 1_000_000)
 MESSAGES = st.integers(0, 500)
-ANY_COUNT = st.integers(-10, 10**15)
-GAUGES = st.builds(Gauge, size=SIZES, messages=MESSAGES, tokens=ANY_COUNT)
-
-
-@given(SIZES, MESSAGES, GAUGES)
-def test_no_lie_makes_an_estimate_impossible(size: int, messages: int, gauge: Gauge) -> None:
-    estimate = estimate_input(size, messages, gauge)
-    assert ceil(size / 8) <= estimate <= size + 4 * max(messages, gauge.messages) + PREAMBLE_TOKENS
 
 
 @given(SIZES, SIZES, MESSAGES, st.integers(0, 40), st.floats(0.125, 1), st.floats(0, 1))

@@ -116,19 +116,6 @@ def test_an_endpoint_that_goes_on_refusing_is_given_up() -> None:
     assert (result.kind, len(server.requests)) == (ProviderErrorKind.BAD_REQUEST, MOST_ADAPTATIONS + 1)
 
 
-def test_what_the_user_set_of_a_models_own_options_is_left_out_too_where_it_is_refused() -> None:
-    options = ModelOptions(reasoning_effort="high", model_kwargs={"top_k": 5})
-    refusals = [refused("Unrecognized: top_k", param="top_k"), refused("no reasoning_effort here")]
-    with ScriptedServer([*refusals, Say("Hello")]) as server:
-        reply = replied(at(server.base_url, options), FULL)
-    assert reply.adapted == ("top_k", "reasoning_effort")
-    assert [(each.get("top_k"), each.get("reasoning_effort")) for each in server.requests] == [
-        (5, "high"),
-        (None, "high"),
-        (None, None),
-    ]
-
-
 NATIVE = FULL.model_copy(update={"prompt": replace(FULL.prompt, stop=()), "seed": None})
 
 
@@ -171,17 +158,12 @@ def refusal(message: str, parameter: str = "", status: int | None = 400) -> Refu
             "temperature",
             "temperature",
         ),
-        ("`temperature` is deprecated for this model.", "", "temperature"),
-        ("Unsupported parameter: 'stop' is not supported with this model.", "stop", "stop"),
         ("stop: Extra inputs are not permitted", "stop", "stop"),
         ("Unknown name: stream_options", "", "stream_options"),
-        ("This response_format type is unavailable now", "", "response_format"),
         ("Invalid schema", "response_format.json_schema", "response_format"),
         ("registry.ollama.ai/library/m does not support tools", "", TOOLS),
-        ("No endpoints found that support tool use.", "", TOOLS),
         ('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', "", TOOLS),
         ("Your organization must be verified to stream this model.", "stream", STREAM),
-        ("Streaming is not supported for this model", "", STREAM),
         ("The conversation must begin with a user's message", "", ""),
         ("The stopwatch has stopped", "", ""),
         ("top_k is not supported", "top_k", ""),
@@ -240,12 +222,3 @@ def test_lessons_are_kept_for_each_model_at_each_endpoint_until_they_are_forgott
     assert made not in others
     lessons.forget()
     assert lessons.of("", "http://a", "m") is not made
-
-
-def test_a_process_that_meets_many_models_forgets_rather_than_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.graph.langchain.failures.MOST_ENTRIES", 3)
-    lessons = Lessons()
-    first = lessons.of("", "", "0")
-    for number in range(1, 4):
-        lessons.of("", "", str(number))
-    assert lessons.of("", "", "0") is not first

@@ -7,7 +7,7 @@ from mendgraph.nodes.call_model.exchange import CallSettings
 from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.call_model.model import Effect, Send
 from mendgraph.nodes.records import FinishReason, ModelReply, Profile, Protocol, RawCall, StopReason
-from tests.nodes.call_model.test_exchange import REPLY, Result, play, settings_of, state
+from tests.nodes.call_model.test_exchange import REPLY, play, settings_of, state
 
 THOUGHT = ModelReply(reasoning="Hm. " * 9, finish_reason=FinishReason.LENGTH, input_tokens=70, output_tokens=2_048)
 TAGGED = THOUGHT.model_copy(update={"reasoning": "", "text": "<think>Hm."})
@@ -24,26 +24,12 @@ def asked_for(effects: list[Effect]) -> list[int]:
 
 
 @pytest.mark.parametrize("thought", [THOUGHT, TAGGED, COUNTED], ids=["reasoning", "in the text", "only counted"])
-def test_they_are_followed_by_one_call_with_all_that_the_budget_has(thought: ModelReply) -> None:
-    effects, update = play([thought, REPLY], roomy(20_000), state())
-    assert update["reply"] == REPLY
-    first, second = asked_for(effects)
-    assert (first, second > 10_000) == (2_048, True)
-    assert update["spending"].usage[:3] == (2, 140, 2_051)
-
-
-@pytest.mark.parametrize(
-    ("results", "settings"),
-    [([THOUGHT, THOUGHT], roomy(20_000)), ([THOUGHT], roomy(2_048))],
-    ids=["twice", "no room is left"],
-)
-def test_a_model_that_thinks_longer_than_the_budget_lets_it_ends_the_run(
-    results: list[Result], settings: CallSettings
-) -> None:
-    effects, update = play(results, settings, state())
-    assert (len(asked_for(effects)), update["reply"]) == (len(results), None)
+def test_a_model_that_thinks_longer_than_the_budget_lets_it_ends_the_run(thought: ModelReply) -> None:
+    effects, update = play([thought], roomy(20_000), state())
+    assert (len(asked_for(effects)), update["reply"]) == (1, None)
     assert update["stop"].reason is StopReason.MAX_OUTPUT_TOKENS
-    assert update["stop"].message.startswith("The model's thoughts took all ")
+    assert update["stop"].message.startswith("The model's thoughts took all 2,048 output tokens")
+    assert update["spending"].usage.total_output_tokens == 2_048
 
 
 def test_a_limit_of_the_chat_model_itself_is_named_and_no_second_call_is_paid() -> None:

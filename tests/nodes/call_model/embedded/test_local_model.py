@@ -17,7 +17,6 @@ from mendgraph.nodes.call_model.embedded.local_model import (
     LocalServer,
     ServerSlot,
     serve_in_foreground,
-    shared_local_server,
     start_local_server,
     why_unavailable,
 )
@@ -112,32 +111,9 @@ def test_a_server_that_needs_too_long_is_ended(program: Program, tmp_path: Path)
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-def test_ctrl_c_while_it_starts_leaves_no_child(program: Program, tmp_path: Path) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    hangs = program(f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)")
-    handler = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    try:
-        assert serve_in_foreground("w", 0, lambda _: None, program=hangs) is None
-    finally:
-        signal.signal(signal.SIGALRM, handler)
-    with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), 0)
-
-
 def test_a_program_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
     failure = start_local_server("w", program=[str(tmp_path / "absent")])
     assert failure == unavailable(f"the local model server did not start (No such file or directory): {STATUS}")
-
-
-def test_a_server_that_will_not_end_is_killed(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_model, "STOP_TIMEOUT_S", 0.1)
-    stubborn = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    server = running(start_local_server("w", program=program(stubborn + SERVES + "time.sleep(60)\n")))
-    server.stop()
-    assert server.wait() == -signal.SIGKILL
 
 
 PARENT = """
@@ -192,29 +168,6 @@ def test_a_server_that_died_is_started_again(slot: ServerSlot) -> None:
     assert (second.alive, second.pid == first.pid) == (True, False)
 
 
-def test_it_says_while_a_server_is_being_started() -> None:
-    seen: list[bool] = []
-
-    def start() -> ProviderFailure:
-        seen.append(starting.starting)
-        if len(seen) > 1:
-            raise KeyboardInterrupt
-        return unavailable("not yet")
-
-    starting = ServerSlot(start)
-    starting.get()
-    with pytest.raises(KeyboardInterrupt):
-        starting.get()
-    assert (seen, starting.starting, local_model.local_server_is_starting()) == ([True, True], False, False)
-
-
-def test_a_failure_is_not_remembered(program: Program) -> None:
-    answers: list[LocalServer | ProviderFailure] = [unavailable("not yet")]
-    slot = ServerSlot(lambda: answers.pop() if answers else start_local_server("w", program=program(SERVES)))
-    assert slot.get() == unavailable("not yet")
-    running(slot.get()).stop()
-
-
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_model, "find_spec", lambda _: object())
@@ -238,13 +191,6 @@ def test_each_missing_piece_names_its_one_command(
     if parts:
         FAKE.place(FAKE.spec.parts[0], parts_folder(str(place)))
     assert why_unavailable(str(place), spec=FAKE.spec) == unavailable(message)
-
-
-@pytest.mark.usefixtures("installed")
-def test_the_shared_server_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("MENDGRAPH_MODEL_DIR", str(tmp_path))
-    expected = "the embedded model's weights are not on this machine: run `mendgraph model pull`"
-    assert shared_local_server() == unavailable(expected)
 
 
 LIBRARY = """
@@ -338,11 +284,3 @@ def test_a_library_that_does_not_fit_ends_it_with_the_reason(library: Path, sour
 
 
 # --- Its parts, in this process
-
-
-class EndedError(BaseException):
-    """Stands for the end of the process."""
-
-
-def ends(*_: object) -> None:
-    raise EndedError

@@ -83,13 +83,6 @@ def test_the_hub_is_asked_first(fake: FakeWeights, place: str) -> None:
     assert_ready(fake, place)
 
 
-def test_what_is_there_is_not_fetched_again_even_from_a_read_only_folder(fake: FakeWeights, place: str) -> None:
-    os.makedirs(os.path.dirname(place))
-    Path(place).write_bytes(fake.data)
-    assert pull(fake, place) == Pulled(place, fake.spec.size_bytes, "cache")
-    assert names(os.path.dirname(place)) == ["fake.gguf", "fake.gguf.verified"]
-
-
 @pytest.mark.parametrize("cut", [slice(0, 5000), None])
 def test_what_is_wrong_in_its_place_is_replaced(fake: FakeWeights, place: str, cut: slice | None) -> None:
     os.makedirs(os.path.dirname(place) if cut else place)

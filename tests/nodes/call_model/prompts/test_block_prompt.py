@@ -1,16 +1,14 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.nodes.call_model.prompts import block_prompt as texts
-from mendgraph.nodes.call_model.prompts.block_prompt import bounded_request, estimated_tokens, without_body
+from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, bounded_request, estimated_tokens, without_body
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
 from mendgraph.nodes.call_model.prompts.shown_messages import describe_tool, native_tool
-from mendgraph.nodes.call_model.prompts.turn_view import TurnView
-from mendgraph.nodes.language.blocks import EXAMPLE_EDITS, read_blocks, render_file
+from mendgraph.nodes.language.blocks import render_file
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.records import (
     CallResult,
@@ -19,11 +17,9 @@ from mendgraph.nodes.records import (
     Effect,
     JsonMap,
     ModelReply,
-    Profile,
     Protocol,
     ToolCall,
     ToolErrorCode,
-    ToolInvocation,
     ToolResult,
     ToolSpec,
 )
@@ -105,8 +101,6 @@ NO_PYTHON, ANSWER_WITH_ADD = "The block is not Python.", "Answer with calc.py an
         (0, f"{SHOWN}\n\n{FOUND}"),
         (1, ANEW),
         (2, f"{SHOWN}\n\n{NO_PYTHON}\n{ANSWER_WITH_ADD}"),
-        (3, ANEW),
-        (4, f"{SHOWN}\n\n{NO_PYTHON}\n{ANSWER_WITH_ADD}"),
     ],
 )
 def test_each_failure_makes_another_request_of_the_same_facts(failures: int, told: str) -> None:
@@ -123,19 +117,11 @@ UTIL = "def low(text):\n    return text\n"
     [
         ("Fix add.", {"calc.py": CALC, "util.py": UTIL}, "Answer with calc.py and the new text of add."),
         (
-            "low gives the wrong text",
-            {"calc.py": CALC, "util.py": UTIL},
-            "Answer with util.py and the new text of low.",
-        ),
-        (
             "Fix add and low.",
             {"calc.py": CALC, "util.py": UTIL},
             "Answer with the path of the file and the new text of ",
         ),
-        ("Fix it.", {"calc.py": CALC, "util.py": UTIL}, "Answer with the path of the file and the new text of "),
         ("Fix it.", {"calc.py": CALC}, "Answer with calc.py and the new text of what changes."),
-        ("Set depth to 3.", {"limits.json": "{}\n"}, "Answer with limits.json and the new text of what changes."),
-        ("Fix it.", {}, "Answer with the path of the file and the new text of what changes."),
         ("Hello.", {"calc.py": CALC}, "Answer in words."),
     ],
 )
@@ -183,11 +169,8 @@ def test_earlier_turns_are_told_in_words_alone() -> None:
 @pytest.mark.parametrize(
     ("failures", "corrections", "given_temperature", "expected"),
     [
-        (0, 0, 0.0, 0.0),
         (1, 0, 0.0, 0.0),
-        (0, 1, 0.0, 0.0),
         (1, 1, 0.0, 0.8),
-        (2, 0, 0.3, 0.8),
         (0, 3, 1.2, 1.2),
     ],
 )
@@ -201,20 +184,6 @@ def test_from_the_second_failure_on_a_small_model_is_sampled(
         assert (prompt.temperature, prompt.failed_tries) == (expected, failures + corrections)
     for profile in (TEXT, NATIVE, BLOCKS.model_copy(update={"small": False})):
         assert built(profile, history, *asked, temperature=given_temperature).temperature == given_temperature
-
-
-def test_the_examples_are_turns_in_the_form_that_the_reader_reads() -> None:
-    system, *turns = FRONT
-    assert system == {"role": "system", "content": texts.BLOCKS_SYSTEM}
-    assert [turn["role"] for turn in turns] == ["user", "assistant"] * (len(turns) // 2)
-    edits = [render_file(path, content) for path, content in EXAMPLE_EDITS.items()]
-    assert [str(turn["content"]) for turn in turns[1::2]][-len(edits) :] == edits
-    for path, text in zip(EXAMPLE_EDITS, edits, strict=True):
-        [edit] = read_blocks(
-            text.replace("return", "return 1 or").replace("3", "4").replace("red", "green"), [path]
-        ).outcomes
-        assert isinstance(edit, ToolInvocation)
-        assert edit.args["path"] == path
 
 
 def test_the_block_form_tells_only_of_tools_that_a_model_cannot_do_without() -> None:
@@ -245,26 +214,6 @@ def test_in_the_native_protocol_the_same_is_asked_with_two_tools_to_look_with() 
     assert native == Prompt(
         messages=(system, *text.messages[1:]), tools=(native_tool(READ),), temperature=0.1, failed_tries=1
     )
-
-
-SMALL_TEXT = TEXT.model_copy(update={"small": True})
-
-
-@pytest.mark.parametrize(
-    ("profile", "stop"),
-    [
-        (TEXT, ()),
-        (SMALL_TEXT, SMALL_STOP),
-        (BLOCKS, SMALL_STOP),
-        (BLOCKS.model_copy(update={"small": False}), ()),
-        (NATIVE.model_copy(update={"small": True}), ()),
-        (NATIVE_BLOCKS, ()),
-    ],
-)
-def test_a_small_model_is_stopped_where_it_invents_what_comes_next(profile: Profile, stop: tuple[str, ...]) -> None:
-    messages: list[JsonMap] = list(built(profile, [TASK]).messages)
-    assert built(profile, [TASK]).stop == stop
-    assert all(each not in f"\n{message['content']}" for message in messages for each in stop)
 
 
 def test_a_request_in_block_form_is_bounded() -> None:
@@ -299,12 +248,7 @@ def told(view: TurnView, left_out: Sequence[str]) -> str:
     ("tokens", "shown"),
     [
         (503, "a b c d f"),
-        (502, "b c d f -a.py"),
-        (405, "b c d f -a.py"),
         (404, "b d f -a.py -c.py"),
-        (304, "b d -a.py -c.py"),
-        (204, "b -a.py -c.py -d.py"),
-        (104, "-a.py -c.py -d.py -b.py"),
         (0, "-a.py -c.py -d.py -b.py"),
     ],
 )
@@ -312,20 +256,6 @@ def test_what_the_task_needs_least_goes_first(tokens: int, shown: str) -> None:
     text = bounded_request(SHORT_TASK, TurnView(files=FILES, found=FOUND_TEXT), told, tokens)
     files = "".join(name * 300 for name in shown.split() if len(name) == 1)
     assert text == SHORT_TASK + files + "".join(name for name in shown.split() if len(name) > 1)
-
-
-@given(
-    st.dictionaries(st.sampled_from(["a.py", "b.py", "c.py", "d.py"]), st.text(max_size=400)),
-    st.lists(st.text(max_size=200), max_size=2),
-    st.integers(0, 500),
-)
-def test_a_bounded_request_fits_unless_nothing_is_left(files: dict[str, str], found: list[str], tokens: int) -> None:
-    text = bounded_request(SHORT_TASK, TurnView(files=files, found=tuple(found)), told, tokens)
-    everything = told(TurnView(files=files, found=tuple(found)), ())
-    if len(everything.encode("utf-8", "replace")) <= 3 * tokens:
-        assert text == everything
-    least = [path for path in files if path != "b.py"] + [path for path in files if path == "b.py"]
-    assert len(text.encode("utf-8", "replace")) <= 3 * tokens or text == told(TurnView(), least)
 
 
 CALC_TEXT = "def add(a, b):\n    return a - b\n\n\ndef mean(values):\n    return add(*values) / 2\n"
@@ -363,18 +293,12 @@ PI = 3
     [
         (CALC_TEXT, "add", CALC_TEXT.replace("return a - b", "...")),
         (CALC_TEXT, "mean", CALC_TEXT.replace("return add(*values) / 2", "...")),
-        (SHAPES, "area", SHAPES.replace("return self.side", "...")),
         (SHAPES, "draw", SHAPES.replace("pass", "...")),
-        (CALC_TEXT.removesuffix("\n"), "mean", CALC_TEXT.replace("return add(*values) / 2", "...").removesuffix("\n")),
         (
             DOCUMENTED,
             "area",
             DOCUMENTED[: DOCUMENTED.index("    if ")] + "    ...\n" + DOCUMENTED[DOCUMENTED.index("\n\nPI") :],
         ),
-        ('def f():\n    return """\nx\n"""\nz = 1\n', "f", "def f():\n    ...\nz = 1\n"),
-        ("def f():\n\t'said'\n\tif a:\n\t\treturn 1\n", "f", "def f():\n\t'said'\n\t...\n"),
-        ("class A:\n\tdef f(self):\n\t\treturn 1\n", "f", "class A:\n\tdef f(self):\n\t\t...\n"),
-        ("def f(g):\n    @wraps(g)\n    def h():\n        pass\n    return h\n", "f", "def f(g):\n    ...\n"),
         ("x = 'é'\ndef f():\n    'é'\n    return 'é'\n", "f", "x = 'é'\ndef f():\n    'é'\n    ...\n"),
     ],
 )
@@ -388,15 +312,11 @@ def test_the_body_is_left_out_and_the_documentation_kept(text: str, name: str, h
         (CALC_TEXT, "total"),
         (SHAPES, "Square"),
         ("def f(): return 1\n", "f"),
-        ('def f():\n    """Only said."""\n', "f"),
         ("def f(\n    a,\n): return a\n", "f"),
-        ("def f():\n    'said'; x = 1\n    return x\n", "f"),
         (f"{CALC_TEXT}\n\ndef add(a):\n    pass\n", "add"),
-        ("def f(:\n    pass\n", "f"),
         ("def f():\n    x = '\0'\n", "f"),
-        ("(" * 10_000, "f"),
-        ("x = 1\rdef f():\r    return 1\r", "f"),
         ("", "f"),
+        ("def f():\n    'Only words.'\n", "f"),
     ],
 )
 def test_a_file_in_which_no_one_body_can_be_left_out_is_not_shown_in_part(text: str, name: str) -> None:

@@ -44,12 +44,6 @@ def test_the_terminal_tool_shows_the_schema_of_the_answer() -> None:
     assert [*plain] == [spec for spec in SPECS if spec.name not in hidden]
 
 
-def test_all_tools_of_the_form_may_be_offered() -> None:
-    offered = offered_tools(SPECS, EditForm.REPLACE, read_only=False, answer_schema=None, few=False)
-    hidden = {"edit_blocks", "apply_patch", "run_checks"}
-    assert {spec.name for spec in SPECS} - {spec.name for spec in offered} == hidden
-
-
 @pytest.mark.parametrize("edit_form", list(EditForm))
 @pytest.mark.parametrize("few", [True, False])
 def test_the_machines_own_checks_are_offered_to_no_model(edit_form: EditForm, few: bool) -> None:

@@ -1,39 +1,29 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.call_model.embedded.weights import embedded_weights
-from mendgraph.nodes.call_model.prompts.profiles import FAMILIES, SMALL_STOP, ModelProfile, find_profile
+from mendgraph.nodes.call_model.prompts.profiles import FAMILIES, ModelProfile, find_profile
 from mendgraph.nodes.records import EditForm, Protocol
 
 SMALL, TEXT, NATIVE = "small", "text", "native"
 
 NAMES = {
     "claude-sonnet-4-5": ("claude", NATIVE),
-    "openrouter/anthropic/claude-3.5-haiku": ("claude", NATIVE),
     "anthropic.claude-3-5-sonnet-20241022-v2:0": ("claude", NATIVE),
     "gpt-5-mini": ("gpt-5", NATIVE),
-    "gpt-5.1-codex": ("gpt-5", NATIVE),
     "openai/gpt-4.1-nano": ("gpt-4.1", NATIVE),
     "gpt-4o-mini": ("gpt-4o", NATIVE),
-    "gpt-4-turbo": ("gpt-4o", NATIVE),
     "gpt-4-0613": ("gpt-4", NATIVE),
-    "gpt-3.5-turbo": ("gpt-3.5", NATIVE),
     "o4-mini": ("o-series", NATIVE),
-    "openai/o3": ("o-series", NATIVE),
     "gpt-oss-20b": ("gpt-oss", NATIVE),
-    "openai/gpt-oss:120b": ("gpt-oss", NATIVE),
     "gemini-2.5-flash": ("gemini", NATIVE),
-    "gemini-1.5-flash-8b": ("gemini", NATIVE),
     "x-ai/grok-4": ("grok", NATIVE),
     "kimi-k2": ("kimi", NATIVE),
     "glm-4.6": ("glm", NATIVE),
-    "THUDM/glm-4-9b-chat-1m": ("glm", NATIVE),
     "minimax-m2": ("minimax", NATIVE),
     "amazon.nova-lite-v1:0": ("nova", NATIVE),
     "command-r-plus": ("command", NATIVE),
     "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF": ("qwen2.5-coder", SMALL),
     "qwen2.5-coder:7b": ("qwen2.5-coder", SMALL),
-    "qwen2.5-coder": ("qwen2.5-coder", SMALL),
     "qwen2.5-coder:32b": ("qwen2.5-coder", TEXT),
     "Qwen/Qwen3-Coder-480B-A35B-Instruct": ("qwen3-coder", NATIVE),
     "Qwen/Qwen3-30B-A3B-Instruct-2507": ("qwen3", NATIVE),
@@ -41,27 +31,16 @@ NAMES = {
     "QwQ-32B": ("qwq", NATIVE),
     "Qwen/Qwen2.5-72B-Instruct": ("qwen", NATIVE),
     "deepseek-chat": ("deepseek", NATIVE),
-    "deepseek-ai/DeepSeek-V3.1": ("deepseek", NATIVE),
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": ("deepseek-r1", SMALL),
     "deepseek-r1:32b": ("deepseek-r1", TEXT),
-    "deepseek-coder-v2": ("deepseek-coder-v2", TEXT),
     "deepseek-coder": ("deepseek-coder", SMALL),
     "NousResearch/Hermes-3-Llama-3.1-8B": ("hermes-3", NATIVE),
-    "NousResearch/Hermes-2-Pro-Mistral-7B": ("hermes", SMALL),
-    "nvidia/Llama-3.1-Nemotron-70B-Instruct-HF": ("nemotron", NATIVE),
-    "codellama:34b": ("codellama", TEXT),
-    "TinyLlama/TinyLlama-1.1B-Chat-v1.0": ("tinyllama", SMALL),
-    "llama2": ("llama-2", SMALL),
     "meta-llama/Llama-3.2-3B-Instruct": ("llama-3.2", SMALL),
-    "llama3.2": ("llama-3.2", SMALL),
     "accounts/fireworks/models/llama-v3p2-3b-instruct": ("llama-3.2", SMALL),
     "llama3:70b": ("llama-3", TEXT),
     "ollama/llama3.1:8b": ("llama", NATIVE),
-    "meta-llama/Llama-4-Scout-17B-16E-Instruct": ("llama", NATIVE),
     "codestral": ("codestral", NATIVE),
-    "open-mixtral-8x7b": ("mixtral", NATIVE),
     "mistral:latest": ("mistral-7b", SMALL),
-    "mistralai/Mistral-7B-Instruct-v0.3": ("mistral-7b", SMALL),
     "mistral-small": ("mistral-small", NATIVE),
     "magistral-medium-latest": ("magistral", NATIVE),
     "mistralai/Devstral-Small-2507": ("mistral", NATIVE),
@@ -69,28 +48,17 @@ NAMES = {
     "google/gemma-4-31B-it": ("gemma-4", NATIVE),
     "google/gemma-4-E4B-it": ("gemma-4", SMALL),
     "gemma3:4b": ("gemma-3", SMALL),
-    "gemma3:270m": ("gemma-3", SMALL),
     "google/gemma-3-27b-it": ("gemma-3", TEXT),
     "codegemma:7b": ("gemma", SMALL),
-    "microsoft/Phi-3.5-mini-instruct": ("phi-3.5", SMALL),
     "phi-4-mini": ("phi-4-mini", SMALL),
     "phi4": ("phi-4", TEXT),
-    "phi3:medium": ("phi-3", TEXT),
     "phi3": ("phi-3-mini", SMALL),
-    "microsoft/phi-2": ("phi-2", SMALL),
-    "granite-code:8b": ("granite-code", TEXT),
-    "granite3-dense:2b": ("granite-3.0", SMALL),
     "granite4:tiny-h": ("granite-mini", SMALL),
     "ibm-granite/granite-3.3-8b-instruct": ("granite", NATIVE),
-    "HuggingFaceTB/SmolLM2-135M-Instruct": ("smollm", SMALL),
-    "starcoder2:15b": ("starcoder", TEXT),
-    "allenai/OLMo-2-1124-13B-Instruct": ("older chat", TEXT),
     # Unknown families: the size alone counts, and where nothing is known the model is taken for a capable one.
     "LiquidAI/LFM2-1.2B": ("", SMALL),
-    "my-finetune-3b": ("", SMALL),
     "acme-mixture-8x7b": ("", NATIVE),
     "acme-400m": ("", SMALL),
-    "acme-1m-q4_k_m": ("", NATIVE),
     "ollama/mystery": ("", NATIVE),
     "llama.cpp": ("", NATIVE),
     "local": ("", NATIVE),
@@ -131,11 +99,6 @@ def test_three_ways_of_talking() -> None:
     assert find_profile("mystery") == ModelProfile()
 
 
-def test_the_embedded_model_has_the_block_form() -> None:
-    profile = find_profile(embedded_weights().model)
-    assert (profile.family, profile.edit_form) == ("qwen2.5-coder", EditForm.BLOCKS)
-
-
 @pytest.mark.parametrize("name", ["acme-7.9b", "acme-7b"])
 def test_below_eight_billion_parameters_is_small(name: str) -> None:
     assert (find_profile(name).small, find_profile("acme-8b").small) == (True, False)
@@ -145,18 +108,3 @@ def test_below_eight_billion_parameters_is_small(name: str) -> None:
 def test_case_and_separators_do_not_matter(name: str, separator: str, upper: bool) -> None:
     other = "".join(separator if letter in "-_:/ " else letter for letter in name)
     assert find_profile(other.upper() if upper else other) == find_profile(name)
-
-
-@given(st.text() | st.lists(st.sampled_from(["llama", "qwen", "b", "x", "9", "1.5", "-", "m", "٣", "e"])).map("".join))
-def test_any_text_has_a_profile_that_holds_together(name: str) -> None:
-    profile = find_profile(name)
-    native = profile.protocol is Protocol.NATIVE
-    assert (profile.edit_form is EditForm.BLOCKS) == profile.small
-    assert not (profile.small and native)
-
-
-def test_no_stop_cuts_code() -> None:
-    """Two empty lines stand between functions, and a line may begin with `user:` in YAML."""
-    source = "def f():\n    pass\n\n\n\nuser: root\ntool_results = []\n"
-    assert [stop for stop in SMALL_STOP if stop in source] == []
-    assert len(SMALL_STOP) <= 4

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import NATIVE_SYSTEM, TEXT_SYSTEM, Prompt, build_prompt
 from mendgraph.nodes.call_model.prompts.shown_messages import (
     MEDIA_BYTES,
@@ -14,22 +13,9 @@ from mendgraph.nodes.call_model.prompts.shown_messages import (
     describe_tool,
     from_map,
     json_size,
-    native_tool,
     size_of,
 )
-from mendgraph.nodes.language.blocks import read_blocks
-from mendgraph.nodes.language.text_protocol import extract_tool_invocations_with_errors
-from mendgraph.nodes.records import (
-    Correction,
-    EditForm,
-    Effect,
-    JsonMap,
-    Profile,
-    Protocol,
-    ToolErrorCode,
-    ToolResult,
-    ToolSpec,
-)
+from mendgraph.nodes.records import Correction, EditForm, Effect, Profile, Protocol, ToolErrorCode, ToolResult, ToolSpec
 from tests.nodes.call_model.prompts.prompting import (
     BLOCKS,
     NATIVE,
@@ -40,7 +26,6 @@ from tests.nodes.call_model.prompts.prompting import (
     assistant,
     built,
     offered,
-    read,
     step,
     user,
 )
@@ -87,20 +72,6 @@ def test_the_native_form_sends_schemas_and_calls() -> None:
     )
 
 
-def test_a_thread_may_change_its_protocol() -> None:
-    native = step(ToolResult.success(n=1), Protocol.NATIVE, text="Look:")
-    assert built(TEXT, [TASK, *native, AIMessage("Done.")]).messages[2:] == (
-        assistant('Look:\ntool: read_file({"path":"calc.py"})'),
-        user('tool_result({"ok":true,"data":{"n":1}})'),
-        assistant("Done."),
-    )
-    text = step(ToolResult.success(n=1))
-    assert built(NATIVE, [TASK, *text]).messages[2:] == (
-        assistant('tool: read_file({"path":"calc.py"})'),
-        user('tool_result({"tool":"read_file","ok":true,"data":{"n":1}})'),
-    )
-
-
 @pytest.mark.parametrize("profile", [TEXT, NATIVE])
 def test_open_corrections_stand_at_the_end(profile: Profile) -> None:
     corrections = [Correction(reply="tool: x", prompt="Fix it."), Correction(reply="", prompt="Say something.")]
@@ -139,26 +110,6 @@ def test_prompts_are_short() -> None:
     assert len(json.dumps(native.messages)) <= len(json.dumps(blocks.messages))
 
 
-@pytest.mark.parametrize("profile", [TEXT, BLOCKS, NATIVE_BLOCKS])
-def test_a_prompt_that_comes_back_calls_nothing_that_writes(profile: Profile) -> None:
-    specs = offered(profile.edit_form)
-    effects = {spec.name: spec.effect for spec in specs}
-    echoed = str(build_prompt(profile, specs, [TASK], (), 0.0).messages[0]["content"])
-    calls, _ = extract_tool_invocations_with_errors(echoed, frozenset(effects))
-    assert Effect.WRITE not in {effects[call.tool_name] for call in calls}
-    assert read_blocks(echoed, ["calc.py"]).outcomes == []
-
-
-@given(st.sampled_from([TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS]), st.text(max_size=200), st.text(max_size=200))
-def test_the_estimate_counts_everything_that_is_sent(profile: Profile, task: str, content: str) -> None:
-    history = [HumanMessage(task), *step(read(content), profile.protocol)]
-    prompt = built(profile, history)
-    sent = json.dumps([*prompt.messages, *prompt.tools], ensure_ascii=False)
-    names = sum(len('{"role": "assistant", "content": ""}, ') + 20 for _ in prompt.messages)
-    assert prompt.size >= len(sent) - names - sent.count("\\")
-    assert estimate_input(prompt.size, len(prompt.messages), Gauge()) * 3 >= prompt.size
-
-
 @pytest.mark.parametrize("profile", [TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS])
 @pytest.mark.parametrize("asked_for", [None, 0.0, 0.7])
 def test_a_temperature_is_sent_where_somebody_asked_for_one_and_to_small_models(
@@ -170,13 +121,6 @@ def test_a_temperature_is_sent_where_somebody_asked_for_one_and_to_small_models(
         for each in (True, False)
     )
     assert (small, capable) == (asked_for or 0.0, asked_for)
-
-
-def test_arguments_are_shown_as_they_are() -> None:
-    call = AIMessage("", tool_calls=[{"name": "f", "args": {"a": "ü", "b": 1}, "id": "x", "type": "tool_call"}])
-    assert built(TEXT, [call]).messages[1] == assistant('tool: f({"a":"ü","b":1})')
-    [sent] = built(NATIVE, [call]).messages[1]["tool_calls"]
-    assert sent["function"]["arguments"] == '{"a":"ü","b":1}'
 
 
 @pytest.mark.parametrize(
@@ -203,11 +147,6 @@ def test_a_tool_is_one_line(schema: dict[str, Any], shown: str) -> None:
     assert describe_tool(spec) == f'- f({{"value": {shown}}}): Does it.'
 
 
-def test_a_tool_as_the_endpoint_takes_it() -> None:
-    function = {"name": "read_file", "description": "Read a file.", "parameters": READ.parameters}
-    assert native_tool(READ) == {"type": "function", "function": function}
-
-
 CALL: Any = {"name": "read_file", "args": {"path": "ü"}, "id": "x", "type": "tool_call"}
 HISTORY: list[AnyMessage] = [
     HumanMessage("Fix 字.py"),
@@ -228,12 +167,6 @@ def test_a_message_is_made_once(native: bool) -> None:
     assert [each.size for each in first] == [size_of(each.map) for each in first]
 
 
-def test_each_protocol_has_its_own() -> None:
-    cache = ShownMessages()
-    native, text = (cache.messages(HISTORY, native=native) for native in (True, False))
-    assert [native[1].map["content"], text[1].map["content"]] == ["", 'tool: read_file({"path":"ü"})']
-
-
 def test_a_message_at_an_old_address_is_not_taken_for_the_old_one() -> None:
     cache = ShownMessages(most_bytes=1)
     for number in range(2_000):
@@ -249,26 +182,6 @@ def test_what_is_kept_is_bounded() -> None:
     assert cache.messages([message, HumanMessage("x" * 10_000)], native=True)[0] is first
     cache.messages([HumanMessage("x" * 30_000)], native=True)
     assert cache.messages([message], native=True)[0] is not first
-
-
-def test_equal_tools_are_the_very_same() -> None:
-    cache = ShownMessages()
-    specs = offered(EditForm.REPLACE)
-    made = cache.tools(specs)
-    assert cache.tools([spec.model_copy(deep=True) for spec in specs]) is made
-    assert made.maps == tuple(map(native_tool, specs))
-    assert made.lines.splitlines() == [describe_tool(spec) for spec in specs]
-    assert cache.tools(specs[:-1]) is not made
-
-
-@pytest.mark.parametrize("profile", [NATIVE, TEXT])
-def test_a_prompt_from_the_cache_is_the_same_prompt(profile: Any) -> None:
-    cache, specs = ShownMessages(), offered(EditForm.REPLACE)
-    for end in range(1, len(HISTORY) + 1):
-        fresh = build_prompt(profile, specs, HISTORY[:end], (), 0.0)
-        known = build_prompt(profile, specs, HISTORY[:end], (), 0.0, shown=cache)
-        assert (known, known.size) == (fresh, fresh.size)
-        assert known.chat_messages == fresh.chat_messages
 
 
 # --- What endpoints want to see again
@@ -300,16 +213,6 @@ def test_a_chat_model_gets_the_very_messages_of_a_native_history() -> None:
 
 
 # --- Images and files
-
-IMAGE: JsonMap = {"type": "image", "base64": "aGk=" * 30_000, "mime_type": "image/png"}
-
-
-def test_a_persons_image_is_sent_and_counts_as_what_a_model_reads_of_it() -> None:
-    message = HumanMessage([{"type": "text", "text": "What is this?"}, IMAGE])
-    shown = as_map(message, native=True)
-    text, image = shown["content"]
-    assert (text, image["type"]) == ({"type": "text", "text": "What is this?"}, "image_url")
-    assert size_of(shown) == MEDIA_BYTES + len("What is this?")
 
 
 def test_what_has_no_form_of_openais_is_shown_as_it_came() -> None:
