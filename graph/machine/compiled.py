@@ -6,20 +6,17 @@ machine's records come back.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, closing, nullcontext
+from contextlib import aclosing, closing, contextmanager, nullcontext
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import ormsgpack
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
-from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, JsonPlusSerializer
-from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.errors import GraphInterrupt
 from langgraph.graph.state import CompiledStateGraph
 
@@ -129,8 +126,6 @@ async def _aobserved(observing: "Callable[[], RunSpan | None]", parts: AsyncIter
 
 
 _NAMES = {(each.__module__, each.__qualname__) for each in CHECKPOINT_TYPES}
-_BEGINNINGS = tuple(b"".join(map(ormsgpack.packb, name)) for name in _NAMES)
-"""What follows the first byte of a stored record of ours: its module and its name."""
 
 
 def own_saver(saver: BaseCheckpointSaver[Any], secrets: Sequence[str] = ()) -> BaseCheckpointSaver[Any]:
@@ -148,46 +143,16 @@ def own_saver(saver: BaseCheckpointSaver[Any], secrets: Sequence[str] = ()) -> B
 
 
 def allow_records(saver: BaseCheckpointSaver[Any]) -> None:
-    """Have a saver with a serializer of LangGraph's load our types, strict or not, without a warning; others as before.
+    """Have a saver whose serializer is LangGraph's and strict load our types as well; others as before.
 
     It is that of a server, or of a graph around ours. They read our records by themselves too, so it is no copy.
     """
-    told = _with_records(saver.serde)
-    if told is not saver.serde:
-        saver.serde = told
-
-
-def _with_records(serde: SerializerProtocol) -> SerializerProtocol:
-    """The serializer, which loads our records too. One that we do not know, or that shows JSON, is left alone."""
-    if isinstance(serde, EncryptedSerializer):
-        inner = _with_records(serde.serde)
-        if inner is serde.serde:
-            return serde
-        told = copy(serde)  # not a new one: it may be of a class of the user's
-        told.serde = inner
-        return told
-    if not isinstance(serde, JsonPlusSerializer) or serde._custom_unpack_ext_hook:  # noqa: SLF001 - said nowhere else
-        return serde
-    if serde._allowed_msgpack_modules is not True:  # noqa: SLF001 - the same
-        return serde.with_msgpack_allowlist(_NAMES)
-    return _without_warnings(serde)
-
-
-def _without_warnings(serde: JsonPlusSerializer) -> JsonPlusSerializer:
-    """One that loads any type, with a warning for each that is not in a list, for which it has no place: ours are."""
-    clone = copy(serde)
-    records, others = (
-        each._unpack_ext_hook  # noqa: SLF001 - the same
-        for each in (JsonPlusSerializer(allowed_msgpack_modules=_NAMES), serde)
-    )
-
-    def built(code: int, data: bytes) -> Any:
-        if code == EXT_DELTA_SNAPSHOT:
-            return _DeltaSnapshot(ormsgpack.unpackb(data, ext_hook=built, option=ormsgpack.OPT_NON_STR_KEYS))
-        return (records if data.startswith(_BEGINNINGS, 1) else others)(code, data)
-
-    clone._unpack_ext_hook, clone._custom_unpack_ext_hook = built, True  # noqa: SLF001 - the same
-    return clone
+    serde = saver.serde
+    if isinstance(serde, EncryptedSerializer) and isinstance(serde.serde, JsonPlusSerializer):
+        saver.serde = copy(serde)  # not a new one: it may be of a class of the user's
+        saver.serde.serde = serde.serde.with_msgpack_allowlist(_NAMES)
+    elif isinstance(serde, JsonPlusSerializer):
+        saver.serde = serde.with_msgpack_allowlist(_NAMES)
 
 
 # --- A node as LangGraph runs it
@@ -244,25 +209,25 @@ def bounded(name: str, node: Callable[[Any], Any]) -> TwoWays:
     Raises:
         NodeTimeoutError: it did not end. A TimeoutError that the node raises itself comes out as it is.
     """
-    late = f"The step {name} did not end within {NODE_S:g} s: `mendgraph resume` tries it again."
+
+    @contextmanager
+    def limited() -> Iterator[CancellationScope]:
+        scope = CancellationScope()
+        try:
+            yield scope
+        except TimeoutError:
+            if not scope.over:
+                raise
+            late = f"The step {name} did not end within {NODE_S:g} s: `mendgraph resume` tries it again."
+            raise NodeTimeoutError(late) from None
 
     def here(state: Any) -> Any:
-        scope = CancellationScope()
-        try:
+        with limited() as scope:
             return call_here(NODE_S, partial(node, state), scope)
-        except TimeoutError:
-            if scope.over:
-                raise NodeTimeoutError(late) from None
-            raise
 
     async def in_loop(state: Any) -> Any:
-        scope = CancellationScope()
-        try:
+        with limited() as scope:
             return await await_call(partial(node, state), NODE_S, scope)
-        except TimeoutError:
-            if scope.over:
-                raise NodeTimeoutError(late) from None
-            raise
 
     return TwoWays(name, here, in_loop)
 

@@ -130,6 +130,27 @@ class PendingRows:
         return (self._anew if special else self._once), rows
 
 
+async def in_thread(work: Callable[[], Result]) -> Result:
+    """What `work` gives. Who is cancelled waits for its end first: a write that has begun is made."""
+    task = asyncio.create_task(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # nobody asks for it any more
+        raise
+
+
+def _threaded(name: str) -> Any:
+    """The async twin of a method: the same in a thread."""
+
+    async def call(self: Any, *given: Any, **named: Any) -> Any:
+        return await in_thread(lambda: getattr(self, name)(*given, **named))
+
+    return call
+
+
 class StoreSaver(BaseCheckpointSaver[str]):
     """A saver for sync and async graphs, to be mixed into one of LangGraph's. Whatever is refused is a `StoreError`.
 
@@ -229,47 +250,13 @@ class StoreSaver(BaseCheckpointSaver[str]):
             )
             raise StoreError(message) from error
 
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """As `get_tuple`."""
-        return await in_thread(lambda: self.get_tuple(config))
-
-    async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
+    async def alist(self, config: RunnableConfig | None, **which: Any) -> AsyncIterator[CheckpointTuple]:
         """As `list`."""
-        for found in await in_thread(lambda: self.list(config, filter=filter, before=before, limit=limit)):
+        for found in await in_thread(lambda: self.list(config, **which)):
             yield found
 
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """As `put`."""
-        return await in_thread(lambda: self.put(config, checkpoint, metadata, new_versions))
-
-    async def aput_writes(
-        self, config: RunnableConfig, writes: Sequence[Write], task_id: str, task_path: str = ""
-    ) -> None:
-        """As `put_writes`."""
-        await in_thread(lambda: self.put_writes(config, writes, task_id, task_path))
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """As `delete_thread`."""
-        await in_thread(lambda: self.delete_thread(thread_id))
-
-    async def aget_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
-        """As `get_delta_channel_history`."""
-        return await in_thread(lambda: self.get_delta_channel_history(config=config, channels=channels))
+    aget_tuple, aput, aput_writes = _threaded("get_tuple"), _threaded("put"), _threaded("put_writes")
+    adelete_thread, aget_delta_channel_history = _threaded("delete_thread"), _threaded("get_delta_channel_history")
 
 
 def place_of(config: RunnableConfig) -> Place:
@@ -289,18 +276,6 @@ def is_quick(checkpoint: Checkpoint, metadata: CheckpointMetadata, quick: Collec
     """Whether nothing but these nodes begins with the checkpoint, so that a machine that stops then loses nothing."""
     begun = {name for name in checkpoint.get("updated_channels") or () if name.startswith(_BRANCH)}
     return metadata.get("source") == "loop" and bool(begun) and begun <= {f"{_BRANCH}{node}" for node in quick}
-
-
-async def in_thread(work: Callable[[], Result]) -> Result:
-    """What `work` gives. Who is cancelled waits for its end first: a write that has begun is made."""
-    task = asyncio.create_task(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # nobody asks for it any more
-        raise
 
 
 # --- A workspace's own file

@@ -2,18 +2,15 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
-from contextlib import aclosing
-from threading import Thread
-from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import aclosing, closing
+from typing import Unpack, cast
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.runs.events import Asked, Event
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.session import Session
-from mendgraph.nodes.call_model.driver import run_in
 from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, ApprovalRequest
 
 __all__ = [
@@ -35,7 +32,6 @@ Approve = Callable[[ApprovalRequest], Answer | Awaitable[Answer]]
 """Decides on the calls of one reply that need approval, in mode "ask": a function of the request, sync or async."""
 
 _NOBODY: Answer = "nobody"
-_Done = TypeVar("_Done")
 
 
 def run_task(
@@ -93,23 +89,16 @@ def stream_task(
     call is dropped, a tool that runs is waited for, files are whole, the workspace is free, and `resume_run` goes on
     from there. Nothing runs before the first event is wanted.
     """
-    with LoopThread() as loop:
-        session = Session(context, **options)
-        try:
-            events = session.astream(task)
-            while True:
-                last: Event | None = None
-                try:
-                    while (event := loop.run(_next(events))) is not None:
-                        last = event
-                        yield last
-                finally:
-                    loop.run(events.aclose())
-                if not isinstance(last, Asked):
-                    return
-                events = session.aanswer(_answer(approve, last))
-        finally:
-            loop.run(session.aclose())
+    with Session(context, **options) as session:
+        events = session.stream(task)
+        while True:
+            last: Event | None = None
+            with closing(events):
+                for last in events:
+                    yield last
+            if not isinstance(last, Asked):
+                return
+            events = session.answer(_answer(approve, last))
 
 
 async def astream_task(
@@ -133,10 +122,6 @@ async def astream_task(
             events = session.aanswer(await _aanswer(approve, last))
     finally:
         await session.aclose()
-
-
-async def _next(events: AsyncGenerator[Event, None]) -> Event | None:
-    return await anext(events, None)
 
 
 async def _last_of(events: AsyncGenerator[Event, None]) -> Event:
@@ -167,35 +152,3 @@ async def _aanswer(approve: Approve | None, asked: Asked) -> Answer:
 
 async def _awaited(answer: Awaitable[Answer]) -> Answer:
     return await answer
-
-
-class LoopThread:
-    """An event loop in a thread of its own, for a sync program that wants what only an event loop can do.
-
-    There a model call ends at once when nobody wants it any more; a thread that waits for an endpoint cannot be
-    stopped. And it works where an event loop is running already, as in a notebook. It runs coroutines one after the
-    other; what they leave behind goes on in between.
-    """
-
-    def __enter__(self) -> Self:
-        """Start the thread."""
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name="mendgraph-loop", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the thread, after its generators and its worker threads."""
-        try:
-            self.run(self._loop.shutdown_asyncgens())
-            self.run(self._loop.shutdown_default_executor())
-        finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-
-    def run(self, work: Coroutine[Any, Any, _Done]) -> _Done:
-        """Run the coroutine as `run_in` does."""
-        return run_in(self._loop, work)

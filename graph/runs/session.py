@@ -18,6 +18,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.store.base import BaseStore
+from langgraph.types import Command
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import NO_ROLES, BuildArguments, build_machine, check_arguments, with_keys
@@ -29,13 +30,14 @@ from mendgraph.graph.persistence.store import Durability
 from mendgraph.graph.runs.events import Asked, Ended, Event, EventReader
 from mendgraph.graph.runs.run_keeper import (
     AT_WORK,
+    CALLING,
     NOBODY_ASKED,
     NOTHING_BEGUN,
     TO_THE_CALL,
     ResumePlan,
     RunKeeper,
     TurnStart,
-    before_the_call,
+    asking,
     given_up,
     reader_from,
     requests_of,
@@ -77,7 +79,8 @@ class Session:
         one runs, so that a kill may lose the last step and its model call; "exit" when the turn ends, so that a kill
         loses the turn. Changes of files are recorded before they happen, whatever is chosen.
         """
-        check_arguments(BuildArguments(checkpointer, model, tools, rules, roles, secrets, store, context))
+        given = BuildArguments(checkpointer, model, tools, rules, roles, secrets, store, context)
+        check_arguments(given)
         if isinstance(checkpointer, bool):
             raise TypeError("checkpointer: give a saver, or none to keep the thread in the workspace's own database.")
         context = context or AgentContext()
@@ -94,16 +97,8 @@ class Session:
         self._result: RunResult | None = None
         self._values: Mapping[str, Any] = {}
         self._stop = StopRequest()
-        self._machine, self._nodes = build_machine(
-            self._keeper.saver,
-            model=model,
-            tools=tools,
-            rules=tuple(rules),
-            roles=roles,
-            secrets=secrets,
-            store=store,
-            stop=self._stop,
-        )
+        given = given._replace(checkpointer=self._keeper.saver, model=model, secrets=secrets, context=None)
+        self._machine, self._nodes = build_machine(**given._asdict(), stop=self._stop)
 
     def __enter__(self) -> Self:
         """Return the session."""
@@ -191,18 +186,18 @@ class Session:
     def _begin(self, request: str) -> TurnStart | StopCause:
         if not isinstance(request, str):
             raise TypeError(f"request: {type(request).__name__} is no text: say in words what is wanted.")
-        begun = self._keeper.begin(self.scrub(request), self._nodes.records)
+        begun = self._keeper.begin(self._nodes.records, self.scrub(request))
         if isinstance(begun, StopCause):
             return begun
         self._reader = EventReader()
         if begun.request_id:
             first = begun.request_id == f"{REQUEST_ID}1"
             self._nodes.mark_turn(self.context, self.thread_id, first=first)
-        return TurnStart.asking(begun.request, begun.request_id)
+        return asking(begun)
 
     def _answered(self, decisions: Mapping[str, Any] | str) -> TurnStart | StopCause:
         """Somebody may have asked in another process, which is gone: then the workspace has to be taken again."""
-        begun = self._keeper.begin_again(self._nodes.records)
+        begun = self._keeper.begin(self._nodes.records)
         if isinstance(begun, StopCause):
             return begun
         state = self._machine.get_state(self._config())
@@ -210,11 +205,12 @@ class Session:
             self._keeper.release()
             return NOBODY_ASKED
         self._reader = reader_from(state.values)
-        return TurnStart.answering(decisions)
+        unclear = decisions is None or (isinstance(decisions, Mapping) and "decisions" not in decisions)
+        return TurnStart(Command(resume="reject" if unclear else decisions))  # what LangGraph would fail on, too
 
     def _begin_again(self) -> TurnStart | StopCause:
         """Take the turn up again, as its own state says; see `mendgraph.graph.runs.run_keeper`."""
-        begun = self._keeper.begin_again(self._nodes.records)
+        begun = self._keeper.begin(self._nodes.records)
         if isinstance(begun, StopCause):
             return begun
         values = self._machine.get_state(self._config()).values
@@ -224,23 +220,24 @@ class Session:
         self._reader = reader_from(values)
         match resume_plan(values, begun.request_id, undone=begun.undone):
             case ResumePlan.NOTHING:
-                return TurnStart(None, ended=values["outcome"])
+                return TurnStart(ended=values["outcome"])
             case ResumePlan.NEW_TURN:
                 task = begun.request or next((each.text for each in reversed(requests_of(values))), "")
                 self._keeper.wait()
                 return self._begin(resuming_request(task, undone=begun.undone))
             case ResumePlan.GO_BACK:
-                start = TurnStart(None, self._before_the_stop(values))
+                start = TurnStart(config=self._before_the_stop(values))
             case ResumePlan.GO_ON:
-                start = TurnStart(None)
+                start = TurnStart()
             case ResumePlan.SEND_AGAIN:
-                start = TurnStart.asking(begun.request, begun.request_id)
+                start = asking(begun)
         self._keeper.take_up()
         return start
 
     def _before_the_stop(self, values: Mapping[str, Any]) -> RunnableConfig | None:
         """The checkpoint before the model call that did not happen; what has been spent since stays spent."""
-        found = before_the_call(self._machine.get_state_history(self._config()))
+        history = self._machine.get_state_history(self._config())
+        found = next((snapshot for snapshot in history if snapshot.next == CALLING), None)
         if found is None:
             return None
         return self._machine.update_state(found.config, {"spending": values["spending"]}, as_node=TO_THE_CALL)

@@ -17,7 +17,7 @@ from mendgraph.graph import cli
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import run_task
-from mendgraph.graph.runs.runs import RunState, list_runs, steps_of, undo_run
+from mendgraph.graph.runs.runs import RunState, steps_of, undo_run
 from mendgraph.nodes.execute_tools.store.database import FILE_NAME, StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
 from mendgraph.nodes.records import ToolError
@@ -131,13 +131,6 @@ def test_settings_that_cannot_be_read_are_an_error_of_their_run(
     assert told(capsys, "runs", "show", runs.first)[0] == 4
     assert told(capsys, "runs", "show", runs.second)[0] == 0
     assert not isinstance(undo_run(runs.first, str(runs.folder)), ToolError)
-
-
-def test_text_that_is_no_utf_8_harms_no_other_row(runs: Played) -> None:
-    runs.change("UPDATE runs SET task = CAST(x'41FF' AS TEXT) WHERE run_id = ?", runs.first)
-    found = list_runs(str(runs.folder))
-    assert not isinstance(found, ToolError)
-    assert {run.task for run in found} == {"A\ufffd", "Look."}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.settings_file import MOST_PROBLEMS
-from mendgraph.nodes.execute_tools.store import user_files
 from tests.nodes.language.test_documents import multiplied
 
 HEAD = "recorded_from: a\ninteractions: []\nversion: "
@@ -113,15 +112,3 @@ def test_what_is_wrong_with_a_large_file_is_told_of_its_beginning(
         code, error = told(capsys, *words)
         assert (code, error.count("\n")) == (2, MOST_PROBLEMS + 1)
         assert error.endswith(f"there may be more: the first {MOST_PROBLEMS} problems are told\n")
-
-
-def test_a_line_without_an_end_is_not_read_whole(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(user_files, "LONGEST_LINE", 100)
-    Path("t.jsonl").write_text("x" * 101)
-    assert told(capsys, "batch", "t.jsonl") == (
-        2,
-        "mendgraph: t.jsonl: Cannot read 't.jsonl': a line of it has more than 100 bytes.\n",
-    )

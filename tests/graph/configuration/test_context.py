@@ -133,10 +133,6 @@ def test_what_is_no_extension_is_refused_and_opens_nothing(kind: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"model_name": "other"}, "'model_name' cannot be given here: use model"),
-        ({"max_retries": 5}, "use provider_retries"),
-        ({"extra_body": {"model": "other"}}, "use the names of the single settings"),
-        ({"anthropic_api_url": "http://there.test"}, "chooses where calls go"),
         ({"azure_ad_token": "t"}, "'azure_ad_token' holds a key: set it in the environment"),
         ({"a": [{"aws_access_key_id": "t"}]}, "'aws_access_key_id' holds a key"),
         ({"a": object()}, "only JSON values"),

@@ -20,18 +20,7 @@ from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from mendgraph.nodes.records import (
-    EditForm,
-    Effect,
-    JsonMap,
-    OutcomeKind,
-    Profile,
-    Protocol,
-    ProviderErrorKind,
-    ProviderFailure,
-    StopCause,
-    StopReason,
-)
+from mendgraph.nodes.records import EditForm, Effect, JsonMap, OutcomeKind, Profile, Protocol, StopCause, StopReason
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
@@ -60,15 +49,6 @@ def ended(folder: Path, *replies: Use | Say, protocol: Protocol = Protocol.NATIV
 
 
 # --- begin_turn
-
-
-def test_the_turn_keeps_its_context_with_the_real_name_of_the_workspace(tmp_path: Path) -> None:
-    real = tmp_path / "real"
-    real.mkdir()
-    (tmp_path / "link").symlink_to(real)
-    values = ended(tmp_path / "link", DONE, max_calls_per_turn=3)
-    expected = AgentContext(workspace=str(real.resolve()), protocol="native", max_calls_per_turn=3)
-    assert values["context"] == expected
 
 
 @pytest.mark.parametrize(
@@ -122,20 +102,6 @@ def test_the_endpoint_decides_on_the_way_of_talking(
     assert machine.get_state(THREAD).values["profile"] == profile
 
 
-def test_a_turn_that_cannot_begin_reports_nothing_of_the_turn_before(tmp_path: Path) -> None:
-    write_files(tmp_path, FILES)
-    edit = use(("edit_file", {"path": "a.py", "old_str": "1", "new_str": "2"}), ("read_file", {"path": "b.py"}))
-    machine = build_graph(
-        InMemorySaver(serde=serializer()), model=ScriptedModel([message_of(edit, Protocol.NATIVE), DONE])
-    )
-    machine.invoke({"messages": [HumanMessage("Mend.")]}, THREAD, context=AgentContext(workspace=str(tmp_path)))
-    nowhere = AgentContext(workspace=str(tmp_path / "nowhere"))
-    ended = machine.invoke({"messages": [HumanMessage("And now?")]}, THREAD, context=nowhere)
-    assert (ended["outcome"].reason, ended["outcome"].changed_files) == (StopReason.INVALID_REQUEST, ())
-    assert "Last failure" not in ended["messages"][-1].text
-    assert ended["outcome"].usage["total_calls"] == 2
-
-
 def test_what_a_cut_off_step_has_read_and_written_is_known_to_the_next_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,15 +123,6 @@ def test_what_a_cut_off_step_has_read_and_written_is_known_to_the_next_turn(
     assert machine.get_state(THREAD).values["files_read"] == expected
 
 
-def test_nothing_is_read_ahead_by_a_tool_that_there_is_not(tmp_path: Path) -> None:
-    write_files(tmp_path, FILES)
-    model = ScriptedModel([DONE])
-    machine = build_graph(model=model, tools=(tell_time_limit,))
-    ended = machine.invoke({"messages": [HumanMessage("Look at a.py.")]}, context=AgentContext(workspace=str(tmp_path)))
-    assert [message.text for message in ended["messages"]] == ["Look at a.py.", "Done."]
-    assert [message["role"] for message in model.calls[0].prompt.messages] == ["system", "user"]
-
-
 # --- call_model
 
 
@@ -183,12 +140,6 @@ def test_nothing_is_read_ahead_by_a_tool_that_there_is_not(tmp_path: Path) -> No
 def test_the_model_is_told_of_the_tools_that_it_may_use(context: JsonMap, hidden: set[str], tmp_path: Path) -> None:
     told = {each["function"]["name"] for each in ended(tmp_path, DONE, **context)["model"].calls[0].prompt.tools}
     assert told == {each.name for each in default_tools()} - hidden - UNOFFERED
-
-
-def test_a_read_only_run_denies_what_it_did_not_tell_of(tmp_path: Path) -> None:
-    edit = use(("edit_file", {"path": "a.py", "old_str": "1", "new_str": "2"}))
-    values = ended(tmp_path, edit, DONE, mode="read-only")
-    assert (values["changes"], [verdict.rule for verdict in values["verdicts"]]) == ([], ["read_only"])
 
 
 # --- parse and heal
@@ -288,18 +239,6 @@ def test_a_step_is_traced_to_whoever_listens(tmp_path: Path) -> None:
 
 
 # --- loop_check
-
-
-def test_a_window_that_an_endpoint_named_is_forgotten_with_the_turn(tmp_path: Path) -> None:
-    """The next turn may have another model."""
-    overflow = ProviderFailure(kind=ProviderErrorKind.CONTEXT_OVERFLOW, message="maximum context length is 2000 tokens")
-    replies: list[Any] = [overflow, *(message_of(reply, Protocol.NATIVE) for reply in (DONE, DONE))]
-    machine = build_graph(InMemorySaver(serde=serializer()), model=ScriptedModel(replies))
-    context, seen = AgentContext(workspace=str(tmp_path), protocol="native"), []
-    for request in ("Look. " + "word " * 3_000, "Go on."):
-        machine.invoke({"messages": [HumanMessage(request)]}, THREAD, context=context)
-        seen.append(machine.get_state(THREAD).values["window"].tokens)
-    assert seen == [2_000, None]
 
 
 # --- Several runs

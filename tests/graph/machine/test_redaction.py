@@ -3,7 +3,7 @@
 import base64
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,10 @@ from langgraph.checkpoint.serde.jsonplus import (
     EXT_DELTA_SNAPSHOT,
     EXT_PYDANTIC_V2,
 )
-from langgraph.checkpoint.serde.types import _DeltaSnapshot
-from langgraph.types import Command, Overwrite
+from langgraph.types import Command
 from pydantic import BaseModel
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine import redaction
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.redaction import ScrubbingSerializer
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, serializer
@@ -38,28 +36,6 @@ from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
 from tests.graph.runs.run_plays import context, project, use
 from tests.nodes.execute_tools.secrets.samples import KEYS
-
-GIVEN, FOUND = "plugh-1234-xyzzy", "quux-98765-quux"
-
-
-@pytest.fixture
-def looked(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, str]]:
-    """The environments that secrets were looked for in."""
-    return counted(monkeypatch, redaction, "known_values")
-
-
-def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[Any]:
-    """The argument of each call that the module makes of this function."""
-    calls: list[Any] = []
-    function = getattr(module, name)
-
-    def counting(argument: Any) -> Any:
-        calls.append(argument)
-        return function(argument)
-
-    monkeypatch.setattr(module, name, counting)
-    return calls
-
 
 ONE, TWO = "x8KqqP2" + "zz1", "Tr0ub4d" + "or9Kx"
 CODE = "password = '{}'\n"
@@ -114,14 +90,6 @@ def test_it_runs_as_it_was_written_and_is_in_no_checkpoint_update_or_message(fol
     assert SAID.replace(ONE, MARK) in repr(state["outcome"])
 
 
-def test_nor_what_was_asked_for_again(folder: Path) -> None:
-    saver = InMemorySaver()
-    broken = f'tool: write_file({{"path": "a.py", "content": "password = \'{ONE}\'"'
-    machine(saver, Say(broken), Say("Done.")).invoke(**start(folder))
-    assert MARK in holds(saver)
-    assert ONE not in holds(saver)
-
-
 @pytest.mark.parametrize("node", ["call_model", "parse", "guard"])
 def test_another_process_refuses_the_call_and_the_model_writes_it_again(folder: Path, node: str) -> None:
     saver = InMemorySaver()
@@ -133,18 +101,6 @@ def test_another_process_refuses_the_call_and_the_model_writes_it_again(folder: 
     assert "write the call again with the value" in refused[0]
     assert (folder / "a.py").read_text() == CODE.format(ONE)
     assert ONE not in holds(saver)
-
-
-def test_the_same_process_runs_it_after_an_interrupt(folder: Path) -> None:
-    saver = InMemorySaver()
-    graph = machine(saver, use(*WRITE))
-    for node in ("call_model", "parse", "guard"):
-        graph.invoke(
-            **({**start(folder), "input": None} if node != "call_model" else start(folder)), interrupt_after=[node]
-        )
-    graph.invoke(None, CONFIG)
-    assert (folder / "a.py").read_text() == CODE.format(ONE)
-    assert (folder / "b.py").read_text() == CODE.format(TWO)
 
 
 def test_a_person_is_asked_about_marks_and_allows_the_literal(folder: Path) -> None:
@@ -302,15 +258,6 @@ def test_what_holds_no_secret_comes_back_as_it_was(value: Any) -> None:
     assert stored(value)[1] == plain
 
 
-@pytest.mark.parametrize("value", ["caf\udce9-42-orchard", "\ud83d-plum-42-orchard"])
-def test_an_environment_that_is_no_text_stops_nobody(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes of a variable that are no UTF-8 come as lone surrogates."""
-    serde = ScrubbingSerializer(Redactor((value,)), CHECKPOINT_TYPES)
-    assert stored({"a": 1}, serde)[1] == {"a": 1}
-    monkeypatch.setenv("FOO_TOKEN", "caf\udce9-42-orchard")
-    assert stored({"a": 1}, serializer())[1] == {"a": 1}
-
-
 # --- What a person typed
 
 PARTS: list[str | dict[Any, Any]] = [{"type": "text", "text": f"My key is {SHAPED}."}, f"And {SHAPED}"]
@@ -334,26 +281,6 @@ def test_what_a_person_typed_is_stored_without_secrets(request_: Any, depth: int
         value = {"channel_values": value}
     data, back = stored(value)
     assert (SHAPED.encode() in data, SHAPED in repr(back), MARK in repr(back)) == (False, False, True)
-
-
-@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
-def test_nothing_that_was_typed_is_in_any_checkpoint_of_a_run(request_: Any, tmp_path: Any) -> None:
-    seen: list[bytes] = []
-
-    class Watched(ScrubbingSerializer):
-        def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-            kind, data = super().dumps_typed(obj)
-            seen.append(data)
-            return kind, data
-
-    saver = InMemorySaver(serde=Watched(Redactor(), CHECKPOINT_TYPES))
-    model = ScriptedModel([Say("Done.")])
-    config: Any = {"configurable": {"thread_id": "t"}}
-    context = AgentContext(workspace=str(tmp_path), audit=False)
-    build_graph(saver, model=model).invoke({"messages": request_}, config, context=context)
-    assert len(seen) > 10
-    assert [data for data in seen if SHAPED.encode() in data] == []
-    assert SHAPED not in repr(model.calls)
 
 
 # --- It is still the strict serializer
@@ -458,16 +385,3 @@ def test_compressed_bytes_that_are_cut_off_are_refused(cut: int) -> None:
     kind, data = PACKED.dumps_typed(b"word " * 200)
     with pytest.raises(StoreError, match="damaged: its end is missing"):
         PACKED.loads_typed((kind, data[:-cut]))
-
-
-@pytest.mark.parametrize("wrap", [Overwrite, _DeltaSnapshot])
-def test_a_history_that_is_replaced_or_kept_whole_is_stored_without_secrets(wrap: Any) -> None:
-    value = wrap([HumanMessage(f"My key is {SHAPED}.", id="m1"), AIMessage("Hello.", id="m2")])
-    data, back = stored({"messages": value})
-    assert (SHAPED.encode() in data, type(back["messages"])) == (False, wrap)
-    assert back["messages"].value == [HumanMessage(f"My key is {MARK}.", id="m1"), AIMessage("Hello.", id="m2")]
-
-
-def test_secrets_go_before_values_are_compressed() -> None:
-    kind, data = PACKED.dumps_typed([AIMessage(f"It is {KNOWN}. " * 50)])
-    assert KNOWN not in repr(PACKED.loads_typed((kind, data)))

@@ -132,14 +132,6 @@ def test_a_rescued_edit_in_block_form_is_the_whole_work_and_checked() -> None:
     assert [each.tool for each in rescue(reader(), edit, 4)] == ["write_file"]
 
 
-def test_an_argument_that_a_tool_cannot_do_without_may_stand_alone() -> None:
-    found = reader().only_required
-    assert (found["read_file"], found["final_answer"], "write_file" in found) == ("path", "answer", False)
-    [call] = rescue(reader(), 'read_file("a.py")', 4)
-    assert isinstance(call, ToolCall)
-    assert call.arguments["path"] == "a.py"
-
-
 def test_a_rescued_answer_is_judged_and_checked_like_any_other() -> None:
     printed = '{"name": "final_answer", "arguments": {"answer": "I fixed it."}}'
     [claim] = rescue(reader(), printed, 4)

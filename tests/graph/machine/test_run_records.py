@@ -1,4 +1,3 @@
-import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -6,8 +5,7 @@ import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.run_records import RunRecord, find_run, old_runs, run_record
-from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 CONTEXT = AgentContext(workspace="/w", max_seconds=1.5)
 
@@ -39,38 +37,6 @@ def test_a_record_comes_from_its_row() -> None:
         parent="",
         forked_at=None,
     )
-
-
-@pytest.mark.parametrize(
-    ("stored", "reason"),
-    [
-        ({"workspace": "/w", "new_field": 1}, "new_field Extra inputs are not permitted"),
-        ({"mode": "gone"}, "mode Input should be 'read-only', 'ask' or 'auto'"),
-        ([], "Input should be an object"),
-    ],
-)
-def test_a_context_of_another_version_is_refused_in_one_line(stored: Any, reason: str) -> None:
-    with pytest.raises(StoreError) as caught:
-        _ = record(stored_context=json.dumps(stored)).context
-    said = str(caught.value)
-    assert said.startswith("The settings of the run abc cannot be read (")
-    assert said.endswith("another version of mendgraph wrote them. Go on with that version, or begin a new run.")
-    assert reason in said
-    assert "\n" not in said
-
-
-@pytest.mark.parametrize(
-    ("state", "kind", "resumable"),
-    [
-        ("working", "", True),
-        ("ended", "", True),
-        ("ended", OutcomeKind.FINISHED.value, False),
-        ("ended", OutcomeKind.BUDGET_STOP.value, True),
-        ("ended", OutcomeKind.SYSTEM_ERROR.value, True),
-    ],
-)
-def test_what_has_not_finished_can_go_on(state: str, kind: str, resumable: bool) -> None:
-    assert record(state=state, kind=kind).resumable is resumable
 
 
 # --- By name

@@ -54,14 +54,6 @@ def test_a_wait_ends_when_another_thread_asks(stop: StopRequest) -> None:
     assert waiting.is_set()
 
 
-def test_a_wait_ends_by_a_signal_to_the_thread_that_waits(stop: StopRequest) -> None:
-    main = threading.main_thread().ident
-    assert main is not None
-    threading.Thread(target=signal.pthread_kill, args=(main, signal.SIGUSR1)).start()
-    stop.wait(LONG_S)
-    assert stop.reason == "by a signal"
-
-
 def test_a_signal_may_come_between_any_two_steps_of_a_wait(stop: StopRequest) -> None:
     steps = steps_before_it_waits(stop, 0.001, signal_at=0)
     assert (steps > 20, stop.reason) == (True, "")
@@ -112,15 +104,3 @@ def test_an_event_loop_hears_it_from_a_signal_and_from_a_thread(stop: StopReques
 
     asyncio.run(hear())
     assert stop.reason == "by a signal"
-
-
-def test_a_step_that_has_begun_is_left_alone_unless_somebody_says_otherwise() -> None:
-    request = StopRequest()
-    request.ask("by the program", in_step=False)
-    seen = [request.in_step]
-    request.ask("by Ctrl-C")
-    seen += [request.in_step]
-    request.ask("by the program", in_step=False)
-    seen += [request.in_step]
-    request.clear()
-    assert (seen, request.in_step, request.reason) == ([False, True, True], False, "")

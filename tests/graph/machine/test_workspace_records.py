@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.machine.workspace import WorkspaceRecords, decide_open_changes
+from mendgraph.graph.machine.workspace import WorkspaceRecords
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.store import run_folder
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.broken_stores import make_unusable
 
 OLD, NEW = b"old", b"new"
 KEY = CallKey("run", "task", 1, 0, "write_file", "write", "f" * 64)
@@ -67,16 +65,6 @@ def test_what_was_left_open_is_decided_first_and_said(
     assert events == []
 
 
-@pytest.mark.parametrize(("effect", "left"), [("execute", []), ("write", [".git"])])
-def test_the_empty_git_folder_of_a_command_that_was_killed_is_taken_away(
-    root: str, folder: str, effect: str, left: list[str]
-) -> None:
-    Journal(folder).begin(KEY._replace(effect=effect))
-    Path(root, ".git").mkdir()
-    assert decide_open_changes(Journal(folder), root) == ()
-    assert [path.name for path in Path(root).iterdir()] == left
-
-
 def test_the_workspace_is_locked_for_the_step_and_free_after_it(root: str, folder: str) -> None:
     with WorkspaceRecords().journal(root, "run", TraceSink("run", "1"), wanted=True):
         refused = RunLock(folder).acquire(Owner("other"))
@@ -106,13 +94,6 @@ def test_who_holds_the_workspace_for_a_whole_run_does_not_lock_it_again(root: st
         records.release(root)
 
 
-def test_a_journal_that_cannot_be_read_is_none(root: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = make_unusable(folder, monkeypatch)
-    refused = journal_of(root, [])
-    assert isinstance(refused, ToolError)
-    assert said in refused.message
-
-
 def test_a_change_that_the_disk_does_not_let_end_is_why_there_is_no_journal(
     root: str, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,18 +105,3 @@ def test_a_change_that_the_disk_does_not_let_end_is_why_there_is_no_journal(
     monkeypatch.setattr("mendgraph.nodes.execute_tools.journal.recovery.OpenFolders", full)
     message = "A change of 'a.txt' was cut off, and cannot be brought to an end yet: No space left on device."
     assert journal_of(root, []) == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
-
-
-def test_a_change_that_cannot_be_brought_to_an_end_holds_everything_up(
-    root: str, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin_a_change(folder)
-    Path(root, "a.txt").write_bytes(OLD)
-
-    def full(*_: object) -> None:
-        raise StoreError("the disk is full")
-
-    monkeypatch.setattr(Journal, "settle", full)
-    refused = decide_open_changes(Journal(folder), root)
-    assert isinstance(refused, ToolError)
-    assert "the disk is full" in refused.message

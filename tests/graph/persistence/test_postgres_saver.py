@@ -170,33 +170,3 @@ def test_two_forks_of_one_checkpoint_keep_their_values_apart(saver: PostgresStor
     versions = [saver.get_next_version("00000041.abc", None) for _ in range(100)]
     assert ({each[:8] for each in versions}, len(set(versions))) == ({"00000042"}, 100)
     assert saver.get_next_version(None, None) > "00000001"
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        r"checkpoint_blobs SET blob = '\xc1'",
-        "checkpoint_blobs SET type = 'nonsense'",
-        "checkpoints SET checkpoint = '[]'",
-        "checkpoints SET checkpoint = 'null'",
-    ],
-)
-def test_a_row_that_somebody_else_wrote_is_refused(saver: PostgresStoreSaver, shared_store: str, damage: str) -> None:
-    put(saver, 1, plan=["p" * 200])
-    rows(shared_store, f"UPDATE {damage}")
-    with pytest.raises(StoreError):
-        saver.get_tuple(CONFIG)
-    with pytest.raises(StoreError):
-        list(saver.list(CONFIG))
-
-
-def test_what_a_thread_held_is_counted_when_it_is_forgotten(saver: PostgresStoreSaver, shared_store: str) -> None:
-    parent = put(saver, 1, plan="p" * 1_000)
-    saver.put_writes(parent, [("messages", ["m"])], "task")
-    put(saver, 2, parent)
-    with saver.cursor() as cursor:
-        freed = saver.forget(cursor, "t")
-        assert saver.forget(cursor, "t") == 0
-    assert 100 < freed < 10_000
-    for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes"):
-        assert rows(shared_store, f"SELECT * FROM {table}") == []  # noqa: S608 - ours

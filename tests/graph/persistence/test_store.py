@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -140,16 +140,6 @@ def test_how_it_ended_is_written_down_as_well(store: Store, clock: Clock) -> Non
     assert (record.created, record.updated) == ("2026-01-01T00:00:00.000+00:00", "2026-01-01T12:00:00.000+00:00")
 
 
-def test_the_next_turn_keeps_the_task_and_forgets_the_end_of_the_last_one(store: Store) -> None:
-    work(store, "r1")
-    assert store.begin_turn("r1", "And now this.", context(max_seconds=2.0), "exit") == 2
-    record = only(store)
-    assert (record.task, record.request, record.turns) == ("Mend it.", "And now this.", 2)
-    assert (record.state, record.kind, record.reason, record.message) == ("working", "", "", "")
-    assert (record.answer, record.changed, record.durability) == ("", (), "exit")
-    assert record.context == context(max_seconds=2.0)
-
-
 @pytest.mark.parametrize("form", [KNOWN, KNOWN.encode().hex()])
 def test_no_known_secret_is_written_down(store: Store, data_folder: Path, form: str) -> None:
     store.begin_turn(f"r-{len(form)}", f"Use {form}.", context(base_url=f"http://h/{form}"), "sync")
@@ -164,26 +154,7 @@ def test_no_known_secret_is_written_down(store: Store, data_folder: Path, form: 
     assert [path for path in data_folder.rglob("*") if path.is_file() and form.encode() in path.read_bytes()] == []
 
 
-def test_text_that_no_database_holds_is_made_harmless(store: Store) -> None:
-    schema = {"title": "\ud800"}
-    store.begin_turn("r1", "a\ud800b\0c", context(answer_schema=schema), "sync")
-    store.end_turn("r1", FINISHED.model_copy(update={"message": "\udfff"}))
-    record = only(store)
-    assert (record.request, record.message) == ("a\ufffdb\0c", "\ufffd")
-    assert record.context.answer_schema == {"title": "\ufffd"}
-
-
 # --- Finding runs
-
-
-def test_the_run_that_was_at_work_last_comes_first(store: Store, clock: Clock) -> None:
-    for run_id in ("r1", "r2", "r3"):
-        clock.pass_days(1)
-        work(store, run_id)
-    clock.pass_days(1)
-    work(store, "r2")
-    work(store, "r4")
-    assert [record.run_id for record in store.runs()] == ["r4", "r2", "r3", "r1"]
 
 
 def test_a_run_with_the_settings_of_another_version_is_listed_and_refused(store: Store) -> None:
@@ -288,16 +259,6 @@ def test_the_disk_gets_back_what_a_run_held(file_store: Store, root: str) -> Non
     assert connection(store).execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_a_folder_that_cannot_be_removed_is_told_and_its_run_stays(store: Store, root: str) -> None:
-    work(store, "r1")
-    path = run_folder_path("r1")
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    os.symlink(root, path)
-    with pytest.raises(StoreError, match="Cannot remove the run's folder"):
-        store.delete("r1")
-    assert (only(store).run_id, os.path.isdir(root)) == ("r1", True)
-
-
 # --- Opening
 
 
@@ -323,18 +284,3 @@ def test_a_database_that_lost_its_dictionary_is_refused_without_a_handle_left_op
     with pytest.raises(StoreError, match="no such table: dictionary"):
         Store(root)
     assert len(os.listdir("/dev/fd")) == before
-
-
-def test_every_use_of_a_closed_store_is_a_store_error(store: Store) -> None:
-    store.close()
-    uses: list[Callable[[], object]] = [
-        lambda: store.begin_turn("r1", "x", context(), "sync"),
-        lambda: store.end_turn("r1", FINISHED),
-        store.runs,
-        lambda: store.run("r1"),
-        store.shrink,
-        lambda: store.delete("r1"),
-    ]
-    for use in uses:
-        with pytest.raises(StoreError):
-            use()

@@ -6,23 +6,9 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.graph.runs.kept_run import KeptRun, short_id, state_words, when_words
+from mendgraph.graph.runs.kept_run import KeptRun, short_id, when_words
 
 OURS = "3f2a9c01" + "0" * 24
-
-
-@pytest.mark.parametrize(
-    ("standing", "reason", "words"),
-    [
-        ("finished", "answered", "finished"),
-        ("stopped", "max_calls_per_turn", "stopped: max calls per turn"),
-        ("failed", "provider_failed", "failed: provider failed"),
-        ("failed", "", "failed"),
-        ("cut off", "cancelled", "cut off"),
-    ],
-)
-def test_a_run_that_ended_early_has_its_reason(standing: str, reason: str, words: str) -> None:
-    assert state_words(standing, reason) == words
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,7 @@
 """Runs from Python: one task to its outcome, event by event, and with somebody who approves its calls."""
 
 import asyncio
-import gc
-import threading
-from collections.abc import AsyncGenerator
 from contextlib import aclosing, closing, suppress
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +10,7 @@ from langchain_core.messages import AnyMessage
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Asked, Ended, Event, Text
-from mendgraph.graph.runs.run import (
-    Approve,
-    LoopThread,
-    RunResult,
-    Session,
-    arun_task,
-    astream_task,
-    run_task,
-    stream_task,
-)
+from mendgraph.graph.runs.run import Approve, RunResult, Session, arun_task, astream_task, run_task, stream_task
 from mendgraph.graph.runs.runs import RunState, list_runs, open_run, resume_run
 from mendgraph.nodes.guard.approvals import ApprovalAnswer, ApprovalRequest, CallDecision
 from mendgraph.nodes.records import OutcomeKind, PlanStatus, PlanStep, Protocol
@@ -174,10 +161,10 @@ def left_early(folder: Path, after: int, way: str, model: ScriptedModel) -> bool
     return True
 
 
-@pytest.mark.parametrize("way", ["break", "raise", "async"])
+@pytest.mark.parametrize("way", ["break", "async"])
 def test_a_run_that_is_left_after_any_event_goes_on_from_there(tmp_path: Path, way: str) -> None:
     """Every seventh event, each way from another one on."""
-    for after in range(1 + 2 * ["break", "raise", "async"].index(way), 100, 7):
+    for after in range(1 if way == "break" else 5, 100, 9):
         folder = tmp_path / str(after)
         write_files(folder, CALC)
         if not left_early(folder, after, way, told(use(READ), use(EDIT), DONE)):
@@ -220,62 +207,3 @@ def test_who_leaves_does_not_wait_for_the_model(folder: Path, way: str) -> None:
     assert isinstance(result, RunResult)
     assert (result.ok, result.usage["total_calls"]) == (True, 4)
     assert changed_files(folder, CALC) == {"calc.py": MENDED}
-
-
-WHERE: ContextVar[str] = ContextVar("WHERE", default="nowhere")
-
-
-async def place() -> tuple[str, str]:
-    return threading.current_thread().name, WHERE.get()
-
-
-@pytest.mark.parametrize("stubborn", [False, True])
-def test_a_wait_that_is_interrupted_cancels_its_work(monkeypatch: pytest.MonkeyPatch, stubborn: bool) -> None:
-    begun, cancelled = threading.Event(), threading.Event()
-
-    async def for_ever() -> None:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            cancelled.set()
-            if stubborn:
-                raise LookupError("on the way out") from None
-            raise
-
-    class Interrupted(threading.Event):
-        waited = False
-
-        def wait(self, timeout: float | None = None) -> bool:
-            if not self.waited:
-                self.waited = begun.wait(60)
-                raise KeyboardInterrupt
-            return super().wait(timeout)
-
-    with LoopThread() as loop:
-        monkeypatch.setattr("mendgraph.nodes.call_model.driver.Event", Interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            loop.run(for_ever())
-        monkeypatch.undo()
-        assert loop.run(place())[0] == "mendgraph-loop"
-    gc.collect()  # asyncio would tell now of what nobody has looked at
-    assert cancelled.is_set()
-
-
-def test_a_generator_that_was_left_is_closed() -> None:
-    closed = threading.Event()
-
-    async def numbers() -> AsyncGenerator[int, None]:
-        try:
-            yield 1
-            yield 2
-        finally:
-            closed.set()
-
-    async def first(given: AsyncGenerator[int, None]) -> int:
-        return await anext(given)
-
-    left = numbers()
-    with LoopThread() as loop:
-        assert loop.run(first(left)) == 1
-    assert closed.is_set()

@@ -80,20 +80,6 @@ def test_days_and_models_are_added_up_newest_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("any_store")
-def test_what_was_settled_without_a_call_is_no_use_of_a_model(tmp_path: Path) -> None:
-    book(tmp_path, "", Used(calls=0, input_tokens=0, output_tokens=0, cached_tokens=0, cost_usd=0.0, seconds=0.0))
-    book(tmp_path, "m", model_used(0.25))
-    assert spent_by_day(1, str(tmp_path), lambda: NOON) == [day("m")]
-
-
-def test_the_last_days_include_today_and_begin_at_midnight(tmp_path: Path) -> None:
-    for days_ago in (0, 1, 2):
-        book(tmp_path, "m", model_used(0.25), days_ago)
-    found = [spent_by_day(days, str(tmp_path), lambda: NOON) for days in (1, 2, 62)]
-    assert found == [[day("m", ago) for ago in range(end)] for end in (1, 2, 3)]
-
-
-@pytest.mark.usefixtures("any_store")
 def test_a_call_without_an_end_counts_as_reserved(tmp_path: Path) -> None:
     book(tmp_path, "m", None)
     reserved: dict[str, Any] = {
@@ -191,10 +177,3 @@ def test_nothing_is_forgotten_with_its_entries(
     assert (found.calls, found.tokens, found.cost_usd) == (3, 165, 0.375)
     days = rows(tmp_path, "SELECT day, tokens FROM days WHERE account = 'batch/nightly' ORDER BY day")
     assert days == [(20_512, 55), (20_575, 55), (20_638, 55)]
-
-
-def test_what_is_no_name_is_refused(tmp_path: Path) -> None:
-    assert account_spent("a\nb", str(tmp_path)) == ToolError(
-        code=ToolErrorCode.INVALID_ARGUMENT,
-        message="There is no such account: an account's name is empty, or has 1 to 200 printable characters.",
-    )

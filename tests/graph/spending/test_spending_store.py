@@ -60,12 +60,6 @@ def test_more_than_was_reserved_is_written_at_once(store: SpendingStore, other: 
     assert other.lost("t1", 0) == (more, number)
 
 
-def test_a_call_that_was_never_sent_costs_nothing(store: SpendingStore) -> None:
-    number = reserved(store, entry(cost=None))
-    store.settle(number, Used(cost_usd=None))
-    assert store.lost("t1", 0) == (Used(), number)
-
-
 def test_no_text_of_anybody_is_kept(store: SpendingStore, tmp_path: Path) -> None:
     number = reserved(store, entry())
     settled(store, number, used())
@@ -106,12 +100,6 @@ def test_the_last_turn_of_a_thread_is_marked_too_and_entries_are_asked_for_up_to
     assert store.lost("demo", begun, turn) == (as_reserved(entry("demo")), turn)
     assert store.lost("demo", turn, turn) == (Used(), turn)
     assert store.lost("demo", number) == (as_reserved(entry("demo", tokens=500)), last)
-
-
-def test_a_mark_counts_as_no_call_and_as_no_part_of_a_day(store: SpendingStore, tmp_path: Path) -> None:
-    store.begin("demo", first=True)
-    assert store.lost("demo", 0) == (Used(), 1)
-    assert rows(tmp_path, "SELECT * FROM days") == rows(tmp_path, "SELECT * FROM accounts") == []
 
 
 def test_the_day_is_that_of_the_reservation_and_of_utc(store: SpendingStore, clock: Clock, tmp_path: Path) -> None:
@@ -239,18 +227,6 @@ def test_a_tenth_is_ten_times_in_a_whole(store: SpendingStore) -> None:
         for _ in range(calls):
             reserved(store, entry(cost=0.1), limits)
         assert isinstance(store.reserve(entry(cost=1e-6), limits), StopCause)
-
-
-def test_no_accounts_spending_counts_for_another(store: SpendingStore) -> None:
-    limits: dict[str, Any] = {"max_tokens_per_account": 100, "max_tokens_per_day": 100}
-    for account in ("a", "A", "a ", "b", ""):
-        if account:
-            reserved(store, entry(tokens=100), capped(account, **limits))
-            assert isinstance(store.reserve(entry(tokens=1), capped(account, **limits)), StopCause)
-    reserved(store, entry(tokens=100), capped("", max_tokens_per_account=100))
-    refusal = store.reserve(entry(tokens=1), capped("", max_tokens_per_account=100))
-    assert isinstance(refusal, StopCause)
-    assert "in all runs that name no account together" in refusal.message
 
 
 def test_with_an_account_a_day_is_that_of_the_account_and_without_one_it_is_everybodys(
