@@ -438,6 +438,7 @@ class AgentContext(BaseModel):
 
     def limits(self, profile: Profile | None = None) -> RunLimits:
         """The run's limits, as the ledger wants them. A small model's account of itself is worth no call."""
+        thinks = profile is not None and profile.reasoning  # then the budget alone bounds a reply, thoughts included
         return RunLimits(
             api=APILimits(
                 max_calls_per_session=self.max_calls_per_session,
@@ -446,15 +447,9 @@ class AgentContext(BaseModel):
                 max_output_tokens_per_session=self.max_output_tokens_per_session,
             ),
             wrap_up=self.wrap_up and not (profile and profile.small),
-            max_output_tokens_per_call=self._reply_tokens(profile),
+            max_output_tokens_per_call=self.max_output_tokens_per_call or (None if thinks else REPLY_TOKENS),
             **{name: getattr(self, name) for name in RunLimits.model_fields if name not in _DECIDED_LIMITS},
         )
-
-    def _reply_tokens(self, profile: Profile | None) -> int | None:
-        """The most output tokens of one reply; None where only the budget bounds it, thoughts included."""
-        if self.max_output_tokens_per_call is not None:
-            return self.max_output_tokens_per_call
-        return None if profile and profile.reasoning else REPLY_TOKENS
 
     def healing(self, profile: Profile) -> SelfHealingConfig:
         """How often malformed replies are asked for again, and small models met with the facts."""
@@ -468,18 +463,15 @@ class AgentContext(BaseModel):
         """What is allowed of each tool call; `allowed` are the tools of the run's role."""
         from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit, RetryPolicy
 
+        of_checks = self.checks_timeout_s * len(self.checks) + self.tool_timeout_s  # those, and examples and tests
         return CallRules(
-            timeouts={"run_checks": self._checks_time_s(), **self.tool_timeouts_s},
+            timeouts={"run_checks": of_checks, **self.tool_timeouts_s},
             retries=RetryPolicy(self.tool_retries, self.tool_retry_backoff_s, ()),
             allowed=allowed,
             read_only=self.mode == "read-only",
             rate_limits={name: RateLimit(calls, 60.0) for name, calls in self.tool_calls_per_minute.items()},
             quotas=self.tool_quotas,
         )
-
-    def _checks_time_s(self) -> float:
-        """Wall time for all checks of an answer, in seconds: those that are configured, and the examples and tests."""
-        return self.checks_timeout_s * len(self.checks) + self.tool_timeout_s
 
     def network(self) -> "NetworkRules":
         """What http_get may ask."""

@@ -1,13 +1,11 @@
 """What reading a reply needs to know of its run: the tools, what the model was shown and told, and the turn so far."""
 
 import json
-from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, takewhile
 
 from langchain_core.messages import AIMessage
 
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
@@ -18,7 +16,7 @@ from mendgraph.nodes.language.text_protocol import BODY_ARGUMENTS
 from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader, check_call, completed, foreign_calls
-from mendgraph.nodes.records import CHANGING, CallError, Correction, EditForm, LoopRecord, ModelReply, RawCall, ToolCall
+from mendgraph.nodes.records import CHANGING, CallError, EditForm, LoopRecord, ModelReply, RawCall, ToolCall
 
 
 def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) -> Reader:
@@ -27,7 +25,8 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
     loop = state.get("loop") or LoopRecord()
     blocks = profile.edit_form is EditForm.BLOCKS
     view = view_turn(messages) if blocks else TurnView()
-    sentences = (*view.failures, *view.evidence, *_sentences(state.get("corrections") or [])) if told else ()
+    said = (line for each in state.get("corrections") or [] for line in each.prompt.splitlines())
+    sentences = (*view.failures, *view.evidence, *said) if told else ()
     return Reader(
         profile=profile,
         known_tools=tools.registry.names(),
@@ -37,7 +36,11 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
         shown_files=tuple(view.files),
         told=sentences if blocks else (),
         turn=_facts(tools, state)._replace(faulty=bool(view.evidence)),
-        only_required=_only_required(tools),
+        only_required={
+            name: required[0]
+            for name, spec in tools.specs.items()
+            if len(required := spec.parameters.get("required", [])) == 1
+        },
         offered=frozenset(spec.name for spec in tools.offered(context, profile)),
         bodies=profile.small or blocks,
         body_arguments={
@@ -46,7 +49,9 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
             if (body := spec.body_argument or BODY_ARGUMENTS.get(name, ""))
         },
         earlier=partial(_earlier, state),
-        was_made=lambda call: _signature(tools, context, call) in chain.from_iterable(loop.recent),
+        was_made=lambda call: (
+            signature_of(call, tools.specs[call.tool], context.workspace) in chain.from_iterable(loop.recent)
+        ),
     )
 
 
@@ -58,10 +63,6 @@ def rescue(reader: Reader, text: str, step: int) -> list[ToolCall | CallError]:
         for index, call in enumerate(found.calls if found else ())
     ]
     return completed(checked, "", step, reader)
-
-
-def _signature(tools: ToolRuntime, context: AgentContext, call: ToolCall) -> str:
-    return signature_of(call, tools.specs[call.tool], context.workspace)
 
 
 def _earlier(state: AgentState) -> list[ModelReply]:
@@ -78,11 +79,6 @@ def _reply(message: AIMessage) -> ModelReply:
     return ModelReply(text=message.text, calls=tuple(calls))
 
 
-def _only_required(tools: ToolRuntime) -> dict[str, str]:
-    needed = {name: spec.parameters.get("required", []) for name, spec in tools.specs.items()}
-    return {name: required[0] for name, required in needed.items() if len(required) == 1}
-
-
 def _facts(tools: ToolRuntime, state: AgentState) -> TurnFacts:
     context, messages = state["context"], state["messages"]
     checking = CHECKS_TOOL in tools.specs
@@ -96,8 +92,3 @@ def _facts(tools: ToolRuntime, state: AgentState) -> TurnFacts:
         checked=checking and context.evidence,
         configured=checking and bool(context.checks),
     )
-
-
-def _sentences(corrections: Sequence[Correction]) -> Iterator[str]:
-    for correction in corrections:
-        yield from correction.prompt.splitlines()

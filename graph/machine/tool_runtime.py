@@ -113,15 +113,12 @@ class ToolRuntime:
             answer_schema=context.answer_schema,
             usable=self.usable(context),
             few=context.offer == "few",
-            notes=self._notes(context),
+            notes={
+                _COMMAND_TOOL: f"Allowed: {', '.join(context.allowed_programs)}.",
+                _NETWORK_TOOL: f"Allowed hosts: {', '.join(context.allowed_hosts)}.",
+            },
         )
         return tuple(offered)
-
-    def _notes(self, context: AgentContext) -> Mapping[str, str]:
-        return {
-            _COMMAND_TOOL: f"Allowed: {', '.join(context.allowed_programs)}.",
-            _NETWORK_TOOL: f"Allowed hosts: {', '.join(context.allowed_hosts)}.",
-        }
 
     def paths_of(self, call: ToolCall) -> Sequence[str]:
         """The paths that a call names inside of other arguments."""

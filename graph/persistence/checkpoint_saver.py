@@ -91,8 +91,7 @@ class PendingRows:
     def add_checkpoint(self, parent: Place, values: Mapping[str, Any], *rows: Statement) -> None:
         """The rows of a checkpoint with these channels. It holds most of what was written at its parent.
 
-        Raises:
-            StoreError: something of what it does not hold has no stored form.
+        Raises StoreError: something of what it does not hold has no stored form.
         """
         held = {name for name, value in values.items() if not isinstance(value, _DeltaSnapshot)}
         with self._lock:
@@ -105,8 +104,7 @@ class PendingRows:
     def take(self) -> list[Statement]:
         """All that waits, which waits no more, in an order in which it may be written.
 
-        Raises:
-            StoreError: something of it has no stored form; all of it is gone then.
+        Raises StoreError: something of it has no stored form; all of it is gone then.
         """
         with self._lock:
             waiting, rows = dict(self._writes), [*self._rows]
@@ -168,8 +166,7 @@ class StoreSaver(BaseCheckpointSaver[str]):
     def flush(self) -> None:
         """Write what waits for the next checkpoint: whoever goes on elsewhere has to see it.
 
-        Raises:
-            StoreError: it cannot be written. Nobody tries it again: a step that is not stored is done once more.
+        Raises StoreError: it cannot be written. Nobody tries it again: a step that is not stored is done once more.
         """
         raise NotImplementedError
 
@@ -322,8 +319,7 @@ class SqliteStoreSaver(StoreSaver, SqliteSaver):
     def close(self) -> None:
         """Close the connection, after all has been written.
 
-        Raises:
-            StoreError: something could not be written; the connection is closed nevertheless.
+        Raises StoreError: something could not be written; the connection is closed nevertheless.
         """
         try:
             self.flush()
@@ -408,8 +404,11 @@ class SqliteStoreSaver(StoreSaver, SqliteSaver):
             for ancestor, metadata in walk.execute(_LINE, place._asdict()):
                 here = (place.thread, place.namespace, ancestor)
                 written = [each for row in look.execute(_WRITES, here) if (each := _Stored(*row)).channel in sought]
-                newest_first += sorted(written, key=_order, reverse=True)
-                if sought <= _counted(metadata):
+                newest_first += sorted(
+                    written, key=lambda each: writes_sort_key(each.task_path, each.task, each.idx), reverse=True
+                )
+                counted = json.loads(metadata or "{}").get("counters_since_delta_snapshot") or {}
+                if sought <= counted.keys():  # since their last snapshot: this checkpoint holds none of them
                     continue
                 values = self._load(look.execute(_CHECKPOINT, here).fetchone()).get("channel_values") or {}
                 for channel in sought & values.keys():
@@ -465,12 +464,3 @@ class _Stored(NamedTuple):
     idx: int
     kind: str
     data: bytes
-
-
-def _order(write: _Stored) -> tuple[Any, ...]:
-    return tuple(writes_sort_key(write.task_path, write.task, write.idx))
-
-
-def _counted(metadata: bytes | str | None) -> set[str]:
-    """The channels whose steps since their last snapshot LangGraph counts: this checkpoint holds none of them."""
-    return set((json.loads(metadata or "{}").get("counters_since_delta_snapshot") or {}).keys())

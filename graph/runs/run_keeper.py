@@ -109,20 +109,12 @@ class RunKeeper:
         return Begun(known.request, f"{REQUEST_ID}{known.turns}", undone=known.reason == UNDONE)
 
     def take_up(self) -> None:
-        """Write down that the turn is at work again.
-
-        Raises:
-            StoreError: the store cannot be written.
-        """
+        """Write down that the turn is at work again. Raises StoreError: the store cannot be written."""
         if self._store is not None:
             self._store.take_up(self._thread_id)
 
     def record(self) -> RunRecord | None:
-        """The run as it is written down, None where nothing is.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """The run as it is written down, None where nothing is. Raises StoreError: the store cannot be read."""
         found = self._store.run(self._thread_id) if self._store else None
         return found if isinstance(found, RunRecord) else None
 

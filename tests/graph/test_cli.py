@@ -15,7 +15,6 @@ import pytest
 
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.serving.admission import open_admitter
 from tests.architecture.product import ROOT
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
@@ -23,7 +22,6 @@ from tests.doubles.scripted_model import ScriptedModel
 BUG = "def add(a, b):\n    return a - b\n"
 FIXED = BUG.replace("-", "+")
 FIX = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
-COMMAND = Path(sys.executable).parent / "mendgraph"
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -68,28 +66,6 @@ def test_another_folder_may_be_named(run: Run, folder: Path, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert run("Fix it", "--root", "..")[0] == 0
     assert code_of(folder) == FIXED
-
-
-def test_json_is_one_object(run: Run) -> None:
-    code, out, err = run("--json", "Fix it")
-    assert (code, json.loads(out)["outcome"]["kind"]) == (0, "FINISHED")
-    assert err == "→ edit_file calc.py  1 replacement\n"
-
-
-@pytest.mark.parametrize(
-    ("words", "code"), [(["--max-calls", "1"], 3), (["--max-steps", "1"], 3), (["--mode", "read-only"], 0)]
-)
-def test_limits_and_modes_reach_the_run(run: Run, words: list[str], code: int) -> None:
-    assert run("Fix it", *words)[0] == code
-
-
-def test_debug_and_json_say_where_the_log_is(run: Run) -> None:
-    _, out, err = run("--json", "--debug", "--no-evidence", "Fix it")
-    shown = json.loads(out)
-    log = Path(shown["log"])
-    assert err.splitlines()[-1] == f"log: {log}"
-    (line,) = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    assert (line["run_id"], line["tool"], line["ok"]) == (shown["thread_id"], "edit_file", True)
 
 
 @pytest.fixture
@@ -137,28 +113,16 @@ def test_a_chat_reads_its_requests_from_the_input(run: Run, monkeypatch: pytest.
 USAGE_ERRORS = [
     (["--nonsense", "Fix it"], "No such option: --nonsense"),
     (["Fix it", "--mode", "yolo"], "Invalid value for '--mode': 'yolo' is not one of"),
-    (["Fix it", "--max-calls", "0"], "Invalid value for '--max-calls'"),
-    (["Fix it", "--max-calls", "1001"], "Invalid value for '--max-calls'"),
     (["Fix it", "--max-seconds", "nan"], "Invalid value for '--max-seconds'"),
-    (["Fix it", "--temperature", "2.1"], "Invalid value for '--temperature'"),
-    (["Fix it", "--seed", "x"], "Invalid value for '--seed'"),
-    (["Fix it", "--reasoning-effort", "A lot"], "Invalid value for '--reasoning-effort'"),
     (
         ["Fix it", "--role", "raeder"],
         "Invalid value for '--role': 'raeder' is not one of 'reader', 'editor', 'operator'",
     ),
     (["Fix it", "--allow-program", "python3 -m pytest"], "Invalid value for '--allow-program': 'python3 -m pytest' is"),
-    (["Fix it", "--allow-program", ""], "Invalid value for '--allow-program': '' is not one program"),
     (["Fix it", "--allow-host", "https://a.b"], "Invalid value for '--allow-host': 'https://a.b' is no host: write a"),
-    (["Fix it", "--allow-host", "a.b", "--allow-host", ""], "Invalid value for '--allow-host': '' is no host"),
-    (["Fix it", "--allow-private-host", "a b"], "Invalid value for '--allow-private-host': 'a b' is no host"),
-    (["Fix it", "--allow-private-host", "*"], "Invalid value for '--allow-private-host': '*' cannot stand for private"),
     (["Fix it", "--root", "nowhere"], "Invalid value for '--root': dir 'nowhere' does not exist"),
-    (["Fix it", "--root", "calc.py"], "Invalid value for '--root'"),
-    (["Fix it", "--root"], "Option '--root' requires an argument"),
     (["Fix", "it"], "put the task in quotes"),
     (["run"], "there is no task"),
-    (["--debug"], "there is no task"),
     (["  "], "the task is empty"),
     (["\udcff"], "the task is not valid UTF-8 text"),
     (["chat", "now"], "Got unexpected extra argument"),
@@ -177,12 +141,6 @@ def test_a_mistake_is_one_line(
     assert shown.err.startswith(f"mendgraph: {message}")
     assert shown.err.count("\n") == 1
     assert shown.err.endswith("; see `mendgraph --help`\n")
-
-
-def test_a_mistake_with_json_is_an_object_as_well(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["--json", "Fix", "it"]) == 2
-    message = "put the task in quotes; see `mendgraph --help`"
-    assert json.loads(capsys.readouterr().out) == {"error": {"code": "usage_error", "message": message}}
 
 
 def test_a_folder_that_cannot_be_written_in_is_refused_before_the_run(
@@ -253,14 +211,6 @@ def test_what_needs_no_run_loads_nothing_heavy() -> None:
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
-    with subprocess.Popen([COMMAND, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
-        assert running.stdout is not None
-        assert running.stderr is not None
-        running.stdout.close()
-        assert (running.wait(), running.stderr.read()) == (1, b"")
-
-
 SLOW = """
 import asyncio, os, signal, sys
 from langchain_core.language_models import GenericFakeChatModel
@@ -314,55 +264,3 @@ def process(*command: object, **options: Any) -> subprocess.CompletedProcess[str
 
 
 # --- Commands that only print
-
-
-def test_a_server_that_cannot_be_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    open_admitter.cache_clear()
-    assert cli.main(["serve"]) == 2
-    said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "mendgraph: Name the file with the server's users in MENDGRAPH_TENANTS.\n")
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_its_completion_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["completion", shell]) == 0
-    assert f"_MENDGRAPH_COMPLETE=complete_{shell}" in capsys.readouterr().out
-
-
-def test_a_shell_gets_commands_options_values_and_runs(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_id = "3f2a9c01" + "0" * 24
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.store.database.run_names", lambda _: [(run_id, "Fix it")])
-    assert folder.is_dir()
-    monkeypatch.setattr(sys, "argv", ["mendgraph"])
-    monkeypatch.setenv("_MENDGRAPH_COMPLETE", "complete_bash")
-
-    def offered(line: str) -> list[str]:
-        monkeypatch.setenv("COMP_WORDS", line)
-        monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
-        assert cli.main() == 0
-        return capsys.readouterr().out.split()
-
-    assert offered("mendgraph und") == ["undo"]
-    assert offered("mendgraph chat --ru") == ["--run"]
-    assert offered("mendgraph --mode re") == ["read-only"]
-    assert offered("mendgraph undo ") == [run_id[:8]]
-    assert offered(f"mendgraph runs show {run_id[:9]}") == [run_id]
-    assert offered("mendgraph model ") == ["pull", "status", "serve"]
-    assert offered("mendgraph nothing here ") == []
-
-
-def test_a_shell_is_given_nothing_of_a_task_that_it_might_run(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """zsh evaluates the words beside an offer, and a task may come from a file or a pipe."""
-    task = "What is \\$(touch pwned) `touch pwned` \"here\"; 'a':b?"
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.store.database.run_names", lambda _: [("a" * 32, task)])
-    assert folder.is_dir()
-    monkeypatch.setattr(sys, "argv", ["mendgraph"])
-    monkeypatch.setenv("_MENDGRAPH_COMPLETE", "complete_zsh")
-    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "mendgraph undo ")
-    assert cli.main() == 0
-    assert "What is touch pwned touch pwned here a b" in (shown := capsys.readouterr().out)
-    assert not set(shown) & set("\\$`;")

@@ -75,12 +75,6 @@ def test_each_way_takes_each_of_them(way: str, context: AgentContext, monkeypatc
         assert [request["model"] for request in server.requests] == ["m"]
 
 
-def test_a_provider_without_its_package_is_one_line(context: AgentContext) -> None:
-    result = run_task("Hi.", context, model="perplexity:sonar")
-    assert result.outcome.reason is StopReason.PROVIDER_FAILED
-    assert "pip install langchain-perplexity" in result.outcome.message
-
-
 def test_a_name_is_kept_with_its_run_and_asked_again_by_a_resume(
     context: AgentContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:

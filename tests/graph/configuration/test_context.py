@@ -6,9 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.call_model.prices import Price
-from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit, RetryPolicy
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
 from mendgraph.nodes.records import EditForm, JsonMap, Profile, Protocol
 
@@ -99,35 +97,6 @@ def test_a_fallback_that_cannot_be_asked_is_refused_without_what_its_address_hol
     with pytest.raises(ValidationError, match="Fallback model 1 has no address") as refused:
         AgentContext(fallback_models=("m @ ftp://person:word@host",))
     assert "word" not in str(refused.value)
-
-
-def test_a_small_models_account_is_worth_no_call() -> None:
-    assert AgentContext().limits(Profile(small=True)) == RunLimits(wrap_up=False)
-
-
-def test_the_rules_of_tool_calls_are_handed_on() -> None:
-    context = AgentContext(
-        mode="read-only",
-        tool_timeouts_s={"a": 2.5},
-        tool_retries=3,
-        tool_retry_backoff_s=0.25,
-        tool_quotas={"b": 4},
-        tool_calls_per_minute={"c": 5},
-    )
-    assert context.calls(frozenset({"a"})) == CallRules(
-        timeouts={"run_checks": 30.0, "a": 2.5},
-        retries=RetryPolicy(3, 0.25, ()),
-        allowed=frozenset({"a"}),
-        read_only=True,
-        rate_limits={"c": RateLimit(5, 60.0)},
-        quotas={"b": 4},
-    )
-
-
-@pytest.mark.parametrize("kind", ["", ".tar.gz"])
-def test_what_is_no_extension_is_refused_and_opens_nothing(kind: str) -> None:
-    with pytest.raises(ValidationError, match="is no extension"):
-        AgentContext(allowed_extensions=(".py", kind))
 
 
 @pytest.mark.parametrize(

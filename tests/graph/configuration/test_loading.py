@@ -70,16 +70,6 @@ def test_the_users_file_is_found_where_the_platform_keeps_such_files(
     assert load_context(str(tmp_path)) == AgentContext(workspace=str(tmp_path))
 
 
-def test_a_user_without_a_home_has_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(name: str, appauthor: bool) -> str:
-        raise RuntimeError(name, appauthor)
-
-    monkeypatch.setattr("platformdirs.user_config_dir", none)
-    (tmp_path / OWN).write_text("max_steps = 3\n")
-    origins = {"max_steps": Origin(OWN, 1)}
-    assert load_configuration(str(tmp_path), {}) == Configuration({"max_steps": 3}, origins, (OWN,))
-
-
 def test_a_file_that_the_variable_names_has_to_be_there(root: Path) -> None:
     (root.parent / "user.toml").unlink()
     [problem] = said(root)
@@ -115,20 +105,6 @@ def test_a_changed_file_has_to_be_trusted_again(root: Path) -> None:
     user_files.trust(str(root), user_files.hash_of((root / OWN).read_bytes()))
     write(root, 'allowed_programs = ["sh"]\n')
     assert "needs your trust" in said(root)[0]
-
-
-def test_the_user_trusts_folders_by_name_and_only_those(root: Path) -> None:
-    write(root, 'allowed_programs = ["make"]\n', f'trusted_workspaces = ["{root.parent}"]\n')
-    assert "needs your trust" in said(root)[0]
-    write(root, user=f'trusted_workspaces = ["{root}/"]\n')
-    assert isinstance(load_configuration(str(root)), Configuration)
-    (root.parent / "link").symlink_to(root)
-    assert isinstance(load_configuration(str(root.parent / "link")), Configuration)
-
-
-def test_a_file_cannot_trust_itself(root: Path) -> None:
-    write(root, f'trusted_workspaces = ["{root}"]\nmodel = "x"\n')
-    assert said(root) == [f"{OWN}:1: trusted_workspaces may only stand in your own configuration file"]
 
 
 # --- Traps
@@ -283,8 +259,6 @@ def test_every_field_was_thought_of() -> None:
 
 # --- Prices
 
-MINE = '[mine]\n"gpt-4o" = { input = 1, output = 2 }\n'
-
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -304,16 +278,6 @@ def price(name: str) -> Price | None:
 def test_without_a_file_of_the_users_the_shipped_prices_hold() -> None:
     assert price("gpt-4o") == Price(input=2.5, output=10.0, cached_input=1.25)
     assert price("gpt-9") is None
-
-
-def test_a_named_file_has_to_be_there(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (config / "prices.toml").write_text(MINE, encoding="utf-8")
-    monkeypatch.setenv("MENDGRAPH_PRICES", "/none.toml")
-    message = (
-        "Cannot read '/none.toml': there is no such file or directory. Mend what MENDGRAPH_PRICES says, or leave it"
-        " empty."
-    )
-    assert load_prices() == ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
 
 
 def test_a_broken_file_is_an_error(config: Path) -> None:

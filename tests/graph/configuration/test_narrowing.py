@@ -189,13 +189,6 @@ def test_a_workspace_lies_in_the_servers_folder(folder: Path, workspace: str) ->
     assert ROOT_VARIABLE in refused(workspace=workspace)
 
 
-def test_the_operator_may_name_another_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ROOT_VARIABLE, str(folder.parent))
-    operator_allowance.cache_clear()
-    assert had().workspace == str(folder.parent)
-    assert had(workspace="server/site").workspace == had(workspace=str(folder / "site")).workspace == f"{folder}/site"
-
-
 def test_what_the_operator_allows_holds_and_may_be_narrowed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = "max_calls_per_turn = 40\nmax_cost_usd_per_day = 5.0\n"
     configured(monkeypatch, folder, f'base_url = "{OURS}"\nallowed_programs = ["make"]\nmode = "ask"\n{limits}')
@@ -235,11 +228,6 @@ def test_a_model_is_chosen_where_its_key_goes_to_its_own_endpoint(
 ) -> None:
     configured(monkeypatch, folder, own)
     assert isinstance(had(model=asked), AgentContext) is allowed
-
-
-def test_settings_that_are_wrong_allow_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    configured(monkeypatch, folder, 'mode = "root"')
-    assert "This server's settings are wrong: " in refused()
 
 
 def test_a_graph_that_is_built_with_a_context_allows_that(folder: Path) -> None:
@@ -315,11 +303,6 @@ class Mine:
 def test_what_comes_with_the_run_goes_first(bound: AgentContext | None, stored: AgentContext | None) -> None:
     assert given_context(GIVEN, bound, stored) is GIVEN
     assert given_context(None, bound, stored) == (bound or stored or AgentContext())
-
-
-def test_an_agents_own_context_goes_before_another_graphs() -> None:
-    assert given_context(Mine(), BOUND, STORED) is BOUND
-    assert given_context({"user": "ada"}, BOUND, None) is BOUND
 
 
 def test_what_a_server_has_decided_holds() -> None:

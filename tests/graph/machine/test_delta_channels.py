@@ -139,23 +139,6 @@ def machine(saver: BaseCheckpointSaver[Any], frequency: int) -> Any:
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-@pytest.mark.parametrize("frequency", [1, 2, 100])
-def test_a_fork_goes_on_from_its_own_past(frequency: int, in_memory: bool) -> None:
-    config = RunnableConfig(configurable={"thread_id": "t"})
-    with closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection:
-        saver: Any = InMemorySaver() if in_memory else SqliteSaver(connection, serde=serializer())
-        graph = machine(saver, frequency)
-        for name in IDS:
-            graph.invoke({"messages": [HumanMessage(name, id=name)]}, config)
-        second = [each for each in graph.get_state_history(config) if not each.next][2]
-        forked = graph.update_state(second.config, {"messages": [HumanMessage("new", id="n")]})
-        assert [each.content for each in graph.get_state(forked).values["messages"]] == ["a", "b", "new"]
-        replaced = graph.update_state(second.config, {"messages": Overwrite([HumanMessage("only", id="o")])})
-        graph.invoke({"messages": [HumanMessage("next", id="x")]}, replaced)
-        assert [each.content for each in graph.get_state(config).values["messages"]] == ["only", "next"]
-
-
-@pytest.mark.parametrize("in_memory", [True, False])
 def test_a_request_without_an_id_keeps_the_one_that_it_is_given(in_memory: bool) -> None:
     config = RunnableConfig(configurable={"thread_id": "t"})
     with closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection:

@@ -10,7 +10,6 @@ from mendgraph.graph.machine.model_runtime import ModelRuntime, book_thread
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.nodes.call_model.budget import APIUsageStats
-from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Spending
 from mendgraph.nodes.call_model.model import GuardedModel
@@ -98,35 +97,6 @@ def test_a_limit_on_cost_needs_a_price_for_every_model(said: dict[str, Any], pro
     with calling() as bound:
         found = bound.problem(AgentContext(**said))
     assert found is None if not problem else problem in (found or "")
-
-
-def test_fallbacks_are_asked_in_order_but_not_beside_a_model_of_the_users_own() -> None:
-    context = AgentContext(model="m", fallback_models=("local", "other @ http://127.0.0.1:1/v1"))
-    with calling() as bound:
-        assert [choice.model for choice in bound.prepare(state(context)).settings.budget.models] == [
-            "m",
-            "local",
-            "other",
-        ]
-    with calling(ScriptedModel([])) as bound:
-        assert bound.prepare(state(context)).settings.budget.models == (ModelChoice(model="m"),)
-
-
-@pytest.mark.parametrize(
-    ("said", "embedded", "tokens"),
-    [
-        ({"model": "local"}, True, CONTEXT_TOKENS),
-        ({"model": "gpt-4o", "base_url": "http://127.0.0.1:1/v1"}, False, 128_000),
-        ({"model": "gpt-4o", "window_tokens": 9_000}, False, 9_000),
-        ({"model": "nobodys", "base_url": "http://127.0.0.1:1/v1"}, False, None),
-    ],
-)
-def test_the_window_is_the_contexts_or_known_by_the_models_name(
-    said: dict[str, Any], embedded: bool, tokens: int | None
-) -> None:
-    with calling() as bound:
-        found = bound.prepare(state(AgentContext(**said), Profile(embedded=embedded)))
-    assert found.settings.window_tokens == tokens
 
 
 # --- What earlier turns have lost

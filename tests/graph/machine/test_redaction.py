@@ -15,12 +15,7 @@ from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.jsonplus import (
-    EXT_CONSTRUCTOR_KW_ARGS,
-    EXT_CONSTRUCTOR_SINGLE_ARG,
-    EXT_DELTA_SNAPSHOT,
-    EXT_PYDANTIC_V2,
-)
+from langgraph.checkpoint.serde.jsonplus import EXT_CONSTRUCTOR_KW_ARGS, EXT_DELTA_SNAPSHOT, EXT_PYDANTIC_V2
 from langgraph.types import Command
 from pydantic import BaseModel
 
@@ -30,7 +25,7 @@ from mendgraph.graph.machine.redaction import ScrubbingSerializer
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, serializer
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.records import ExtractionErrorType, Plan, PlanStep, StopReason, ToolCall
+from mendgraph.nodes.records import ExtractionErrorType, Plan, PlanStep, ToolCall
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
@@ -103,17 +98,6 @@ def test_another_process_refuses_the_call_and_the_model_writes_it_again(folder: 
     assert ONE not in holds(saver)
 
 
-def test_a_person_is_asked_about_marks_and_allows_the_literal(folder: Path) -> None:
-    saver = InMemorySaver()
-    graph = machine(saver, use(*WRITE))
-    asked = graph.invoke(**start(folder, mode="ask"))
-    assert MARK in repr(asked["__interrupt__"])
-    assert ONE not in repr(asked)
-    graph.invoke(Command(resume="approve"), CONFIG)
-    assert (folder / "a.py").read_text() == CODE.format(ONE)
-    assert ONE not in holds(saver)
-
-
 def test_what_a_provider_sealed_goes_back_byte_for_byte() -> None:
     from mendgraph.graph.machine.redaction import WrittenLiterals
     from mendgraph.nodes.execute_tools.secrets.redact import Redactor
@@ -134,22 +118,6 @@ def same_id(content: str) -> Calls:
     return Calls([("write_file", json.dumps({"path": "a.py", "content": content}), "0")])
 
 
-def test_a_mark_that_the_model_writes_is_never_what_it_wrote_before(folder: Path) -> None:
-    graph = machine(
-        InMemorySaver(),
-        same_id(CODE.format(ONE)),
-        Say("Done."),
-        use(("read_file", {"path": "a.py"})),
-        same_id(CODE.format(MARK)),
-        Say("Done."),
-    )
-    graph.invoke(**start(folder))
-    (folder / "a.py").write_text(CODE.format(TWO))  # a person puts another one there
-    state = graph.invoke(**start(folder))
-    assert (folder / "a.py").read_text() == CODE.format(TWO)
-    assert "stands for a secret" in [each.text for each in state["messages"] if each.type == "tool"][-1]
-
-
 def test_what_was_approved_is_not_another_call_of_the_same_marks(folder: Path) -> None:
     model = ScriptedModel([same_id(CODE.format(ONE)), same_id(CODE.format(TWO)), Say("Done.")])
     graph: Any = build_graph(InMemorySaver(), model=model)
@@ -159,17 +127,6 @@ def test_what_was_approved_is_not_another_call_of_the_same_marks(folder: Path) -
     graph.invoke(None, again)
     graph.invoke(Command(resume="approve"), first)
     assert not (folder / "a.py").exists()
-
-
-def test_different_literals_are_no_repetition_and_equal_ones_are(folder: Path) -> None:
-    written = [f"x8KqqP2zz{number}" for number in range(6)]
-    graph = machine(InMemorySaver(), *[same_id(CODE.format(each)) for each in written], Say("Done."))
-    state = graph.invoke(**start(folder))
-    assert (folder / "a.py").read_text() == CODE.format(written[-1])
-    assert "loop_override" not in repr(state["messages"])
-    edit = ("edit_file", {"path": "none.py", "old_str": "a", "new_str": CODE.format(ONE)})
-    state = machine(InMemorySaver(), *[use(edit)] * 8).invoke(**start(folder))
-    assert state["outcome"].reason is StopReason.LOOP_PERSISTED
 
 
 # --- The serializer of checkpoints
@@ -326,22 +283,6 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "an unknown field": (as_stored(EXT_PYDANTIC_V2, "ToolCall", CALL | {"new": 1}), "ToolCall"),
     "a missing field": (as_stored(EXT_PYDANTIC_V2, "ToolCall", {"call_id": "c"}), "ToolCall"),
     "a field of another type": (as_stored(EXT_PYDANTIC_V2, "ToolCall", CALL | {"arguments": 1}), "ToolCall"),
-    "a value out of bounds": (
-        as_stored(EXT_PYDANTIC_V2, "AgentContext", {"seed": -1}, "mendgraph.graph.configuration.context"),
-        "AgentContext",
-    ),
-    "an unknown word": (as_stored(EXT_CONSTRUCTOR_SINGLE_ARG, "Reading", "new"), "Reading"),
-    "an unknown field of a tuple": (
-        as_stored(EXT_CONSTRUCTOR_KW_ARGS, "ExtractionError", ERROR | {"new": 1}),
-        "ExtractionError",
-    ),
-    "a missing field of a tuple": (
-        as_stored(EXT_CONSTRUCTOR_KW_ARGS, "ExtractionError", {"details": ""}),
-        "ExtractionError",
-    ),
-    "a type that is gone": (as_stored(EXT_PYDANTIC_V2, "Gone", {}), "Gone"),
-    "a type that is not listed": (as_stored(EXT_PYDANTIC_V2, "Record", {}), "Record"),
-    "a type of a room that is gone": (as_stored(EXT_PYDANTIC_V2, "Gone", {}, "mendgraph.nodes.gone"), "Gone"),
 }
 """Records that this version does not know, and the name that the refusal has."""
 

@@ -21,7 +21,6 @@ from mendgraph.nodes.records import (
     LoopRecord,
     LoopVerdict,
     OutcomeKind,
-    Profile,
     Protocol,
     Reading,
     StopCause,
@@ -72,25 +71,6 @@ def after(source: str, state: Any) -> str:
     return routes.path_map(source)[ROUTERS[source](state)]
 
 
-@settings(max_examples=30)
-@given(state=states)
-def test_the_verdict_on_progress_decides_after_loop_check(state: Any) -> None:
-    broken = (LoopVerdict.PERSISTED, LoopVerdict.BROKEN, LoopVerdict.GAVE_UP)
-    ends = dict.fromkeys(broken, "SYSTEM_ERROR") | {LoopVerdict.ANSWERED: "FINISHED"}
-    way, verdict = after("loop_check", state), state["loop"].verdict
-    assert way == ends.get(verdict, way)
-    assert routes.after_loop_check(state) == routes.LOOP_ENDS.get(verdict, routes.after_loop_check(state))
-    assert (way in {"call_model", "BUDGET_STOP"}) is (verdict not in ends)
-
-
-@settings(max_examples=30)
-@given(state=states)
-def test_healing_is_given_up_repaired_or_tried_again(state: Any) -> None:
-    way = after("heal", state)
-    assert (way == "SYSTEM_ERROR") is (state["stop"] is not None)
-    assert (way == "guard") is (state["stop"] is None and state["reading"] is Reading.CALLS)
-
-
 @pytest.mark.parametrize("source", ["heal", "loop_check"])
 @settings(max_examples=50)
 @given(state=states)
@@ -101,31 +81,6 @@ def test_no_way_back_to_the_model_passes_the_budget(source: str, state: Any) -> 
         spent = None  # the call that tells what was done, and no other: the ledger is asked once more
     way = after(source, state)
     assert way != ("call_model" if spent else "BUDGET_STOP")
-
-
-@pytest.mark.parametrize(
-    ("more", "way"),
-    [
-        ({"max_steps": 2}, "call_model"),
-        ({"max_steps": 3}, "call_model"),
-        ({"max_steps": 2, "wrap_up": False}, "BUDGET_STOP"),
-        ({"max_steps": 2, "max_calls_per_turn": 2}, "BUDGET_STOP"),
-        ({"max_calls_per_turn": 2}, "BUDGET_STOP"),
-        ({"max_seconds": 5.0}, "BUDGET_STOP"),
-    ],
-)
-@pytest.mark.parametrize(("small", "source"), [(False, "heal"), (False, "loop_check"), (True, "loop_check")])
-def test_a_limit_on_steps_leaves_the_call_that_wraps_up(more: Any, way: str, small: bool, source: str) -> None:
-    state: Any = {
-        "stop": None,
-        "reading": Reading.MALFORMED,
-        "loop": LoopRecord(),
-        "spending": Spending(usage=APIUsageStats(2, 10, 10, 2), steps=2, seconds=6.0),
-        "context": AgentContext(**more),
-        "profile": Profile(small=small),
-    }
-    small_way = "call_model" if more == {"max_steps": 3} else "BUDGET_STOP"
-    assert after(source, state) == (small_way if small else way)
 
 
 def test_the_table_is_the_compiled_graph() -> None:

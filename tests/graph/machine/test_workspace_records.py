@@ -74,26 +74,6 @@ def test_the_workspace_is_locked_for_the_step_and_free_after_it(root: str, folde
         assert lock.acquire(Owner("other")) is None
 
 
-def test_a_step_that_waits_too_long_is_told_who_works_there(
-    root: str, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mendgraph.graph.machine.workspace.LONGEST_WAIT_S", 0.0)
-    with RunLock(folder) as lock:
-        assert lock.acquire(Owner("other")) is None
-        busy = journal_of(root, [])
-        assert isinstance(busy, ToolError)
-        assert busy.code is ToolErrorCode.UNAVAILABLE
-
-
-def test_who_holds_the_workspace_for_a_whole_run_does_not_lock_it_again(root: str, folder: str) -> None:
-    records = WorkspaceRecords()
-    with RunLock(folder) as lock:
-        assert lock.acquire(Owner("run")) is None
-        records.hold(root)
-        assert isinstance(journal_of(root, [], records), Journal)
-        records.release(root)
-
-
 def test_a_change_that_the_disk_does_not_let_end_is_why_there_is_no_journal(
     root: str, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

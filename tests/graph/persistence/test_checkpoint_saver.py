@@ -96,18 +96,6 @@ def test_a_checkpoint_takes_the_writes_along_that_led_to_it_but_those_that_it_ho
     assert stored(rows.take()) == [("grows", 1, [1]), ("kept_whole", 2, [2]), ROW[0], ("a", 0, 2)]
 
 
-def test_what_comes_after_the_checkpoint_that_holds_it_is_not_stored() -> None:
-    rows = pending()
-    rows.add_checkpoint(HERE, {"a": 1, "b": 2, "kept_whole": _DeltaSnapshot([2])}, ROW)
-    rows.take()
-    rows.add_writes(HERE, "late", "p", [("a", 1), ("b", 2)])
-    assert (bool(rows), rows.take()) == (False, [])
-    rows.add_writes(HERE, "late", "p", [("a", 1), ("grows", [1])])
-    rows.add_writes(HERE, "later", "p", [("kept_whole", [2])])
-    rows.add_writes(ELSEWHERE, "other", "p", [("a", 3)])
-    assert stored(rows.take()) == [("a", 0, 1), ("grows", 1, [1]), ("kept_whole", 0, [2]), ("a", 0, 3)]
-
-
 def test_another_version_is_no_damage(saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise UnreadableValueError("Update.", is_damage=False)
@@ -210,19 +198,3 @@ def test_each_record_crosses_a_server(
             shown = made("a client's view").loads_typed(serde.dumps_typed(value))
             assert TypeAdapter(type(value)).validate_python(shown) == value
     assert met == [] or not strict
-
-
-@pytest.mark.parametrize("strict", [True, False])
-def test_a_type_that_is_not_ours_is_loaded_as_before(
-    strict: bool, met: list[SerdeEvent], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("langgraph.checkpoint.serde._msgpack.STRICT_MSGPACK_ENABLED", strict)
-    serde = own_saver(own_saver(InMemorySaver(serde=made("server")))).serde
-    assert serde.loads_typed(serde.dumps_typed(Unlisted.A)) == ("a" if strict else Unlisted.A)
-    assert [event["name"] for event in met] == ["Unlisted"]
-
-
-class Unlisted(Enum):
-    """A user's own."""
-
-    A = "a"

@@ -14,7 +14,7 @@ from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, _DeltaSnapshot
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from mendgraph.graph.configuration.context import AgentContext
@@ -84,19 +84,6 @@ def test_a_checkpoint_is_stored_in_one_transaction_with_what_led_to_it(
     )
     found = next(saver.list(CONFIG))
     assert (found.checkpoint["channel_values"]["plan"], found.parent_config) == ("p", parent)
-
-
-@pytest.mark.parametrize("channel", [ERROR, INTERRUPT, RESUME])
-def test_an_error_a_question_and_its_answer_are_on_the_disk_at_once(saver: Any, tmp_path: Path, channel: str) -> None:
-    """No checkpoint has to follow them."""
-    config = put(saver, 1)
-    saver.put_writes(config, [("plan", "p")], "one")
-    for value in ("first", "second"):
-        saver.put_writes(config, [(channel, value)], "two")
-    found = saver.get_tuple(config)
-    assert found is not None
-    assert found.pending_writes == [("one", "plan", "p"), ("two", channel, "second")]
-    assert found_rows(tmp_path, "SELECT channel FROM writes ORDER BY task_id") == [("plan",), (channel,)]
 
 
 LOOP: Any = {"source": "loop", "step": 2}

@@ -55,21 +55,6 @@ def test_a_task_gives_back_all_that_came_of_it(folder: Path) -> None:
     assert changed_files(folder, CALC) == {"calc.py": MENDED}
 
 
-def test_an_async_task_gives_back_the_same(tmp_path: Path) -> None:
-    results: list[RunResult] = []
-    for name in ("sync", "async"):
-        folder = tmp_path / name
-        write_files(folder, CALC)
-        with ScriptedServer([spoken(reply, Protocol.NATIVE) for reply in (use(READ), use(EDIT), DONE)]) as server:
-            settings = context(folder, base_url=server.base_url, model="m")
-            results.append(run_task(TASK, settings) if name == "sync" else asyncio.run(arun_task(TASK, settings)))
-    first, second = results
-    assert first.outcome.model_dump(exclude={"usage"}) == second.outcome.model_dump(exclude={"usage"})
-    assert [message.content for message in first.messages] == [message.content for message in second.messages]
-    assert (first.changes, first.plan) == (second.changes, second.plan)
-    assert first.thread_id != second.thread_id
-
-
 # --- Approvals
 
 

@@ -5,12 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.run_records import resuming_request
 from mendgraph.graph.machine.workspace import WorkspaceRecords
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run_keeper import RETRIED, Begun, ResumePlan, RunKeeper, resume_plan
@@ -83,18 +81,6 @@ def test_a_second_run_is_told_who_works_there_and_leaves_nothing_locked(kept: Ke
     second.close()
 
 
-def test_a_thread_is_at_work_in_one_workspace_at_a_time(kept: Kept, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    kept.start()
-    second = Kept(str(tmp_path / "elsewhere"))
-    refused = second.start()
-    assert isinstance(refused, StopCause)
-    assert "on the run one" in refused.message
-    with RunLock(workspace_folder_path(str(tmp_path / "elsewhere"))) as lock:
-        assert lock.acquire(Owner("other")) is None
-    second.close()
-
-
 @pytest.mark.parametrize(("method", "begin"), [("begin_turn", Kept.start), ("run", Kept.again)])
 def test_a_store_that_fails_is_why_the_turn_cannot_begin_and_nothing_stays_locked(
     kept: Kept, root: str, monkeypatch: pytest.MonkeyPatch, method: str, begin: Any
@@ -163,11 +149,3 @@ def test_a_run_that_ended_early_goes_back_only_where_nothing_was_said_of_the_wor
 ) -> None:
     values = {"messages": [ASKED, SAID], "outcome": outcome(kind, reason)}
     assert resume_plan(values, "run-1") is (ResumePlan.GO_BACK if reason in RETRIED else ResumePlan.NEW_TURN)
-
-
-@given(st.text())
-def test_a_new_turn_repeats_the_task_and_not_what_was_said_of_it(task: str) -> None:
-    assert resuming_request(resuming_request(task)) == f"Go on with this task, which is not finished yet: {task}"
-    afresh = resuming_request(resuming_request(task), undone=True)
-    assert afresh == f"Your changes of the files were taken back since, so look at them anew. The task is: {task}"
-    assert resuming_request(afresh) == resuming_request(task)

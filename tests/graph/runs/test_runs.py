@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import HumanMessage
 
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.persistence.store import Pruned, Store
@@ -15,7 +14,6 @@ from mendgraph.graph.runs.events import Asked
 from mendgraph.graph.runs.run import RunResult, Session, run_task
 from mendgraph.graph.runs.runs import (
     Forked,
-    ListedRun,
     RunDiff,
     RunState,
     StepKind,
@@ -34,16 +32,7 @@ from mendgraph.nodes.execute_tools.journal.restoring import Restored, RestoredFi
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path, workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule
-from mendgraph.nodes.records import (
-    ChangeKind,
-    OutcomeKind,
-    Plan,
-    PlanStatus,
-    PlanStep,
-    StopReason,
-    ToolError,
-    ToolErrorCode,
-)
+from mendgraph.nodes.records import ChangeKind, Plan, PlanStatus, PlanStep, StopReason, ToolError, ToolErrorCode
 from tests.broken_stores import make_unusable
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
@@ -144,18 +133,6 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same_end(folder: Path, tmp_path: 
     assert listed(folder) == [(dead, RunState.FINISHED)]
 
 
-def test_a_run_that_has_finished_gives_its_result_once_more(folder: Path) -> None:
-    first, model = played(folder), HistoryModel(())
-    again = resume_run(first.thread_id, str(folder), model=model)
-    assert isinstance(again, RunResult)
-    assert (again.outcome, again.messages, again.changes, model.calls) == (
-        first.outcome,
-        first.messages,
-        first.changes,
-        [],
-    )
-
-
 def test_who_resumes_without_being_there_rejects(folder: Path) -> None:
     with Session(context(folder, mode="ask"), model=HistoryModel((EDIT,))) as session:
         list(session.stream("Mend add."))
@@ -254,25 +231,6 @@ def test_undo_restores_the_files_as_they_were(in_any_store: Path) -> None:
     assert undo_run(run.thread_id, str(in_any_store)) == Restored()
 
 
-def test_what_somebody_else_changed_is_not_touched(folder: Path) -> None:
-    run = played(folder)
-    (folder / "calc.py").write_text("mine\n", encoding="utf-8")
-    mine = tree(folder)
-    refused = error(undo_run(run.thread_id, str(folder)))
-    assert (refused.code, refused.suggestions, tree(folder)) == (
-        ToolErrorCode.CONFLICT,
-        ("calc.py",),
-        mine,
-    )
-    done = undo_run(run.thread_id, str(folder), skip_changed=True)
-    assert isinstance(done, Restored)
-    assert ([each.path for each in done.left], (folder / "calc.py").read_text()) == (
-        ["calc.py"],
-        "mine\n",
-    )
-    assert set(tree(folder)) == {"calc.py", "notes.txt"}
-
-
 # --- Forks
 
 
@@ -304,26 +262,6 @@ def test_a_fork_begins_with_the_conversation_and_the_files_after_a_step(in_any_s
     assert tree(in_any_store) == trees[at]
     assert isinstance(undo_run(run_id, str(in_any_store)), Restored)
     assert tree(in_any_store) == trees[0]
-
-
-def test_a_fork_in_an_earlier_turn_has_that_turn_s_request_and_context(folder: Path) -> None:
-    lines = (use(("read_file", {"path": "calc.py"})), EDIT, Say("Edited."), LINES[2], Say("Written."))
-    model = HistoryModel(lines)
-    with Session(context(folder, max_calls_per_turn=7), model=model) as session:
-        list(session.stream("Mend add."))
-    with Session(context(folder), model=model, thread_id=session.thread_id) as session:
-        list(session.stream("Now write."))
-    for at, request, turns, calls in ((1, "Mend add.", 1, 7), (3, "Now write.", 2, 10)):
-        forked = fork_run(session.thread_id, at, str(folder), skip_changed=True)
-        assert isinstance(forked, Forked)
-        found = get_run(forked.run_id, str(folder))
-        assert isinstance(found, ListedRun)
-        assert (found.request, found.turns, found.context.max_calls_per_turn) == (request, turns, calls)
-        result = resume_run(forked.run_id, str(folder), model=HistoryModel(lines))
-        assert isinstance(result, RunResult)
-        requests = [message.text for message in result.messages if isinstance(message, HumanMessage)]
-        assert (requests, result.outcome.kind) == (["Mend add.", "Now write."][:turns], OutcomeKind.FINISHED)
-        assert result.outcome.answer == ("Edited." if turns == 1 else "Written.")
 
 
 def test_a_step_that_no_run_can_begin_after_is_told_with_those_that_there_are(folder: Path) -> None:

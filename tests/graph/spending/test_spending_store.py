@@ -1,14 +1,11 @@
-import os
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mendgraph.graph.spending import store as spending_store
-from mendgraph.graph.spending.database import SqliteBook
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model.ledger import RunLimits, Used, unknown_price
 from mendgraph.nodes.records import StopCause, StopReason
@@ -68,23 +65,6 @@ def test_no_text_of_anybody_is_kept(store: SpendingStore, tmp_path: Path) -> Non
     assert row == (number, "t1", "gpt-4o", "reply", 20_512, day, day, 1, 50, 5, 10, 0.125, 1.5, "", 3, 7)
 
 
-def test_a_thread_that_was_marked_has_lost_what_came_after_its_mark(store: SpendingStore, other: SpendingStore) -> None:
-    """Its name may be that of an earlier one: what was lost with that is not this one's."""
-    assert store.begun("demo") is None
-    reserved(other, entry("demo"))
-    store.begin("demo", first=True)
-    begun = other.begun("demo")
-    assert begun is not None
-    assert (other.lost("demo", begun), store.newest()) == ((Used(), begun), begun)
-    number = reserved(store, entry("demo"))
-    assert other.lost("demo", begun) == (as_reserved(entry("demo")), number)
-    other.begin("demo", first=True)
-    again = store.begun("demo")
-    assert again is not None
-    assert again > number
-    assert (store.lost("demo", again), store.begun("t1")) == ((Used(), again), None)
-
-
 def test_the_last_turn_of_a_thread_is_marked_too_and_entries_are_asked_for_up_to_it(store: SpendingStore) -> None:
     """So what is lost with an earlier turn is told from what this one has used already."""
     store.begin("demo", first=True)
@@ -100,17 +80,6 @@ def test_the_last_turn_of_a_thread_is_marked_too_and_entries_are_asked_for_up_to
     assert store.lost("demo", begun, turn) == (as_reserved(entry("demo")), turn)
     assert store.lost("demo", turn, turn) == (Used(), turn)
     assert store.lost("demo", number) == (as_reserved(entry("demo", tokens=500)), last)
-
-
-def test_the_day_is_that_of_the_reservation_and_of_utc(store: SpendingStore, clock: Clock, tmp_path: Path) -> None:
-    clock.now = datetime(2026, 3, 1, 0, 30, tzinfo=timezone(timedelta(hours=2)))
-    number = reserved(store, entry())
-    clock.now += timedelta(hours=5)
-    settled(store, number, used())
-    assert rows(tmp_path, "SELECT day, reserved_at, settled_at FROM entries") == [
-        (20_512, "2026-02-28T22:30:00.000+00:00", "2026-03-01T03:30:00.000+00:00")
-    ]
-    assert rows(tmp_path, "SELECT * FROM days") == [(20_512, "", 55, 0.125)]
 
 
 # --- Long after
@@ -138,23 +107,6 @@ def test_a_store_that_stays_open_forgets_what_was_settled_and_gives_no_number_tw
 
 
 # --- Closed
-
-
-def test_a_store_that_nobody_holds_any_more_leaves_no_handle(tmp_path: Path) -> None:
-    """Who builds a graph alone never closes it."""
-    before = len(os.listdir("/dev/fd"))
-    left = SpendingStore(str(tmp_path))
-    reserved(left, entry())
-    assert len(os.listdir("/dev/fd")) > before
-    place = left._book
-    assert isinstance(place, SqliteBook)
-    connection = place._connection
-    del place
-    del left
-    assert connection is not None
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        connection.execute("SELECT 1")
-    assert len(os.listdir("/dev/fd")) == before
 
 
 # --- Limits of a day and of an account

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from opentelemetry.trace import StatusCode
 
-from mendgraph.graph.telemetry.observing import at_work, observed_call
+from mendgraph.graph.telemetry.observing import at_work
 from mendgraph.graph.telemetry.spans import (
     CAPTURE_VARIABLE,
     RunSpan,
@@ -21,8 +21,6 @@ from mendgraph.graph.telemetry.spans import (
 from mendgraph.nodes.call_model.endpoint import Endpoint, ModelChoice
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.execute_tools.registry import ToolOutput
-from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.records import (
     FinishReason,
     ModelReply,
@@ -32,9 +30,6 @@ from mendgraph.nodes.records import (
     ProviderFailure,
     RawCall,
     StopReason,
-    ToolCall,
-    ToolError,
-    ToolErrorCode,
 )
 from tests.graph.telemetry.conftest import Told
 
@@ -43,16 +38,6 @@ def begun(conversation: str = "t") -> RunSpan:
     run = observer(conversation, str)
     assert run is not None
     return run
-
-
-def test_what_is_told_after_the_end_is_not_heard(told: Told, caplog: pytest.LogCaptureFixture) -> None:
-    with begun() as run:
-        pass
-    run.set({"late": 1})
-    run.fail("late")
-    assert told.names() == ["invoke_agent mendgraph"]
-    assert caplog.text == ""
-    assert told.spans[0].status.status_code is StatusCode.UNSET
 
 
 def test_half_a_surrogate_pair_is_told_as_a_question_mark(told: Told) -> None:
@@ -70,31 +55,6 @@ def test_an_outcome_is_told_without_its_words(kind: str, code: StatusCode, told:
         run.node_ended(kind, {"outcome": outcome})
     assert told.spans[0].status.status_code is code
     assert (told.spans[0].attributes or {})["mendgraph.outcome.reason"] == "refused"
-    assert "secret words" not in told.text()
-
-
-CALL = ToolCall(call_id="c", tool="mine", arguments={"a": 1}, raw_arguments="{}")
-
-
-def make(output: ToolOutput) -> None:
-    with observed_call(CALL) as ended:
-        ended(ToolRun("c", "mine", output, attempts=2))
-
-
-def test_a_failed_call_has_its_code_and_no_words(told: Told) -> None:
-    failure = ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message="secret words"))
-    with begun() as run, at_work(run):
-        make(failure)
-    tool = told.named("execute_tool mine")
-    assert dict(tool.attributes or {}) == {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": "mine",
-        "gen_ai.tool.type": "function",
-        "gen_ai.tool.call.id": "c",
-        "gen_ai.conversation.id": "t",
-        "mendgraph.tool.attempts": 2,
-        "error.type": "timeout",
-    }
     assert "secret words" not in told.text()
 
 
