@@ -45,7 +45,7 @@ MOST = 2**53
 REPLY_TOKENS = 2_048
 """Output tokens of one reply, where nobody says how many."""
 
-_DECIDED_LIMITS = frozenset({"api", "wrap_up", "max_output_tokens_per_call"})
+_DECIDED_LIMITS = frozenset({"api", "max_output_tokens_per_call"})
 
 
 def _names_in(value: object) -> Iterator[str]:
@@ -236,12 +236,6 @@ class AgentContext(BaseModel):
     )
     usd_per_million_cache_write: float | None = _setting(
         None, "Price of a million input tokens written into its cache. Default: like other input.", ge=0
-    )
-    wrap_up: bool = _setting(
-        True,
-        "Hold one call back, in which a large model tells what is done and left when a limit ends it.",
-        trust="any",
-        option="--wrap-up/--no-wrap-up",
     )
 
     max_healing_attempts: int = _setting(3, "Corrections in a row for malformed calls.", trust="less", ge=0, le=20)
@@ -437,7 +431,7 @@ class AgentContext(BaseModel):
         )
 
     def limits(self, profile: Profile | None = None) -> RunLimits:
-        """The run's limits, as the ledger wants them. A small model's account of itself is worth no call."""
+        """The run's limits, as the ledger wants them."""
         thinks = profile is not None and profile.reasoning  # then the budget alone bounds a reply, thoughts included
         return RunLimits(
             api=APILimits(
@@ -446,7 +440,6 @@ class AgentContext(BaseModel):
                 max_input_tokens_per_session=self.max_input_tokens_per_session,
                 max_output_tokens_per_session=self.max_output_tokens_per_session,
             ),
-            wrap_up=self.wrap_up and not (profile and profile.small),
             max_output_tokens_per_call=self.max_output_tokens_per_call or (None if thinks else REPLY_TOKENS),
             **{name: getattr(self, name) for name in RunLimits.model_fields if name not in _DECIDED_LIMITS},
         )

@@ -117,7 +117,6 @@ def examine(
         "endpoint": _later("model", "answer", settings, os.environ),
         "embedded model": _later("model", "weights", settings, os.environ, deep=deep),
         "sandbox": _later("machine", "sandbox"),
-        "openat2": _later("machine", "handles"),
         "ripgrep": _later("machine", "ripgrep"),
         "git": _later("machine", "git", root),
         "workspace": _later("store", "workspace", root, read_only=settings.get("mode") == "read-only"),

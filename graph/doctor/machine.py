@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from typing import TextIO
 
 from mendgraph.graph.doctor.examination import Finding, Status, fine, off, problem, warning
-from mendgraph.nodes.execute_tools.files import openat2
 from mendgraph.nodes.execute_tools.processes.bubblewrap import bubblewrap_path, sandbox_problem
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, ripgrep_path, run_process
 from mendgraph.nodes.execute_tools.processes.resource_limits import group_parent
@@ -50,14 +49,6 @@ def sandbox() -> Finding:
         return fine(f"bubblewrap starts programs ({version}), and {bound} bounds what they take")
     remedy = "install it (`make sandbox`, or your system's packages): commands and checks are refused without it"
     return warning(problem, remedy)
-
-
-def handles() -> Finding:
-    """Whether the kernel walks paths for us."""
-    if openat2.available():
-        return fine("the kernel confines paths (RESOLVE_BENEATH)")
-    found = "not available: paths are walked folder by folder, which is as safe and slower"
-    return warning(found, "use Linux 5.6 or newer, or let the container's filter allow openat2")
 
 
 def ripgrep() -> Finding:

@@ -135,7 +135,7 @@ def _remedy(failure: ProviderFailure, endpoint: Endpoint) -> str:
 def _damage(path: str, size: int, spec: WeightsSpec, *, deep: bool) -> str:
     if size != spec.size_bytes:
         return f"{size:,} of {spec.size_bytes:,} bytes"
-    if deep and file_sha256(path, size, lambda _: None) != spec.sha256:
+    if deep and file_sha256(path, size, lambda *_: None) != spec.sha256:
         return "damaged: its SHA-256 is another one"
     return ""
 

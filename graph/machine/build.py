@@ -85,7 +85,7 @@ def check_arguments(given: BuildArguments) -> None:
             raise ValueError(f"tools: {times} tools are called {name!r}: give them different names.")
 
 
-def _each(values: Any, kind: type, *, of: Any = Sequence) -> bool:
+def _each(values: Any, kind: type, *, of: type[Any] = Sequence) -> bool:
     return isinstance(values, of) and not isinstance(values, str) and all(isinstance(each, kind) for each in values)
 
 
@@ -160,7 +160,7 @@ def build_graph(
         roles: which tools a role of yours may use, by name.
         secrets: values that nothing shows or stores, beside those of the environment.
         store: LangGraph's long-term memory over threads. The machine keeps nothing there; a tool of yours reaches it
-            with `langgraph.config.get_store()`, unless it is `isolated`.
+            with `langgraph.config.get_store()`.
         context: that of runs that are given none, or that are part of a graph whose context is of another type.
 
     Returns:

@@ -18,7 +18,6 @@ from mendgraph.graph.report.picture import draw
 from mendgraph.graph.report.step_view import (
     LEVELS,
     Scale,
-    Shown,
     Texts,
     cost_words,
     seconds_words,
@@ -326,7 +325,6 @@ def _end(outcome: Outcome, texts: Texts) -> JsonMap:
         "look": _LOOKS[outcome.kind.value],
         "message": texts.shown(outcome.message),
         "diagnostics": [texts.line(each, 1_000) for each in outcome.diagnostics],
-        "account": texts.shown(outcome.account),
         "value": [] if outcome.value is None else texts.fields({"value": outcome.value}),
         "checks": outcome.checks,
         "changed": [texts.line(path, 500) for path in outcome.changed_files],
@@ -340,7 +338,7 @@ def _stored_end(run: ListedRun, texts: Texts) -> JsonMap | None:
         return None
     told = {"kind": run.kind, "reason": run.reason, "look": _LOOKS.get(run.kind, "warn")}
     changed = [texts.line(path, 500) for path in run.changed]
-    nothing: JsonMap = {"diagnostics": [], "account": Shown(""), "value": [], "checks": "", "advice": ""}
+    nothing: JsonMap = {"diagnostics": [], "value": [], "checks": "", "advice": ""}
     return {**told, **nothing, "message": texts.shown(run.message), "changed": changed}
 
 

@@ -134,7 +134,7 @@ class VisibleText:
 
     def _call(self, lines: Sequence[str], *, final: bool) -> _Passage | None:
         """A call, to the end of the line in which it ends; what a malformed one is shows when the reply ends."""
-        call = extract_in_order(self._held, self._known_tools, {})[0]
+        call = extract_in_order(self._held, self._known_tools)[0]
         ended = call.end_line
         if not isinstance(call.outcome, ToolInvocation):
             if not final:
@@ -177,7 +177,7 @@ class VisibleText:
 
     def _seen_of_block(self, before: str, block: str) -> str:
         """The block without calls; nothing where it is an edit or a call."""
-        calls = extract_in_order(block, self._known_tools, {})
+        calls = extract_in_order(block, self._known_tools)
         if not calls and looks_like_call(block, self._known_tools):
             return before
         heading = "" if before else f"{self._heading.strip()}\n"

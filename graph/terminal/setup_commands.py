@@ -21,13 +21,7 @@ from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, table, tell, terminal_width, write_object
 from mendgraph.graph.terminal.options import options_without_a_task, options_without_events
 from mendgraph.graph.terminal.process_end import ExitCode, answer, fail, refused, settings_refused
-from mendgraph.nodes.call_model.embedded.weights import (
-    PullPhase,
-    PullProgress,
-    WeightsState,
-    weights_path,
-    weights_status,
-)
+from mendgraph.nodes.call_model.embedded.weights import WeightsState, weights_path, weights_status
 from mendgraph.nodes.language.display import count_of, one_line, plain, usd
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -273,14 +267,13 @@ def pull(context: typer.Context) -> int:
 
     Once for all projects.
     """
-    from mendgraph.nodes.call_model.embedded.pull import PullFailure, PullFailureKind, pull_weights
+    from mendgraph.nodes.call_model.embedded.pull import PullFailure, pull_weights
 
     chosen = options_without_events(context)
     with shown_pull() as progress:
         pulled = pull_weights(progress)
     if isinstance(pulled, PullFailure):
-        interrupted = pulled.kind is PullFailureKind.INTERRUPTED
-        code = ExitCode.INTERRUPTED if interrupted else ExitCode.SYSTEM_ERROR
+        code = ExitCode.INTERRUPTED if pulled.interrupted else ExitCode.SYSTEM_ERROR
         return fail(chosen.forms, code, plain(pulled.message))
     how = "was already there" if pulled.source == "cache" else "is in place and verified"
     said = Line(f"the model {how}: {pulled.path} ({_gigabytes(pulled.size_bytes)})")
@@ -329,7 +322,7 @@ def _gigabytes(count: int) -> str:
 
 
 @contextmanager
-def shown_pull(console: "Console | None" = None) -> Iterator[Callable[[PullProgress], None]]:
+def shown_pull(console: "Console | None" = None) -> Iterator[Callable[[str, int, int], None]]:
     """Show a pull or a check of the weights on standard error: a bar, or without a terminal a line for each phase."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
@@ -338,25 +331,24 @@ def shown_pull(console: "Console | None" = None) -> Iterator[Callable[[PullProgr
     live = console.is_terminal and not console.is_dumb_terminal
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True, disable=not live)
-    phase: PullPhase | None = None
+    phase = ""
 
-    def show(report: PullProgress) -> None:
+    def show(doing: str, done: int, total: int) -> None:
         nonlocal phase
-        total, done = report.bytes_total or None, report.bytes_done
-        if report.phase is phase:
+        if doing == phase:
             for task in bar.task_ids:
                 bar.update(task, completed=done, total=total)
             return
-        phase = report.phase
+        phase = doing
         if not live:
-            console.file.write(f"{phase.value}\n")
+            console.file.write(f"{phase}\n")
             console.file.flush()
             return
         bar.start()
         for task in bar.task_ids:
             bar.remove_task(task)
         # A resumed pull begins where the last one stopped; from zero, its rate would count what was there already.
-        bar.add_task(phase.value, total=total, completed=done)
+        bar.add_task(phase, total=total, completed=done)
 
     try:
         yield show

@@ -69,7 +69,6 @@ class Page:
         self.driver = driver
         self._said: list[str] = []
         self._asked: list[str] = []
-        self._javascript = True
         self._width, self._height = 1280, 900
 
     def view(
@@ -83,13 +82,14 @@ class Page:
         reduced_motion: bool = False,
     ) -> None:
         """Show pages like this from now on, in CSS pixels; without JavaScript from the next page that is opened."""
-        self._width, self._height, self._javascript = width, height, javascript
+        self._width, self._height = width, height
         self._size(height)
         features = [
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
             {"name": "prefers-reduced-motion", "value": "reduce" if reduced_motion else "no-preference"},
         ]
         self._tell("Emulation.setEmulatedMedia", media="print" if print else "screen", features=features)
+        self._tell("Emulation.setScriptExecutionDisabled", value=not javascript)
 
     def open(self, place: str | Path) -> None:
         """Load a file or an address, and wait until all of it is there. What was said before is forgotten."""
@@ -98,9 +98,7 @@ class Page:
             address = Path(address).resolve().as_uri()
         self._drain()
         self._said, self._asked = [], []
-        self._tell("Emulation.setScriptExecutionDisabled", value=not self._javascript)
         self.driver.get(address)
-        self._tell("Emulation.setScriptExecutionDisabled", value=False)
 
     def text(self) -> str:
         """What can be read on the page; what is folded up is not among it."""

@@ -205,7 +205,7 @@ NARROW: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"mode": "ask"}, {"mode": "read-only"}),
     ({}, {"max_steps": 3, "max_calls_per_turn": 10, "max_cost_usd": 0.5}),
     ({"account": "a"}, {"account": "a", "max_cost_usd_per_account": 0.5, "max_tokens_per_account": 5}),
-    ({}, {"protocol": "text", "edit_form": "patch", "temperature": 1.0, "offer": "all", "wrap_up": False}),
+    ({}, {"protocol": "text", "edit_form": "patch", "temperature": 1.0, "offer": "all"}),
     ({"allowed_programs": ("make", "git")}, {"allowed_programs": ["make"]}),
     ({"allowed_hosts": ("a.org",)}, {"allowed_hosts": []}),
     ({}, {"role": "editor", "syntax_gate": "refuse", "evidence": False, "project_notes": False, "audit": True}),

@@ -9,7 +9,7 @@ from mendgraph.graph.doctor import examination
 from mendgraph.graph.doctor.examination import Finding, Status, examine, made
 
 NAMES = [
-    *("packages", "model", "endpoint", "embedded model", "sandbox", "openat2", "ripgrep"),
+    *("packages", "model", "endpoint", "embedded model", "sandbox", "ripgrep"),
     *("git", "workspace", "data folder", "run database", "lock", "configuration", "terminal", "extras"),
 ]
 

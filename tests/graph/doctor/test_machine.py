@@ -10,7 +10,6 @@ import pytest
 from mendgraph.graph.doctor import machine, store
 from mendgraph.graph.doctor.examination import Status
 from mendgraph.graph.runs.run import run_task
-from mendgraph.nodes.execute_tools.files import openat2
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from tests.doubles.scripted_server import Say, ScriptedServer
@@ -53,12 +52,6 @@ def test_the_sandbox_is_tried(problem: str | None, status: Status, monkeypatch: 
     monkeypatch.setattr(machine, "sandbox_problem", lambda: problem)
     found = machine.sandbox()
     assert (found.status, bool(found.remedy)) == (status, status is Status.WARNING)
-
-
-@pytest.mark.parametrize(("there", "status"), [(True, Status.OK), (False, Status.WARNING)])
-def test_the_kernels_walk_is_told(there: bool, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openat2, "available", lambda: there)
-    assert machine.handles().status is status
 
 
 def test_a_search_program_that_does_not_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

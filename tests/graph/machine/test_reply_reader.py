@@ -9,7 +9,6 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.reply_reader import reply_reader, rescue
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
-from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.parse.answers import TurnFacts
@@ -64,17 +63,6 @@ def facts(given: AgentState, gateway: ToolRuntime = GATEWAY) -> dict[str, Any]:
     """What the answer is held against, with the answer of `hindered` in place of the function."""
     turn = reply_reader(gateway, given).turn
     return {**turn._asdict(), "hindered": turn.hindered()}
-
-
-def test_earlier_replies_are_those_of_the_model_and_of_this_turn() -> None:
-    """What the machine has read ahead is none, nor a reply that was cut: the model was told nothing about its calls."""
-    attempts = [
-        HealingAttempt(at, said, [ExtractionError(kind, 0, "", "")], "")
-        for at, (said, kind) in enumerate([("cut", Kind.TRUNCATED_REPLY), ("broken", Kind.INVALID_JSON_SYNTAX)])
-    ]
-    messages: list[AnyMessage] = [AIMessage("before"), TASK, AIMessage("read ahead"), AIMessage("said")]
-    given = state(*messages, healing_attempts=attempts, spending=Spending(steps=1))
-    assert [reply.text for reply in reply_reader(GATEWAY, given).earlier()] == ["broken", "said"]
 
 
 HISTORY = (TASK, *step(shown("calc.py"), FOUND), *step(shown("util.py"), MISSED))

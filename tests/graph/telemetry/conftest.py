@@ -51,6 +51,6 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
 
 def context(folder: Path, base_url: str | None = None, **settings: Any) -> AgentContext:
     """A run that calls what the model says, and nothing else."""
-    off = dict.fromkeys(("evidence", "read_ahead", "wrap_up"), False)
+    off = dict.fromkeys(("evidence", "read_ahead"), False)
     chosen = {"model": "m", "base_url": base_url, "protocol": "native", "provider_retries": 0, **off, **settings}
     return AgentContext(workspace=str(folder), **chosen)

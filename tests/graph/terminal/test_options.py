@@ -53,15 +53,14 @@ def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Options]:
 @pytest.mark.parametrize("order", [0, 1])
 def test_what_limits_spending_can_be_said_on_the_command_line(chosen: list[Options], order: int) -> None:
     words = [word for option, text, _ in SPENDING.values() for word in (option, text)]
-    more = ["--fallback", "gpt-x", "--fallback", "m @ https://llm.test/v1", "--no-wrap-up"]
+    more = ["--fallback", "gpt-x", "--fallback", "m @ https://llm.test/v1"]
     lines = (["Fix it", *words, *more], [*words, *more, "chat"])
     assert cli.main(lines[order]) == 0
     (options,) = chosen
     context = AgentContext(**options.settings)
     assert {name: getattr(context, name) for name in SPENDING} == {name: said[2] for name, said in SPENDING.items()}
     assert context.fallback_models == ("gpt-x", "m @ https://llm.test/v1")
-    assert context.wrap_up is False
-    assert set(options.given) == {"--fallback", "--wrap-up", *(option for option, _, _ in SPENDING.values())}
+    assert set(options.given) == {"--fallback", *(option for option, _, _ in SPENDING.values())}
 
 
 @pytest.mark.parametrize(
@@ -90,12 +89,6 @@ def test_what_no_run_can_have_is_said_at_once(
     assert cli.main(["Fix it", *words]) == 2
     assert problem in capsys.readouterr().err
     assert chosen == []
-
-
-@pytest.mark.parametrize(("word", "kept"), [("--wrap-up", True), ("--no-wrap-up", False)])
-def test_the_second_name_of_a_switch_may_stand_after_a_command(chosen: list[Options], word: str, kept: bool) -> None:
-    assert cli.main(["chat", word]) == 0
-    assert chosen[0].settings == {"wrap_up": kept}
 
 
 COMMANDS = {"run", "chat", "undo", "model"}

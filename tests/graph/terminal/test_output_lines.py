@@ -17,7 +17,6 @@ from mendgraph.graph.terminal.output_lines import (
     interruption,
     notes_lines,
     outcome_lines,
-    result_object,
     run_details,
     run_lines,
     session_line,
@@ -36,7 +35,6 @@ from mendgraph.nodes.records import (
     JsonMap,
     Outcome,
     OutcomeKind,
-    Plan,
     StopReason,
     ToolCall,
 )
@@ -96,26 +94,6 @@ def test_a_run_that_did_not_finish_says_why_and_how_to_go_on() -> None:
     ]
     budget = stopped.model_copy(update={"kind": OutcomeKind.BUDGET_STOP, "changed_files": ()})
     assert [line.style for line in outcome_lines(budget)] == ["bold yellow", "dim", "dim", ""]
-
-
-def test_a_run_that_a_limit_ended_gives_the_account_of_its_model() -> None:
-    stopped = Outcome(
-        kind=OutcomeKind.BUDGET_STOP,
-        reason=StopReason.MAX_CALLS_PER_TURN,
-        message="Limit reached.",
-        account="Done: the fix.\n\nLeft: its test.",
-        how_to_go_on="Send another message.",
-    )
-    assert [line.text for line in outcome_lines(stopped)] == [
-        "BUDGET_STOP (max_calls_per_turn): Limit reached.",
-        "The model's own account:",
-        "  Done: the fix.",
-        "",
-        "  Left: its test.",
-        "How to go on: Send another message.",
-    ]
-    shown = result_object(stopped, [], Plan(), "thread", {}, None)
-    assert shown["outcome"]["account"] == "Done: the fix.\n\nLeft: its test."
 
 
 @pytest.mark.parametrize(
@@ -255,18 +233,6 @@ def test_json_has_a_row_for_each_call(tmp_path: Path) -> None:
     one |= {"cached_tokens": 0, "reasoning_tokens": 0, "cache_write_tokens": 0}
     assert shown["steps"] == [{"step": number, **one, "cost_usd": 0.0012} for number in (1, 2)]
     assert (shown["compactions"], shown["usage"]["cost_usd"]) == ([], 0.0024)
-
-
-def test_the_account_of_a_run_that_a_limit_ended_is_shown_and_paid(tmp_path: Path) -> None:
-    context = {**PRICED, "max_calls_per_turn": 3}
-    terminal = Terminal(tmp_path, [READ, READ, "Nothing is done yet."], context=context)
-    assert run_once(terminal.setup, "Mend it") is ExitCode.BUDGET_STOP
-    assert "The model's own account:\n  Nothing is done yet.\nHow to go on: " in terminal.out
-    in_json = Terminal(tmp_path, [READ, READ, "Nothing is done yet."], context=context, as_json=True)
-    assert run_once(in_json.setup, "Mend it") is ExitCode.BUDGET_STOP
-    shown = json.loads(in_json.out)
-    assert shown["outcome"]["account"] == "Nothing is done yet."
-    assert [step["purpose"] for step in shown["steps"]] == ["reply", "reply", "wrap_up"]
 
 
 @pytest.mark.parametrize("as_json", [False, True])
