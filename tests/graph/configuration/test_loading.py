@@ -59,17 +59,6 @@ def test_each_setting_comes_from_the_strongest_that_has_it(root: Path) -> None:
     )
 
 
-def test_the_users_file_is_found_where_the_platform_keeps_such_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    (tmp_path / "config" / "mendgraph").mkdir(parents=True)
-    (tmp_path / "config" / "mendgraph" / "config.toml").write_text("max_steps = 4\n")
-    assert load_context(str(tmp_path)) == AgentContext(workspace=str(tmp_path), max_steps=4)
-    monkeypatch.setenv(CONFIG_VARIABLE, "")
-    assert load_context(str(tmp_path)) == AgentContext(workspace=str(tmp_path))
-
-
 def test_a_file_that_the_variable_names_has_to_be_there(root: Path) -> None:
     (root.parent / "user.toml").unlink()
     [problem] = said(root)
@@ -108,21 +97,6 @@ def test_a_changed_file_has_to_be_trusted_again(root: Path) -> None:
 
 
 # --- Traps
-
-
-def test_a_pipe_is_not_waited_for(root: Path) -> None:
-    os.mkfifo(root / OWN)
-    assert "it is not a regular file" in said(root)[0]
-    (root.parent / "user.toml").unlink()
-    os.mkfifo(root.parent / "user.toml")
-    assert "it is not a regular file" in said(root, workspace_file=False)[0]
-
-
-@pytest.mark.parametrize("target", ["inside.toml", "../user.toml", "/etc/hostname", "nowhere"])
-def test_no_link_is_followed(root: Path, target: str) -> None:
-    (root / "inside.toml").touch()
-    (root / OWN).symlink_to(target)
-    assert said(root) == [f"{OWN}: Cannot read '{OWN}': it is a symbolic link, and none is followed."]
 
 
 @pytest.mark.parametrize(

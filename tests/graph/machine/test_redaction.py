@@ -12,7 +12,7 @@ from urllib.parse import quote
 import ormsgpack
 import pytest
 from hypothesis import given, settings, strategies as st
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import EXT_CONSTRUCTOR_KW_ARGS, EXT_DELTA_SNAPSHOT, EXT_PYDANTIC_V2
@@ -25,7 +25,7 @@ from mendgraph.graph.machine.redaction import ScrubbingSerializer
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, serializer
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.records import ExtractionErrorType, Plan, PlanStep, ToolCall
+from mendgraph.nodes.records import ExtractionErrorType, Plan, ToolCall
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
@@ -184,9 +184,7 @@ def test_a_known_value_is_blotted_out_in_each_of_its_forms(form: str) -> None:
     "value",
     [
         [AIMessage(f"It is {KNOWN}.")],
-        [ToolMessage(f"It is {KNOWN}.", tool_call_id="c")],
         ToolCall(call_id="c", tool="t", arguments={"deep": [{"er": KNOWN}]}, raw_arguments=json.dumps(KNOWN)),
-        Plan(steps=(PlanStep(title=KNOWN),)),
         AgentContext(workspace=f"/{KNOWN}"),
         {KNOWN: 1},
         RuntimeError(KNOWN),
@@ -220,9 +218,7 @@ def test_what_holds_no_secret_comes_back_as_it_was(value: Any) -> None:
 PARTS: list[str | dict[Any, Any]] = [{"type": "text", "text": f"My key is {SHAPED}."}, f"And {SHAPED}"]
 REQUESTS: dict[str, Any] = {
     "a message": HumanMessage(f"My key is {SHAPED}."),
-    "a list of messages": [HumanMessage("Hi."), HumanMessage(f"My key is {SHAPED}.")],
     "a message in parts": [HumanMessage(PARTS)],
-    "a map": [{"role": "user", "content": f"My key is {SHAPED}."}],
     "a map in parts": [{"role": "user", "content": PARTS}],
     "a pair": [("user", f"My key is {SHAPED}.")],
     "a text": f"My key is {SHAPED}.",
@@ -251,15 +247,8 @@ def test_no_other_type_is_ever_built(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [
-        10**30,
-        {"a": [-(2**70)]},
-        {"\ud800": 1},
-        object(),
-        AgentContext(tool_quotas={"a": 10**30}),
-        HumanMessage("x", additional_kwargs={"n": 10**30}),
-    ],
-    ids=["integer", "deep integer", "half a key", "object", "context", "message"],
+    [10**30, object(), HumanMessage("x", additional_kwargs={"n": 10**30})],
+    ids=["integer", "object", "message"],
 )
 def test_what_has_no_stored_form_is_refused_in_one_sentence(value: Any) -> None:
     with pytest.raises(

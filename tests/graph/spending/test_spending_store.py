@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.spending import store as spending_store
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model.ledger import RunLimits, Used, unknown_price
 from mendgraph.nodes.records import StopCause, StopReason
@@ -83,27 +82,6 @@ def test_the_last_turn_of_a_thread_is_marked_too_and_entries_are_asked_for_up_to
 
 
 # --- Long after
-
-
-def test_a_store_that_stays_open_forgets_what_was_settled_and_gives_no_number_twice(
-    store: SpendingStore, other: SpendingStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spending_store, "_PRUNED_EVERY", 5)
-    open_one, number = reserved(store, entry()), reserved(store, entry("t2"))
-    store.settle(number, used())
-    clock.now += timedelta(days=62)
-    for thread in ("t3", "t4", "t5"):
-        reserved(store, entry(thread))
-    assert other.lost("t2", 0) == (used(), number)
-    clock.now += timedelta(days=1)
-    for _ in range(4):
-        reserved(store, entry("t3"))
-    assert other.lost("t2", 0) == (used(), number)
-    last = reserved(store, entry("t3"))
-    assert last % 5 == 0
-    assert other.lost("t2", 0) == (Used(), 0)
-    assert other.lost("t1", 0) == (as_reserved(entry()), open_one)
-    assert reserved(other, entry()) > last
 
 
 # --- Closed
