@@ -11,12 +11,14 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import ormsgpack
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, JsonPlusSerializer
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.errors import GraphInterrupt
 from langgraph.graph.state import CompiledStateGraph
 
@@ -126,6 +128,8 @@ async def _aobserved(observing: "Callable[[], RunSpan | None]", parts: AsyncIter
 
 
 _NAMES = {(each.__module__, each.__qualname__) for each in CHECKPOINT_TYPES}
+_BEGINNINGS = tuple(b"".join(map(ormsgpack.packb, name)) for name in _NAMES)
+"""What follows the first byte of a stored record of ours: its module and its name."""
 
 
 def own_saver(saver: BaseCheckpointSaver[Any], secrets: Sequence[str] = ()) -> BaseCheckpointSaver[Any]:
@@ -143,16 +147,35 @@ def own_saver(saver: BaseCheckpointSaver[Any], secrets: Sequence[str] = ()) -> B
 
 
 def allow_records(saver: BaseCheckpointSaver[Any]) -> None:
-    """Have a saver whose serializer is LangGraph's and strict load our types as well; others as before.
+    """Have a saver with a serializer of LangGraph's load our types, strict or not, without a warning; others as before.
 
     It is that of a server, or of a graph around ours. They read our records by themselves too, so it is no copy.
     """
     serde = saver.serde
     if isinstance(serde, EncryptedSerializer) and isinstance(serde.serde, JsonPlusSerializer):
         saver.serde = copy(serde)  # not a new one: it may be of a class of the user's
-        saver.serde.serde = serde.serde.with_msgpack_allowlist(_NAMES)
+        saver.serde.serde = _with_records(serde.serde)
     elif isinstance(serde, JsonPlusSerializer):
-        saver.serde = serde.with_msgpack_allowlist(_NAMES)
+        saver.serde = _with_records(serde)
+
+
+def _with_records(serde: JsonPlusSerializer) -> JsonPlusSerializer:
+    """One that loads any type warns of each, and has no list for ours: the hook of one that has takes them instead."""
+    if serde._allowed_msgpack_modules is not True or serde._custom_unpack_ext_hook:  # noqa: SLF001 - said nowhere else
+        return serde.with_msgpack_allowlist(_NAMES)
+    clone = copy(serde)
+    records, others = (
+        each._unpack_ext_hook  # noqa: SLF001 - the same
+        for each in (JsonPlusSerializer(allowed_msgpack_modules=_NAMES), serde)
+    )
+
+    def built(code: int, data: bytes) -> Any:
+        if code == EXT_DELTA_SNAPSHOT:
+            return _DeltaSnapshot(ormsgpack.unpackb(data, ext_hook=built, option=ormsgpack.OPT_NON_STR_KEYS))
+        return (records if data.startswith(_BEGINNINGS, 1) else others)(code, data)
+
+    clone._unpack_ext_hook, clone._custom_unpack_ext_hook = built, True  # noqa: SLF001 - the same
+    return clone
 
 
 # --- A node as LangGraph runs it

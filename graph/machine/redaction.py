@@ -204,9 +204,7 @@ class ScrubbingSerializer(JsonPlusSerializer):
             if kind == "msgpack":
                 return self._unpacked(stored, refusals)
             return super().loads_typed((kind, stored))
-        except MemoryError as error:
-            raise UnreadableValueError("A stored value is damaged: it takes more memory than there is.") from error
-        except (ValueError, zlib.error, NotImplementedError, RecursionError) as error:
+        except (ValueError, zlib.error, NotImplementedError, RecursionError, MemoryError) as error:
             raise refusals[0] if refusals else UnreadableValueError(f"A stored value is damaged: {error}.") from error
 
     def _decompressed(self, data: bytes) -> bytes:

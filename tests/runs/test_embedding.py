@@ -83,7 +83,7 @@ def test_a_question_is_asked_and_answered_at_the_parent(
         result = go(Command(resume="approve"))
         assert around.get_state(THREAD).values == result
     assert (result["outcome"].kind, changed_files(tmp_path, CALC)) == (OutcomeKind.FINISHED, FIXED)
-    assert allowed == "any" or caplog.records == []  # LangGraph warns of types that no list of the parent's names
+    assert caplog.records == []  # LangGraph warns of types that it does not know, but of each once in a process
 
 
 def test_a_question_without_a_checkpointer_is_refused_in_words(tmp_path: Path) -> None:

@@ -110,3 +110,9 @@ def test_a_fallback_that_cannot_be_asked_is_refused_without_what_its_address_hol
 def test_settings_of_a_model_hold_no_other_model_endpoint_or_key(settings: JsonMap, words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         AgentContext(model_kwargs=settings)
+
+
+@pytest.mark.parametrize("kind", ["", ".", ".tar.gz", "a/b", " "])
+def test_what_is_no_extension_is_refused_and_opens_nothing(kind: str) -> None:
+    with pytest.raises(ValidationError, match="is no extension"):
+        AgentContext(allowed_extensions=(".py", kind))

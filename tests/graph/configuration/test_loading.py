@@ -266,3 +266,13 @@ def test_a_broken_file_is_an_error(config: Path) -> None:
     path.mkdir()
     message = f"Cannot read {str(path)!r}: it is a directory, and a file is needed."
     assert load_prices() == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def test_a_user_without_a_home_has_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(name: str, appauthor: bool) -> str:
+        raise RuntimeError(name, appauthor)
+
+    monkeypatch.setattr("platformdirs.user_config_dir", none)
+    (tmp_path / OWN).write_text("max_steps = 3\n")
+    origins = {"max_steps": Origin(OWN, 1)}
+    assert load_configuration(str(tmp_path), {}) == Configuration({"max_steps": 3}, origins, (OWN,))

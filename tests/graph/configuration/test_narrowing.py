@@ -348,3 +348,13 @@ CAUSE = StopCause(reason=StopReason.WORKSPACE_BUSY, message="Later.")
 )
 def test_a_run_is_its_thread_and_its_owners(info: object, context: object, run_id: str) -> None:
     assert run_id_of(cast("Any", SimpleNamespace(execution_info=info, context=context))) == run_id
+
+
+def test_settings_that_are_wrong_allow_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configured(monkeypatch, folder, 'mode = "root"')
+    assert "This server's settings are wrong: " in refused()
+
+
+def test_an_agents_own_context_goes_before_another_graphs() -> None:
+    assert given_context(Mine(), BOUND, STORED) is BOUND
+    assert given_context({"user": "ada"}, BOUND, None) is BOUND

@@ -17,7 +17,15 @@ from mendgraph.graph.machine.build import build_graph, build_machine
 from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.execute_tools.node import execute_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from mendgraph.nodes.records import JsonMap, OutcomeKind, Protocol, StopCause, StopReason
+from mendgraph.nodes.records import (
+    JsonMap,
+    OutcomeKind,
+    Protocol,
+    ProviderErrorKind,
+    ProviderFailure,
+    StopCause,
+    StopReason,
+)
 from tests.doubles.replies import Message, Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
@@ -147,3 +155,15 @@ def test_a_turn_that_a_server_refuses_ends_where_it_begins(before: dict[str, Any
     assert (update["stop"], update["preload"], update.get("context")) == (CAUSE, None, before.get("context"))
     assert update["run_id"] == before.get("run_id") or len(update["run_id"]) == 32
     assert [each.text for each in update["messages"].value] == ["My key is [redacted secret]."]
+
+
+def test_a_window_that_an_endpoint_named_is_forgotten_with_the_turn(tmp_path: Path) -> None:
+    """The next turn may have another model."""
+    overflow = ProviderFailure(kind=ProviderErrorKind.CONTEXT_OVERFLOW, message="maximum context length is 2000 tokens")
+    replies: list[Any] = [overflow, *(message_of(reply, Protocol.NATIVE) for reply in (DONE, DONE))]
+    machine = build_graph(InMemorySaver(serde=serializer()), model=ScriptedModel(replies))
+    context, seen = AgentContext(workspace=str(tmp_path), protocol="native"), []
+    for request in ("Look. " + "word " * 3_000, "Go on."):
+        machine.invoke({"messages": [HumanMessage(request)]}, THREAD, context=context)
+        seen.append(machine.get_state(THREAD).values["window"].tokens)
+    assert seen == [2_000, None]

@@ -26,6 +26,7 @@ from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardr
 from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
+from tests.runs.history import history_problems
 from tests.runs.playing import changed_files, write_files
 from tests.runs.scenario import Use, message_of, use
 
@@ -231,3 +232,11 @@ def test_the_key_of_a_chat_model_is_a_secret_and_the_word_that_a_local_server_ta
 
     assert with_key("sk-proj-4f9Qz81LmX2") == ("mine", "sk-proj-4f9Qz81LmX2")
     assert with_key("not-needed") == with_key("lm-studio") == with_keys(("mine",), "gpt-5-mini") == ("mine",)
+
+
+def test_a_person_may_stop_the_run(folder: Path) -> None:
+    asking = Asking(folder, TWO_WRITES, DONE)
+    ended = asking.answer("stop")
+    assert (ended["outcome"].kind, ended["outcome"].reason) == (OutcomeKind.BUDGET_STOP, StopReason.CANCELLED)
+    assert (asking.changed, len(asking.model.calls)) == ({}, 1)
+    assert history_problems(ended["messages"], Protocol.NATIVE) == []

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import threading
 from typing import Any
 
@@ -9,6 +10,7 @@ from typing_extensions import TypedDict
 
 from mendgraph.graph.machine import compiled
 from mendgraph.graph.machine.compiled import NodeTimeoutError, TwoWays, bounded
+from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 
 
 class State(TypedDict, total=False):
@@ -62,3 +64,17 @@ def test_a_node_that_does_not_end_is_told_with_its_name(monkeypatch: pytest.Monk
     with pytest.raises(NodeTimeoutError, match=r"^The step speak did not end within 0\.05 s"):
         asyncio.run(node.ainvoke({}))
     release.set()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ETIMEDOUT, "no answer"), ScopeOverError("over"), ValueError("bad")])
+def test_an_error_of_a_nodes_own_is_not_told_as_our_deadline(error: Exception) -> None:
+    def fail(_: Any) -> None:
+        raise error
+
+    node = bounded("speak", fail)
+    with pytest.raises(type(error)) as here:
+        node.invoke({})
+    with pytest.raises(type(error)) as in_loop:
+        asyncio.run(node.ainvoke({}))
+    assert here.value is error
+    assert repr(in_loop.value) == repr(error)  # asyncio copies a TimeoutError

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import pairwise
 from typing import Annotated, Any
 
 import pytest
@@ -149,3 +150,14 @@ def test_a_request_without_an_id_keeps_the_one_that_it_is_given(in_memory: bool)
         assert read == [shown] * 3
         graph.invoke({"messages": [RemoveMessage(id=shown[0].id)]}, config)
         assert graph.get_state(config).values["messages"] == shown[1:]
+
+
+@given(WRITES, st.lists(st.integers(0, 8), max_size=3))
+def test_it_is_the_same_however_the_writes_are_batched(drawn: list[Any], cuts: list[int]) -> None:
+    """LangGraph replays the writes of many steps at once, from a snapshot on that may lie anywhere."""
+    writes, channel = possible(drawn), channel_of(Messages)
+    bounds = [0, *sorted(min(cut, len(writes)) for cut in cuts), len(writes)]
+    for start, end in pairwise(bounds):
+        channel = channel.from_checkpoint(channel.get())
+        channel.replay_writes([("task", "messages", write) for write in writes[start:end]])
+    assert channel.get() == (after_each(writes) or [[]])[-1]

@@ -10,6 +10,7 @@ from mendgraph.graph.machine.model_runtime import ModelRuntime, book_thread
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.nodes.call_model.budget import APIUsageStats
+from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Spending
 from mendgraph.nodes.call_model.model import GuardedModel
@@ -137,3 +138,27 @@ def test_a_marked_turn_is_charged_what_earlier_turns_lost_and_keeps_its_own_for_
         lose(bound, CONTEXT, 1)
         spent = bound.spent_before(None, CONTEXT, "r", marked=True)
     assert (spent.usage, spent.booked) == (APIUsageStats(3, 30, 15, 3), 6)
+
+
+def test_a_fallback_that_is_the_runs_own_model_is_told() -> None:
+    """Only here is the run's own model known: the context takes its fallbacks one by one."""
+    with calling() as bound:
+        problem = bound.problem(AgentContext(model="m", fallback_models=("m",)))
+    assert problem == "Fallback model 1 (m) is in the list already: name each model once."
+
+
+@pytest.mark.parametrize(
+    ("said", "embedded", "tokens"),
+    [
+        ({"model": "local"}, True, CONTEXT_TOKENS),
+        ({"model": "gpt-4o", "base_url": "http://127.0.0.1:1/v1"}, False, 128_000),
+        ({"model": "gpt-4o", "window_tokens": 9_000}, False, 9_000),
+        ({"model": "nobodys", "base_url": "http://127.0.0.1:1/v1"}, False, None),
+    ],
+)
+def test_the_window_is_the_contexts_or_known_by_the_models_name(
+    said: dict[str, Any], embedded: bool, tokens: int | None
+) -> None:
+    with calling() as bound:
+        found = bound.prepare(state(AgentContext(**said), Profile(embedded=embedded)))
+    assert found.settings.window_tokens == tokens

@@ -21,11 +21,11 @@ from pydantic import BaseModel
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.redaction import ScrubbingSerializer
+from mendgraph.graph.machine.redaction import ScrubbingSerializer, WrittenLiterals
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, serializer
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.records import ExtractionErrorType, Plan, ToolCall
+from mendgraph.nodes.records import ExtractionErrorType, ModelReply, Plan, ToolCall
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
@@ -99,10 +99,6 @@ def test_another_process_refuses_the_call_and_the_model_writes_it_again(folder: 
 
 
 def test_what_a_provider_sealed_goes_back_byte_for_byte() -> None:
-    from mendgraph.graph.machine.redaction import WrittenLiterals
-    from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-    from mendgraph.nodes.records import ModelReply
-
     sealed = {"type": "thinking", "thinking": CODE.format(ONE), "signature": "s1"}
     open_block = {"type": "text", "text": CODE.format(ONE)}
     reply = ModelReply(text=CODE.format(ONE), provider={"content": [sealed, open_block]})
@@ -270,6 +266,7 @@ def as_stored(code: int, name: str, value: Any, module: str = "mendgraph.nodes.r
 
 FOREIGN: dict[str, tuple[bytes, str]] = {
     "an unknown field": (as_stored(EXT_PYDANTIC_V2, "ToolCall", CALL | {"new": 1}), "ToolCall"),
+    "an unknown kind": (as_stored(EXT_PYDANTIC_V2, "NewCall", CALL), "NewCall"),
     "a missing field": (as_stored(EXT_PYDANTIC_V2, "ToolCall", {"call_id": "c"}), "ToolCall"),
     "a field of another type": (as_stored(EXT_PYDANTIC_V2, "ToolCall", CALL | {"arguments": 1}), "ToolCall"),
 }
@@ -315,3 +312,18 @@ def test_compressed_bytes_that_are_cut_off_are_refused(cut: int) -> None:
     kind, data = PACKED.dumps_typed(b"word " * 200)
     with pytest.raises(StoreError, match="damaged: its end is missing"):
         PACKED.loads_typed((kind, data[:-cut]))
+
+
+def test_what_is_too_large_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mendgraph.graph.machine.redaction.MOST_BYTES", 100)
+    with pytest.raises(StoreError, match="it has 202 bytes, and may have 100"):
+        SERDE.dumps_typed("x" * 200)
+
+
+def test_literals_of_the_oldest_run_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mendgraph.graph.machine.redaction.MOST_RUNS", 1)
+    words = WrittenLiterals(Redactor)
+    reply = ModelReply(text=CODE.format(ONE))
+    hidden = [words.hidden(run, {"reply": reply}, "reply")["reply"] for run in ("one", "two")]
+    assert [words.written(run, hidden[0]) for run in ("one", "two")] == [hidden[0], reply]
+    assert words.written("two", None) is None

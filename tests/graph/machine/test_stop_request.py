@@ -26,6 +26,7 @@ def test_the_first_reason_counts_until_another_turn_begins(stop: StopRequest) ->
     stop.ask("by Ctrl-C")
     stop.ask("by SIGTERM")
     assert stop.reason == "by Ctrl-C"
+    stop.wait(LONG_S)  # which is over at once
     stop.clear()
     assert stop.reason == ""
 

@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.runs.run import RunResult, run_task
 from mendgraph.nodes.execute_tools.registry import Tool, tool
 from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol
+from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import write_files
@@ -201,3 +203,36 @@ def test_each_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Pa
 
 
 # --- The way to all of that
+
+
+@pytest.mark.parametrize("folder", [".aws", ".ssh/keys", ".CONFIG/gcloud", ".docker.bak/x"])
+def test_no_run_works_in_a_folder_below_which_all_would_be_denied(root: Path, folder: str) -> None:
+    write_files(root / folder, FILES)
+    result, model = ran(root / folder, READ)
+    assert model.calls == []
+    assert result.outcome.message.startswith(f"The workspace '{root / folder}' holds ")
+    assert ran(root, DONE)[0].outcome.kind is OutcomeKind.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("role", "roles", "message"),
+    [
+        ("raeder", {}, "There is no role 'raeder'. Did you mean reader or editor?"),
+        ("x", {"mine": ["read_file"]}, "There is no role 'x'. There are: editor, mine, operator, reader."),
+        (
+            "mine",
+            {"mine": ["raed_file"]},
+            "The role 'mine' names an unknown tool, 'raed_file'. Did you mean read_file or ",
+        ),
+        ("reader", {"reader": ["read_file"]}, "'reader' is built in and cannot be redefined: give yours another name."),
+    ],
+)
+def test_a_role_that_cannot_be_used_ends_the_run_before_it_costs(
+    role: str, roles: dict[str, list[str]], message: str, root: Path
+) -> None:
+    model = ScriptedModel([])
+    machine = build_graph(model=model, roles=roles)
+    context = AgentContext(workspace=str(root), role=role)
+    outcome = machine.invoke({"messages": [HumanMessage("Look.")]}, context=context)["outcome"]
+    assert (outcome.kind, outcome.reason, model.calls) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST, [])
+    assert message in outcome.message

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.machine.workspace import WorkspaceRecords
+from mendgraph.graph.machine.workspace import WorkspaceRecords, decide_open_changes
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.store import run_folder
+from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.execute_tools.trace import TraceEvent, TraceSink
 from mendgraph.nodes.records import ToolError, ToolErrorCode
+from tests.broken_stores import make_unusable
 
 OLD, NEW = b"old", b"new"
 KEY = CallKey("run", "task", 1, 0, "write_file", "write", "f" * 64)
@@ -85,3 +87,46 @@ def test_a_change_that_the_disk_does_not_let_end_is_why_there_is_no_journal(
     monkeypatch.setattr("mendgraph.nodes.execute_tools.journal.recovery.OpenFolders", full)
     message = "A change of 'a.txt' was cut off, and cannot be brought to an end yet: No space left on device."
     assert journal_of(root, []) == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+
+
+@pytest.mark.parametrize(("effect", "left"), [("execute", []), ("write", [".git"])])
+def test_the_empty_git_folder_of_a_command_that_was_killed_is_taken_away(
+    root: str, folder: str, effect: str, left: list[str]
+) -> None:
+    Journal(folder).begin(KEY._replace(effect=effect))
+    Path(root, ".git").mkdir()
+    assert decide_open_changes(Journal(folder), root) == ()
+    assert [path.name for path in Path(root).iterdir()] == left
+
+
+def test_a_change_that_cannot_be_brought_to_an_end_holds_everything_up(
+    root: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_a_change(folder)
+    Path(root, "a.txt").write_bytes(OLD)
+
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(Journal, "settle", full)
+    refused = decide_open_changes(Journal(folder), root)
+    assert isinstance(refused, ToolError)
+    assert "the disk is full" in refused.message
+
+
+def test_a_step_that_waits_too_long_is_told_who_works_there(
+    root: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mendgraph.graph.machine.workspace.LONGEST_WAIT_S", 0.0)
+    with RunLock(folder) as lock:
+        assert lock.acquire(Owner("other")) is None
+        busy = journal_of(root, [])
+        assert isinstance(busy, ToolError)
+        assert busy.code is ToolErrorCode.UNAVAILABLE
+
+
+def test_a_journal_that_cannot_be_read_is_none(root: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = make_unusable(folder, monkeypatch)
+    refused = journal_of(root, [])
+    assert isinstance(refused, ToolError)
+    assert said in refused.message

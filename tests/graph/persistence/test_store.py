@@ -17,6 +17,7 @@ from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect, FileState
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
+from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder, run_folder_path
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
 from tests.doubles.replies import Say
@@ -203,3 +204,21 @@ def test_what_was_compressed_is_read_by_the_next_one_and_by_the_next_version(
         assert build_graph(other.saver).get_state(config) == expected
     table = "checkpoints" if isinstance(store.saver, SqliteStoreSaver) else "checkpoint_blobs"
     assert ("msgpack+zlib",) in run_sql(store, f"SELECT DISTINCT type FROM {table}")  # noqa: S608 - ours
+
+
+def test_a_run_with_the_settings_of_another_version_is_listed_and_refused(store: Store) -> None:
+    work(store, "r1")
+    run_sql(store, """UPDATE runs SET context = '{"gone": 1}'""")
+    assert [record.run_id for record in store.runs()] == ["r1"]
+    with pytest.raises(StoreError, match="The settings of the run r1 cannot be read"):
+        store.run("r1")
+
+
+def test_a_folder_that_cannot_be_removed_is_told_and_its_run_stays(store: Store, root: str) -> None:
+    work(store, "r1")
+    path = run_folder_path("r1")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.symlink(root, path)
+    with pytest.raises(StoreError, match="Cannot remove the run's folder"):
+        store.delete("r1")
+    assert (only(store).run_id, os.path.isdir(root)) == ("r1", True)

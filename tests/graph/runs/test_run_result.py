@@ -94,3 +94,13 @@ WINDOWS = "a\r\nb\r\n"
 
 def test_a_file_of_which_only_the_line_ends_changed_says_so() -> None:
     assert net_diffs(changes(WINDOWS, "a\nb\n"), kept(WINDOWS, "a\nb\n")) == ["calc.py: line ends changed\n"]
+
+
+def test_what_was_not_kept_or_is_no_text_is_shown_as_it_was_recorded() -> None:
+    recorded = changes("1\n", "2\n", "3\n")
+    as_recorded = [recorded[0].diff + recorded[1].diff]
+    assert net_diffs(recorded, kept("1\n", "2\n")) == as_recorded
+    assert net_diffs(recorded, kept("2\n", "3\n")) == as_recorded
+    assert net_diffs(recorded, lambda *_: b"\xff") == as_recorded
+    gone = recorded[1].model_copy(update={"sha256_after": "", "diff": "gone\n"})
+    assert net_diffs([recorded[0], gone], kept("1\n", "2\n")) == [recorded[0].diff + "gone\n"]

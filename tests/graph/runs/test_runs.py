@@ -1,8 +1,10 @@
 """Runs after they were begun: what is known of them, how they go on, and how they are forgotten."""
 
+import hashlib
 import os
 import stat
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ from mendgraph.graph.runs.runs import (
     steps_of,
     undo_run,
 )
+from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
+from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.journal.restoring import Restored, RestoredFile
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path, workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
@@ -328,3 +332,35 @@ def test_while_another_run_works_here_nothing_is_changed(folder: Path, name: str
     assert result.outcome.reason is StopReason.WORKSPACE_BUSY
     assert (tree(folder), listed(folder)) == (after, [(run.thread_id, RunState.FINISHED)])
     assert not isinstance(ALL[name](run.thread_id, str(folder)), ToolError)
+
+
+def test_a_file_of_which_nothing_was_kept_is_named_without_a_diff(folder: Path) -> None:
+    run = played(folder, (use(("list_files", {})), Say("Done.")))
+    (folder / "large.bin").write_bytes(b"new")
+    with closing(Store(str(folder))) as store:
+        journal = Journal(store.folder)
+    call = journal.begin(CallKey(run.thread_id, "later", 9, 0, "run_command", "execute", "0" * 64))
+    before, after = FileState("1" * 64, 0o644), FileState(hashlib.sha256(b"new").hexdigest(), 0o644)
+    journal.recorder(call).add("token", [FileEffect("large.bin", before, after)], {}, ())
+    assert run_diffs(run.thread_id, str(folder)) == (
+        RunDiff("large.bin", "", "what it held before was not kept, or is damaged"),
+    )
+
+
+def test_what_somebody_else_changed_is_not_touched(folder: Path) -> None:
+    run = played(folder)
+    (folder / "calc.py").write_text("mine\n", encoding="utf-8")
+    mine = tree(folder)
+    refused = error(undo_run(run.thread_id, str(folder)))
+    assert (refused.code, refused.suggestions, tree(folder)) == (
+        ToolErrorCode.CONFLICT,
+        ("calc.py",),
+        mine,
+    )
+    done = undo_run(run.thread_id, str(folder), skip_changed=True)
+    assert isinstance(done, Restored)
+    assert ([each.path for each in done.left], (folder / "calc.py").read_text()) == (
+        ["calc.py"],
+        "mine\n",
+    )
+    assert set(tree(folder)) == {"calc.py", "notes.txt"}

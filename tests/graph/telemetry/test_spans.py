@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from opentelemetry.trace import StatusCode
 
-from mendgraph.graph.telemetry.observing import at_work
+from mendgraph.graph.telemetry.observing import at_work, observed_call
 from mendgraph.graph.telemetry.spans import (
     CAPTURE_VARIABLE,
     RunSpan,
@@ -21,6 +21,8 @@ from mendgraph.graph.telemetry.spans import (
 from mendgraph.nodes.call_model.endpoint import Endpoint, ModelChoice
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.execute_tools.registry import ToolOutput
+from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.records import (
     FinishReason,
     ModelReply,
@@ -30,6 +32,9 @@ from mendgraph.nodes.records import (
     ProviderFailure,
     RawCall,
     StopReason,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
 )
 from tests.graph.telemetry.conftest import Told
 
@@ -185,3 +190,28 @@ def test_a_reply_has_the_conventions_form() -> None:
         }
     ]
     assert json.loads(answered(ModelReply())["gen_ai.output.messages"])[0]["parts"] == []
+
+
+CALL = ToolCall(call_id="c", tool="mine", arguments={"a": 1}, raw_arguments="{}")
+
+
+def make(output: ToolOutput) -> None:
+    with observed_call(CALL) as ended:
+        ended(ToolRun("c", "mine", output, attempts=2))
+
+
+def test_a_failed_call_has_its_code_and_no_words(told: Told) -> None:
+    failure = ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message="secret words"))
+    with begun() as run, at_work(run):
+        make(failure)
+    tool = told.named("execute_tool mine")
+    assert dict(tool.attributes or {}) == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "mine",
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": "c",
+        "gen_ai.conversation.id": "t",
+        "mendgraph.tool.attempts": 2,
+        "error.type": "timeout",
+    }
+    assert "secret words" not in told.text()
