@@ -167,3 +167,61 @@ def test_a_window_that_an_endpoint_named_is_forgotten_with_the_turn(tmp_path: Pa
         machine.invoke({"messages": [HumanMessage(request)]}, THREAD, context=context)
         seen.append(machine.get_state(THREAD).values["window"].tokens)
     assert seen == [2_000, None]
+
+
+INVENTING = Say('tool: read_file({"path": "a.py"})\ntool_result({"ok":true,"data":{}})\nIt is 7.')
+
+
+CALLED, RESCUED = Say('read_file(path="a.py")'), ("reply.rescued", {"dialect": "python_call"})
+
+
+PRINTED = Say('```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```')
+
+
+BROKEN = Say('tool: reed({"path": "a.py"})')
+
+
+READ = use(("read_file", {"path": "a.py"}))
+
+
+CALLED, RESCUED = Say('read_file(path="a.py")'), ("reply.rescued", {"dialect": "python_call"})
+
+
+def heard(folder: Path, *replies: Use | Say, **context: Any) -> tuple[list[tuple[str, JsonMap]], JsonMap]:
+    """What a turn says of how its replies were read, and the counts of replies that had to be mended."""
+    write_files(folder, FILES)
+    machine = build_graph(model=ScriptedModel([message_of(reply, TEXT) for reply in replies]))
+    settings = AgentContext(**{"workspace": str(folder), "protocol": "text", **context})
+    request: Any = {"messages": [HumanMessage("Look at a.py.")]}
+    parts: list[Any] = list(machine.stream(request, context=settings, stream_mode=["custom", "values"]))
+    told = [part for mode, part in parts if mode == "custom" and part.get("name", "").startswith("reply.")]
+    assert all((part["type"], part["step_id"], bool(part["run_id"])) == ("trace", "0", True) for part in told)
+    mended = {name: count for name, count in parts[-1][1]["outcome"].usage.items() if name.startswith("replies_")}
+    return [(part["name"], part["payload"]) for part in told], mended
+
+
+@pytest.mark.parametrize(
+    ("replies", "told", "mended"),
+    [
+        ((READ, DONE), [], {}),
+        ((PRINTED, DONE), [("reply.rescued", {"dialect": "json"})], {"replies_rescued": 1}),
+        ((CALLED, PRINTED, DONE), [RESCUED, ("reply.rescued", {"dialect": "json"})], {"replies_rescued": 2}),
+        ((INVENTING, DONE), [("reply.cut", {})], {"replies_cut": 1}),
+        ((BROKEN, READ, DONE), [], {"replies_asked_again": 1}),
+        (
+            (BROKEN, INVENTING, PRINTED, DONE),
+            [("reply.cut", {}), ("reply.rescued", {"dialect": "json"})],
+            {"replies_rescued": 1, "replies_asked_again": 1, "replies_cut": 1},
+        ),
+        ((BROKEN,) * 4, [], {"replies_asked_again": 3}),
+    ],
+)
+@pytest.mark.parametrize("read_ahead", [True, False])
+def test_what_had_to_be_mended_is_told_and_counted(
+    replies: tuple[Use | Say, ...],
+    told: list[tuple[str, JsonMap]],
+    mended: dict[str, int],
+    read_ahead: bool,
+    tmp_path: Path,
+) -> None:
+    assert heard(tmp_path, *replies, read_ahead=read_ahead) == (told, mended)

@@ -215,3 +215,13 @@ def test_a_failed_call_has_its_code_and_no_words(told: Told) -> None:
         "error.type": "timeout",
     }
     assert "secret words" not in told.text()
+
+
+def test_what_is_told_after_the_end_is_not_heard(told: Told, caplog: pytest.LogCaptureFixture) -> None:
+    with begun() as run:
+        pass
+    run.set({"late": 1})
+    run.fail("late")
+    assert told.names() == ["invoke_agent mendgraph"]
+    assert caplog.text == ""
+    assert told.spans[0].status.status_code is StatusCode.UNSET
