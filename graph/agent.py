@@ -4,6 +4,5 @@ Its runs may do what the server's operator allows: see `mendgraph.graph.configur
 """
 
 from mendgraph.graph.machine.build import build_machine
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 
-graph, _ = build_machine(None, model=None, tools=None, rules=DEFAULT_GUARDRAIL_RULES, served=True)
+graph, _ = build_machine(served=True)

@@ -94,7 +94,7 @@ _HOMES = {
     "stream_task": "mendgraph.graph.runs.run",
     "astream_task": "mendgraph.graph.runs.run",
     "Approve": "mendgraph.graph.runs.run",
-    "Session": "mendgraph.graph.runs.session",
+    "Session": "mendgraph.graph.runs.run",
     "RunResult": "mendgraph.graph.runs.run_result",
     **dict.fromkeys(
         (

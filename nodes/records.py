@@ -400,16 +400,8 @@ class StopReason(StrEnum):
         member.from_outside = from_outside
         return member
 
-    MAX_CALLS_PER_SESSION = (
-        "max_calls_per_session",
-        "Start a new thread, or raise max_calls_per_session, as `chat --run RUN` allows.",
-        True,
-    )
-    MAX_CALLS_PER_TURN = (
-        "max_calls_per_turn",
-        "Send another message to go on with a new turn, or raise max_calls_per_turn.",
-        True,
-    )
+    MAX_CALLS_PER_SESSION = "max_calls_per_session", "Start a new thread, or raise it with `chat --run RUN`.", True
+    MAX_CALLS_PER_TURN = "max_calls_per_turn", "Send another message to go on with a new turn, or raise it.", True
     MAX_INPUT_TOKENS = "max_input_tokens", "Raise the limit on input tokens, or start a new thread.", True
     MAX_OUTPUT_TOKENS = "max_output_tokens", "Raise the limit on output tokens, or start a new thread.", True
     MAX_STEPS = "max_steps", "Send another message to go on with a new turn, or raise max_steps.", True
@@ -420,44 +412,19 @@ class StopReason(StrEnum):
     SCHEMA_REPAIR_EXHAUSTED = "schema_repair_exhausted", "Try again, loosen the schema, or take a larger model."
     LOOP_PERSISTED = "loop_persisted", "Say in other words what is wanted, or take a larger model."
     PROVIDER_FAILED = "provider_failed", "Mend what the message names, then go on with `mendgraph resume`.", False, True
-    CONTEXT_OVERFLOW = (
-        "context_overflow",
-        "Start a new thread with a smaller task, or take a model with a larger window.",
-        False,
-        True,
-    )
+    CONTEXT_OVERFLOW = "context_overflow", "Start a new thread, or take a model with a larger window.", False, True
     EMPTY_REPLY = "empty_reply", "Try again, or take another model."
     REFUSED = "refused", "Word the task differently, or take another model."
     CANCELLED = "cancelled", "Go on from there with `mendgraph resume`, or send another message.", True, True
     INVALID_REQUEST = "invalid_request", "Mend what the message names, then send the task again.", False, True
-    WORKSPACE_FAILED = (
-        "workspace_failed",
-        "Make room or mend the disk that the message names, then send the task again.",
-        False,
-        True,
-    )
-    WORKSPACE_CHANGED = (
-        "workspace_changed",
-        "Look at the files that the message names, then send the next request.",
-        False,
-        True,
-    )
+    WORKSPACE_FAILED = "workspace_failed", "Make room or mend the disk, then send the task again.", False, True
+    WORKSPACE_CHANGED = "workspace_changed", "Look at the files that are named, then go on.", False, True
     WORKSPACE_BUSY = "workspace_busy", "Wait until the other run has ended, or stop it, then try again.", False, True
     CHECKS_FAILED = "checks_failed", "Look at what fails, then say more of what is wanted, or take a larger model."
     EDITS_FAILED = "edits_failed", "Say in other words what is wanted, name the file, or take a larger model."
     NOTHING_CHANGED = "nothing_changed", "Say in other words what is to be changed and where, or take a larger model."
-    STORE_FAILED = (
-        "store_failed",
-        "Mend what the message names; resume the run where `mendgraph runs` lists it.",
-        False,
-        True,
-    )
-    DAY_LIMIT = (
-        "day_limit",
-        "Go on tomorrow (UTC) with `mendgraph resume`, or raise it, as `chat --run RUN` allows.",
-        True,
-        True,
-    )
+    STORE_FAILED = "store_failed", "Mend what the message names; `mendgraph runs` lists the run.", False, True
+    DAY_LIMIT = "day_limit", "Go on tomorrow (UTC), or raise it with `chat --run RUN`.", True, True
     ACCOUNT_LIMIT = (
         "account_limit",
         "Raise the account's limit, as `chat --run RUN` allows, or name another account.",

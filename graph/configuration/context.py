@@ -45,23 +45,7 @@ MOST = 2**53
 REPLY_TOKENS = 2_048
 """Output tokens of one reply, where nobody says how many."""
 
-_OWN_FIELDS = {
-    **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens"), "max_output_tokens_per_call"),
-    **dict.fromkeys(("model", "model_name", "model_id", "azure_deployment", "deployment_name"), "model"),
-    **{name: name for name in ("temperature", "seed", "reasoning_effort", "use_responses_api")},
-    **dict.fromkeys(("messages", "tools", "stream", "stream_options", "stop"), "protocol or mode"),
-    **dict.fromkeys(("extra_body", "model_kwargs"), "the names of the single settings"),
-    "max_retries": "provider_retries",
-}
-"""Settings that the run decides itself, and what to use instead."""
-
-_HARMLESS = frozenset({"prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "cache_control"})
 _DECIDED_LIMITS = frozenset({"api", "max_output_tokens_per_call"})
-_ENDPOINT_WORDS = re.compile(
-    r"(?:^|_)(?:api_?key|apikey|(?:access|auth|bearer|session|api)_token|secret|password|credentials?|base|base_?url|url|uri|endpoint|host|proxy|headers?|"
-    r"query|client|transport|http|callbacks|cache|region|project|organization|profile_name)(?:_|$)"
-)
-"""Parts of the names of settings that choose where calls go, or who pays them."""
 
 
 def _names_in(value: object) -> Iterator[str]:
@@ -90,22 +74,13 @@ def _setting(
     default: Any,
     description: str,
     *,
-    at: str | tuple[str, ...] = "call_model",
     trust: str | tuple[str | None, ...] = "",
     option: str = "",
     choices: tuple[str, ...] = (),
     **bounds: Any,
 ) -> Any:
-    """A field of `AgentContext`: all that there is to know of it. `at` are the nodes at which Studio's form shows it.
-
-    Source: `langgraph_nodes`, an extension of JSON schema that Studio reads.
-    """
-    made = Field(
-        default,
-        description=description,
-        json_schema_extra={"langgraph_nodes": [at] if isinstance(at, str) else [*at]},
-        **bounds,
-    )
+    """A field of `AgentContext`: all that there is to know of it."""
+    made = Field(default, description=description, **bounds)
     made.metadata.append(Setting(trust, option, choices))
     return made
 
@@ -119,24 +94,17 @@ class AgentContext(BaseModel):
     """One run's permissions, model and limits. Every field has a safe default."""
 
     # What was given may hold a password, such as an address with a login, which is refused and must not be repeated.
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        hide_input_in_errors=True,
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     workspace: str = _setting(
         ".",
         "Folder that the agent works in; '.' is where the command or the server was started. Nothing outside it "
         "is touched.",
-        at="begin_turn",
         min_length=1,
     )
     mode: Literal["read-only", "ask", "auto"] = _setting(
         "auto",
         "read-only: no changes. ask: a person approves each change. auto: changes inside the rules.",
-        at="guard",
         trust=("read-only", "ask", "auto"),
         option="--mode",
     )
@@ -221,12 +189,8 @@ class AgentContext(BaseModel):
         ge=16,
         le=MOST,
     )
-    max_steps: int | None = _limit(
-        None, "Rounds of tool calls in one turn. Default: no limit.", at="loop_check", option="--max-steps N"
-    )
-    max_steps_soft: bool = _setting(
-        False, "Only report when max_steps is passed, instead of stopping.", at="loop_check", trust="off"
-    )
+    max_steps: int | None = _limit(None, "Rounds of tool calls in one turn. Default: no limit.", option="--max-steps N")
+    max_steps_soft: bool = _setting(False, "Only report when max_steps is passed, instead of stopping.", trust="off")
     max_seconds: float | None = _limit(
         None, "Seconds in model calls and tools in one turn.", option="--max-seconds S", ge=0.1
     )
@@ -274,52 +238,33 @@ class AgentContext(BaseModel):
         None, "Price of a million input tokens written into its cache. Default: like other input.", ge=0
     )
 
-    max_healing_attempts: int = _setting(
-        3, "Corrections in a row for malformed calls.", at="heal", trust="less", ge=0, le=20
-    )
+    max_healing_attempts: int = _setting(3, "Corrections in a row for malformed calls.", trust="less", ge=0, le=20)
     max_schema_repairs: int = _setting(
-        2, "Corrections in a row for arguments that do not fit.", at="heal", trust="less", ge=0, le=20
+        2, "Corrections in a row for arguments that do not fit.", trust="less", ge=0, le=20
     )
-    repeat_window: int = _setting(
-        3, "Actions that loop control looks back on.", at=("guard", "loop_check"), ge=2, le=50
-    )
+    repeat_window: int = _setting(3, "Actions that loop control looks back on.", ge=2, le=50)
     loop_repeat_threshold: int = _setting(
-        3, "Identical actions in the window that are a loop.", at=("guard", "loop_check"), trust="less", ge=2, le=50
+        3, "Identical actions in the window that are a loop.", trust="less", ge=2, le=50
     )
     loop_override_retries: int = _setting(
-        1,
-        "Refused repeats of a loop that end the run; 0 ends it at the loop itself.",
-        at="loop_check",
-        trust="less",
-        ge=0,
-        le=50,
+        1, "Refused repeats of a loop that end the run; 0 ends it at the loop itself.", trust="less", ge=0, le=50
     )
-    read_max_lines: int = _limit(500, "Most lines of a file that one read_file shows.", at="execute_tools")
-    tool_timeout_s: float = _setting(
-        30.0, "Longest time for one tool call, in seconds.", at="execute_tools", trust="less", gt=0, le=3_600
-    )
+    read_max_lines: int = _limit(500, "Most lines of a file that one read_file shows.")
+    tool_timeout_s: float = _setting(30.0, "Longest time for one tool call, in seconds.", trust="less", gt=0, le=3_600)
     tool_timeouts_s: dict[str, PositiveFloat] = _setting(
-        {},
-        "Longest time for one call of the tools named here, in seconds, instead of tool_timeout_s.",
-        at="execute_tools",
-        trust="times",
+        {}, "Longest time for one call of the tools named here, in seconds, instead of tool_timeout_s.", trust="times"
     )
-    tool_retries: int = _setting(
-        1, "Further tries of a tool that says it may succeed then.", at="execute_tools", trust="less", ge=0, le=10
-    )
-    tool_retry_backoff_s: float = _setting(
-        0.5, "Seconds before the first retry of a tool.", at="execute_tools", ge=0, le=60
-    )
+    tool_retries: int = _setting(1, "Further tries of a tool that says it may succeed then.", trust="less", ge=0, le=10)
+    tool_retry_backoff_s: float = _setting(0.5, "Seconds before the first retry of a tool.", ge=0, le=60)
     tool_quotas: dict[str, NonNegativeInt] = _setting(
-        {}, "Most calls in one turn of the tools named here.", at="execute_tools", trust="limits"
+        {}, "Most calls in one turn of the tools named here.", trust="limits"
     )
     tool_calls_per_minute: dict[str, PositiveInt] = _setting(
-        {}, "Most calls in a minute of the tools named here.", at="execute_tools", trust="limits"
+        {}, "Most calls in a minute of the tools named here.", trust="limits"
     )
     role: str | None = _setting(
         None,
         "Which tools may be used: reader, editor, operator, or a role of yours. Default: all.",
-        at=("guard", "execute_tools"),
         trust=("reader", "editor", "operator", None),
         option="--role ROLE",
         choices=("reader", "editor", "operator"),
@@ -330,83 +275,65 @@ class AgentContext(BaseModel):
     allowed_programs: tuple[str, ...] = _setting(
         (),
         "Programs that run_command may start, in a sandbox without network. Default: no commands.",
-        at="execute_tools",
         trust="part",
         option="--allow-program NAME",
     )
     readable_folders: tuple[str, ...] = _setting(
-        (),
-        "Folders outside the workspace that commands may read, such as a language's own installation.",
-        at="execute_tools",
-        trust="part",
+        (), "Folders outside the workspace that commands may read, such as a language's own installation.", trust="part"
     )
     allowed_hosts: tuple[str, ...] = _setting(
         (),
         "Hosts that http_get may ask: docs.python.org, *.example.com, host:8080. Default: no network.",
-        at="execute_tools",
         trust="part",
         option="--allow-host HOST",
     )
     allowed_private_hosts: tuple[str, ...] = _setting(
         (),
         "Those of allowed_hosts that may have a private address, such as a company's server.",
-        at="execute_tools",
         trust="part",
         option="--allow-private-host HOST",
     )
-    http_max_bytes: int = _limit(1_000_000, "Bytes of one document.", at="execute_tools")
+    http_max_bytes: int = _limit(1_000_000, "Bytes of one document.")
     http_timeout_s: float = _setting(
-        20.0, "Seconds for one http_get, redirects included.", at="execute_tools", trust="less", gt=0, le=3_600
+        20.0, "Seconds for one http_get, redirects included.", trust="less", gt=0, le=3_600
     )
     allowed_extensions: tuple[str, ...] = _setting(
         (),
         "Kinds of files that may be used, such as .py or .md. Default: all that the rules allow.",
-        at=("guard", "execute_tools"),
         trust="extensions",
     )
     evidence: bool = _setting(
         True,
         "Run examples of docstrings and the request, and tests of changed files, in a read-only sandbox.",
-        at=("parse", "execute_tools"),
         trust="off",
         option="--evidence/--no-evidence",
     )
     checks: tuple[str, ...] = _setting(
         (),
         "Commands that must succeed before a run is FINISHED, such as 'pytest -q'; in the same sandbox.",
-        at=("parse", "execute_tools"),
         option="--check COMMAND",
     )
     checks_timeout_s: float = _setting(
-        60.0, "Longest time for one of the checks, in seconds.", at="execute_tools", trust="less", gt=0, le=3_600
+        60.0, "Longest time for one of the checks, in seconds.", trust="less", gt=0, le=3_600
     )
     max_failed_tries: int = _setting(
-        4,
-        "Tries in a row whose edits or checks may fail before the run ends.",
-        at=("parse", "loop_check"),
-        trust="less",
-        ge=1,
-        le=100,
+        4, "Tries in a row whose edits or checks may fail before the run ends.", trust="less", ge=1, le=100
     )
-    read_ahead: bool = _setting(
-        True, "Read the files that the request names before the model is asked.", at="begin_turn", trust="any"
-    )
+    read_ahead: bool = _setting(True, "Read the files that the request names before the model is asked.", trust="any")
     project_notes: bool = _setting(
         True,
         "Tell the model, where it is no small one, what the workspace's AGENTS.md or CLAUDE.md says.",
-        at="begin_turn",
         trust="off",
         option="--project-notes/--no-project-notes",
     )
     syntax_gate: Literal["off", "report", "refuse"] = _setting(
         "report",
         "An edit that breaks the syntax of a Python, JSON, TOML or YAML file. report: the model is told.",
-        at="execute_tools",
         trust=("refuse", "report", "off"),
     )
-    audit: bool = _setting(True, "Keep a log of all calls in the run's own folder.", at="execute_tools", trust="on")
+    audit: bool = _setting(True, "Keep a log of all calls in the run's own folder.", trust="on")
     answer_schema: dict[str, Any] | None = _setting(
-        None, "JSON schema that the value of final_answer must fit. Default: any text is an answer.", at="parse"
+        None, "JSON schema that the value of final_answer must fit. Default: any text is an answer."
     )
 
     @field_validator("base_url")
@@ -418,24 +345,15 @@ class AgentContext(BaseModel):
 
     @field_validator("model_kwargs")
     @classmethod
-    def _no_endpoint_in_the_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        for name in settings:
-            if name in _OWN_FIELDS:
-                raise ValueError(f"{name!r} cannot be given here: use {_OWN_FIELDS[name]}")
-            if name not in _HARMLESS and _ENDPOINT_WORDS.search(name.lower()):
-                raise ValueError(
-                    f"{name!r} chooses where calls go or who pays them: use base_url and the environment's keys, or"
-                    " give a chat model of your own with model=..."
-                )
+    def _no_key_in_the_settings(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        from mendgraph.nodes.execute_tools.secrets.keys import is_secret_key
+
         try:
             json.dumps(settings)
         except (TypeError, ValueError, RecursionError):
-            raise ValueError(
-                "only JSON values can be given here: strings, numbers, booleans, null, lists and objects"
-            ) from None
-
-        from mendgraph.nodes.execute_tools.secrets.keys import is_secret_key
-
+            raise ValueError("only JSON values can be given here: strings, numbers, lists and objects") from None
+        if own := settings.keys() & AgentContext.model_fields.keys():
+            raise ValueError(f"{min(own)!r} cannot be given here: it is a setting of its own")
         if key := next((name for name in _names_in(settings) if is_secret_key(name)), ""):
             raise ValueError(f"{key!r} holds a key: set it in the environment, or give a chat model with model=...")
         return settings
@@ -514,6 +432,7 @@ class AgentContext(BaseModel):
 
     def limits(self, profile: Profile | None = None) -> RunLimits:
         """The run's limits, as the ledger wants them."""
+        thinks = profile is not None and profile.reasoning  # then the budget alone bounds a reply, thoughts included
         return RunLimits(
             api=APILimits(
                 max_calls_per_session=self.max_calls_per_session,
@@ -521,15 +440,9 @@ class AgentContext(BaseModel):
                 max_input_tokens_per_session=self.max_input_tokens_per_session,
                 max_output_tokens_per_session=self.max_output_tokens_per_session,
             ),
-            max_output_tokens_per_call=self._reply_tokens(profile),
+            max_output_tokens_per_call=self.max_output_tokens_per_call or (None if thinks else REPLY_TOKENS),
             **{name: getattr(self, name) for name in RunLimits.model_fields if name not in _DECIDED_LIMITS},
         )
-
-    def _reply_tokens(self, profile: Profile | None) -> int | None:
-        """The most output tokens of one reply; None where only the budget bounds it, thoughts included."""
-        if self.max_output_tokens_per_call is not None:
-            return self.max_output_tokens_per_call
-        return None if profile and profile.reasoning else REPLY_TOKENS
 
     def healing(self, profile: Profile) -> SelfHealingConfig:
         """How often malformed replies are asked for again, and small models met with the facts."""
@@ -543,18 +456,15 @@ class AgentContext(BaseModel):
         """What is allowed of each tool call; `allowed` are the tools of the run's role."""
         from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit, RetryPolicy
 
+        of_checks = self.checks_timeout_s * len(self.checks) + self.tool_timeout_s  # those, and examples and tests
         return CallRules(
-            timeouts={"run_checks": self._checks_time_s(), **self.tool_timeouts_s},
+            timeouts={"run_checks": of_checks, **self.tool_timeouts_s},
             retries=RetryPolicy(self.tool_retries, self.tool_retry_backoff_s, ()),
             allowed=allowed,
             read_only=self.mode == "read-only",
             rate_limits={name: RateLimit(calls, 60.0) for name, calls in self.tool_calls_per_minute.items()},
             quotas=self.tool_quotas,
         )
-
-    def _checks_time_s(self) -> float:
-        """Wall time for all checks of an answer, in seconds: those that are configured, and the examples and tests."""
-        return self.checks_timeout_s * len(self.checks) + self.tool_timeout_s
 
     def network(self) -> "NetworkRules":
         """What http_get may ask."""

@@ -197,24 +197,16 @@ def user_places() -> tuple[str, ...]:
 # --- What a workspace's own file may set by itself: preferences, and less than the user allows
 
 
-def _shorter(new: Any, old: Any) -> bool:
-    """Tokens of a reply; where nobody says how many, there is a limit all the same."""
-    return bool(new is not None and new <= (REPLY_TOKENS if old is None else old))
-
-
-def _extensions(new: Any, old: Any) -> bool:
-    """Extensions; none of them means all."""
-    return bool(new) and (not old or {each.lstrip(".").lower() for each in new} <= {each.lstrip(".") for each in old})
-
-
 _RULES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "any": lambda _new, _old: True,
     "less": lambda new, old: bool(new is not None and (old is None or new <= old)),
-    "shorter": _shorter,
+    "shorter": lambda new, old: new is not None and new <= (REPLY_TOKENS if old is None else old),
     "off": lambda new, old: bool(old or not new),
     "on": lambda new, old: bool(new or not old),
     "part": lambda new, old: set(new) <= set(old),
-    "extensions": _extensions,
+    "extensions": lambda new, old: (
+        bool(new) and (not old or {each.lstrip(".").lower() for each in new} <= {each.lstrip(".") for each in old})
+    ),
     "limits": lambda new, old: all(name in new and new[name] <= most for name, most in old.items()),
 }
 """(value of the file, value without the file) -> whether the file's allows nothing more."""

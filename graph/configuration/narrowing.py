@@ -46,7 +46,8 @@ def narrowed(asked: Mapping[str, Any], most: Allowance, folder: str) -> AgentCon
         given, base = AgentContext.model_validate(wanted), most.context
         taken = {name: _plain(getattr(given, name)) for name in wanted}
         for name in _SMALLER & taken.keys():
-            taken[name] = _smaller(taken[name], getattr(base, name))
+            both = (taken[name], getattr(base, name))
+            taken[name] = min((each for each in both if each is not None), default=None)
         if taken.get("answer_schema") != base.answer_schema and _has_patterns(taken.get("answer_schema")):
             return refusal("answer_schema may have no `pattern` or `patternProperties` on this server: leave them out.")
         if what := ", ".join(_wider(taken, most)):
@@ -78,10 +79,6 @@ def refusal(message: str, reason: StopReason = StopReason.INVALID_REQUEST) -> St
 def _wider(values: Mapping[str, Any], most: Allowance) -> tuple[str, ...]:
     unlisted = {name: value for name, value in values.items() if not _is_allowed(name, value, most)}
     return widening(unlisted, most.context)
-
-
-def _smaller(asked: Any, most: Any) -> Any:
-    return min((each for each in (asked, most) if each is not None), default=None)
 
 
 def _is_allowed(name: str, value: Any, most: Allowance) -> bool:

@@ -41,10 +41,13 @@ class Document(NamedTuple):
         """The line of the innermost of these keys that is found as one, from 1 on; 0 where none is."""
         found = 0
         for key in path:
-            names = re.compile(rf"(?:[^#]*[\[{{.,])?\s*[\"']?{re.escape(key)}[\"']?\s*[\].=]")
             rest = enumerate(self.lines[max(found - 1, 0) :], max(found, 1))
-            found = next((number for number, line in rest if names.match(line)), found)
+            found = next((number for number, line in rest if key in _keys_of(line)), found)
         return found
+
+
+def _keys_of(line: str) -> list[str]:
+    return [part.strip(" \t[]\"'") for part in line.partition("=")[0].split(".")]
 
 
 def read_document(text: str) -> Document | DocumentProblem:

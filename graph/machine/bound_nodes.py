@@ -18,7 +18,7 @@ from langgraph.types import Overwrite
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission, client_context, given_context, run_id_of
 from mendgraph.graph.machine.guard_runtime import judge_calls, with_known_files
-from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared
+from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared, book_thread
 from mendgraph.graph.machine.reply_reader import reply_reader, rescue
 from mendgraph.graph.machine.run_records import REQUEST_ID
 from mendgraph.graph.machine.state import AgentState, Update
@@ -98,7 +98,7 @@ class BoundNodes:
 
     def mark_turn(self, context: AgentContext, run_id: str, *, first: bool) -> None:
         """Mark that a turn begins whose request has an id of the store's: see `REQUEST_ID`."""
-        self._models.begin(context, run_id, first=first)
+        self._models.book.begin(book_thread(context, run_id), first=first)
 
     def scrub(self, text: str) -> str:
         """A person's words without secrets."""
@@ -274,7 +274,7 @@ class BoundNodes:
 
     def _stopped(self, state: AgentState, update: Update) -> Update:
         """Write what is left of the spending, and forget what the model wrote."""
-        self._models.flush()
+        self._models.book.flush()
         self._tools.words.forget(state.get("run_id", ""))
         return update
 
@@ -312,8 +312,8 @@ class BoundNodes:
         return self._models.hands(limits, partial(_trace_event, state["run_id"], step=state.get("step", 0) + 1))
 
     def _costed(self, state: AgentState, update: Update) -> Update:
-        if trouble := self._models.unbooked():
-            _trace_event(state["run_id"], "spending.unbooked", {"reason": trouble})
+        if trouble := self._models.book.trouble():
+            _trace_event(state["run_id"], "spending.unbooked", {"reason": trouble.message})
         update = self._tools.words.hidden(state["run_id"], update, "reply", "window")
         reply, stop = update.get("reply"), update.get("stop")
         if stop is not None:  # also what no endpoint said: an exception of a user's own model, an address with a login

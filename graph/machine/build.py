@@ -30,6 +30,8 @@ from mendgraph.nodes.execute_tools.secrets.known_secrets import is_findable_key
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from mendgraph.nodes.records import OutcomeKind
 
+NO_ROLES: Mapping[str, Collection[str]] = MappingProxyType({})
+
 
 class BuildArguments(NamedTuple):
     """What a machine is made of, as `build_graph` explains it."""
@@ -38,7 +40,7 @@ class BuildArguments(NamedTuple):
     model: BaseChatModel | str | None = None
     tools: Sequence[Tool] | None = None
     rules: Sequence[FileGuardrailRule] = DEFAULT_GUARDRAIL_RULES
-    roles: Mapping[str, Collection[str]] = {}
+    roles: Mapping[str, Collection[str]] = NO_ROLES
     secrets: Sequence[str] = ()
     store: BaseStore | None = None
     context: AgentContext | None = None
@@ -119,8 +121,6 @@ _FIT: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
 """What may be given for each argument, and what to give instead of another thing."""
 
 
-NO_ROLES: Mapping[str, Collection[str]] = MappingProxyType({})
-
 _ROUTERS: dict[str, Callable[[routes.Routed], str]] = {
     "begin_turn": routes.after_begin_turn,
     "call_model": routes.after_call_model,
@@ -173,36 +173,23 @@ def build_graph(
     """
     given = BuildArguments(checkpointer, model, tools, rules, roles, secrets, store, context)
     check_arguments(given)
-    return build_machine(
-        checkpointer,
-        model=model,
-        tools=tools,
-        rules=tuple(rules),
-        roles=roles,
-        secrets=with_keys(secrets, model),
-        store=store,
-        context=context,
-    )[0]
+    return build_machine(**given._replace(secrets=with_keys(secrets, model))._asdict())[0]
 
 
-def build_machine(  # noqa: PLR0913 - the same
-    checkpointer: BaseCheckpointSaver[Any] | bool | None,
+def build_machine(
+    checkpointer: BaseCheckpointSaver[Any] | bool | None = None,
     *,
-    model: BaseChatModel | str | None,
-    tools: Sequence[Tool] | None,
-    rules: tuple[FileGuardrailRule, ...],
-    roles: Mapping[str, Collection[str]] = NO_ROLES,
-    secrets: Sequence[str] = (),
-    store: BaseStore | None = None,
-    context: AgentContext | None = None,
     stop: StopRequest | None = None,
     served: bool = False,
+    **arguments: Any,
 ) -> tuple[Machine, BoundNodes]:
-    """Compile the machine, and give its nodes as well, which are closed by whoever runs it.
+    """Compile the machine of these `BuildArguments`, and give its nodes as well, which are closed by whoever runs it.
 
     `stop` is how somebody may let a run end early. With `served` every context is a client's, on any server.
     """
-    nodes = BoundNodes(model, ToolRuntime(tools, rules, roles, secrets), stop, context, served=served)
+    given = BuildArguments(checkpointer, **arguments)
+    tools = ToolRuntime(given.tools, tuple(given.rules), given.roles, given.secrets)
+    nodes = BoundNodes(given.model, tools, stop, given.context, served=served)
     builder: StateGraph[AgentState, AgentContext, AgentInput, AgentOutput] = StateGraph(
         AgentState, context_schema=AgentContext, input_schema=AgentInput, output_schema=AgentOutput
     )
@@ -226,6 +213,6 @@ def build_machine(  # noqa: PLR0913 - the same
             builder.add_edge(source, target)
     for source, router in _ROUTERS.items():
         builder.add_conditional_edges(source, Route(router), routes.path_map(source))
-    compiled = builder.compile(checkpointer=checkpointer, store=store, name="mendgraph")
+    compiled = builder.compile(checkpointer=checkpointer, store=given.store, name="mendgraph")
     limit = routes.recursion_limit(MAX_CALLS_PER_TURN_LIMIT)
-    return agent_graph(compiled.with_config(recursion_limit=limit), nodes.scrub, secrets), nodes
+    return agent_graph(compiled.with_config(recursion_limit=limit), nodes.scrub, given.secrets), nodes

@@ -6,7 +6,7 @@ machine's records come back.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, closing, nullcontext
+from contextlib import aclosing, closing, contextmanager, nullcontext
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -16,7 +16,6 @@ from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
@@ -152,29 +151,18 @@ def allow_records(saver: BaseCheckpointSaver[Any]) -> None:
 
     It is that of a server, or of a graph around ours. They read our records by themselves too, so it is no copy.
     """
-    told = _with_records(saver.serde)
-    if told is not saver.serde:
-        saver.serde = told
+    serde = saver.serde
+    if isinstance(serde, EncryptedSerializer) and isinstance(serde.serde, JsonPlusSerializer):
+        saver.serde = copy(serde)  # not a new one: it may be of a class of the user's
+        saver.serde.serde = _with_records(serde.serde)
+    elif isinstance(serde, JsonPlusSerializer):
+        saver.serde = _with_records(serde)
 
 
-def _with_records(serde: SerializerProtocol) -> SerializerProtocol:
-    """The serializer, which loads our records too. One that we do not know, or that shows JSON, is left alone."""
-    if isinstance(serde, EncryptedSerializer):
-        inner = _with_records(serde.serde)
-        if inner is serde.serde:
-            return serde
-        told = copy(serde)  # not a new one: it may be of a class of the user's
-        told.serde = inner
-        return told
-    if not isinstance(serde, JsonPlusSerializer) or serde._custom_unpack_ext_hook:  # noqa: SLF001 - said nowhere else
-        return serde
-    if serde._allowed_msgpack_modules is not True:  # noqa: SLF001 - the same
+def _with_records(serde: JsonPlusSerializer) -> JsonPlusSerializer:
+    """One that loads any type warns of each, and has no list for ours: the hook of one that has takes them instead."""
+    if serde._allowed_msgpack_modules is not True or serde._custom_unpack_ext_hook:  # noqa: SLF001 - said nowhere else
         return serde.with_msgpack_allowlist(_NAMES)
-    return _without_warnings(serde)
-
-
-def _without_warnings(serde: JsonPlusSerializer) -> JsonPlusSerializer:
-    """One that loads any type, with a warning for each that is not in a list, for which it has no place: ours are."""
     clone = copy(serde)
     records, others = (
         each._unpack_ext_hook  # noqa: SLF001 - the same
@@ -244,25 +232,25 @@ def bounded(name: str, node: Callable[[Any], Any]) -> TwoWays:
     Raises:
         NodeTimeoutError: it did not end. A TimeoutError that the node raises itself comes out as it is.
     """
-    late = f"The step {name} did not end within {NODE_S:g} s: `mendgraph resume` tries it again."
+
+    @contextmanager
+    def limited() -> Iterator[CancellationScope]:
+        scope = CancellationScope()
+        try:
+            yield scope
+        except TimeoutError:
+            if not scope.over:
+                raise
+            late = f"The step {name} did not end within {NODE_S:g} s: `mendgraph resume` tries it again."
+            raise NodeTimeoutError(late) from None
 
     def here(state: Any) -> Any:
-        scope = CancellationScope()
-        try:
+        with limited() as scope:
             return call_here(NODE_S, partial(node, state), scope)
-        except TimeoutError:
-            if scope.over:
-                raise NodeTimeoutError(late) from None
-            raise
 
     async def in_loop(state: Any) -> Any:
-        scope = CancellationScope()
-        try:
+        with limited() as scope:
             return await await_call(partial(node, state), NODE_S, scope)
-        except TimeoutError:
-            if scope.over:
-                raise NodeTimeoutError(late) from None
-            raise
 
     return TwoWays(name, here, in_loop)
 

@@ -53,10 +53,6 @@ MOST_TURNS: Final = 1_000
 """How many turns' preparations are kept, so that their calls need no new ones."""
 
 
-HEADER_VARIABLES: Final = ("OPENAI_CUSTOM_HEADERS", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
-"""What the OpenAI client puts into headers of its own accord; the first one has a header on each line."""
-
-
 class Prepared(NamedTuple):
     """What all calls of a turn have in common; the context and the profile tell turns apart."""
 
@@ -78,7 +74,7 @@ class ModelRuntime:
         self._cache = ShownMessages()
         self._stand_ins: StandIns = {}
         self._prepared: dict[str, Prepared] = {}
-        self._book = SpendingStore()
+        self.book = SpendingStore()
 
     @cached_property
     def _models(self) -> "ChatModels":
@@ -95,13 +91,13 @@ class ModelRuntime:
         """Close the connections that were opened for sync calls, and the spending book."""
         if "_models" in self.__dict__:
             self._models.close()
-        self._book.close()
+        self.book.close()
 
     async def aclose(self) -> None:
         """Close the connections of this event loop, those for sync calls, and the spending book."""
         if "_models" in self.__dict__:
             await self._models.aclose()
-        self._book.close()
+        self.book.close()
 
     def profile(self, context: AgentContext) -> Profile:
         """How a turn of this context talks to its model, by its name and by what it has shown so far."""
@@ -133,10 +129,6 @@ class ModelRuntime:
         known = None if self._given is None else self._known(context)
         return known.provider.name if known else self._model_name(context)
 
-    def begin(self, context: AgentContext, run_id: str, *, first: bool) -> None:
-        """Mark in the spending book that a turn begins, whatever becomes of this process before its first step."""
-        self._book.begin(_thread(context, run_id), first=first)
-
     def spent_before(self, spending: Spending | None, context: AgentContext, run_id: str, *, marked: bool) -> Spending:
         """The session's counters where a turn begins, with all that earlier turns have lost.
 
@@ -144,12 +136,12 @@ class ModelRuntime:
         threads that the store names are `marked`, so that the turn's own lost calls can be told from those. Names that
         others give may come twice: what is booked before a thread has any counters is then another one's.
         """
-        thread = _thread(context, run_id)
+        thread = book_thread(context, run_id)
         if spending is None:
-            begun = self._book.begun(thread) if marked else None
-            spending = Spending(booked=self._book.newest() if begun is None else begun)
-        until = self._book.begun(thread, turn=True) if marked else None
-        return charge_lost(spending, *self._book.lost(thread, spending.booked, until))
+            begun = self.book.begun(thread) if marked else None
+            spending = Spending(booked=self.book.newest() if begun is None else begun)
+        until = self.book.begun(thread, turn=True) if marked else None
+        return charge_lost(spending, *self.book.lost(thread, spending.booked, until))
 
     def problem(self, context: AgentContext) -> str | None:
         """What no call can be made with: an unreadable price list, a limit on cost without a price, a bad header."""
@@ -164,13 +156,6 @@ class ModelRuntime:
             )
         if isinstance(found, FallbackProblem) and self._given is None:
             return found.message
-        endpoint = None if self._given is not None else self._endpoint(context)
-        if endpoint is not None and not endpoint.embedded:
-            for variable in HEADER_VARIABLES:
-                if not all(
-                    each.isascii() and (each.isprintable() or each in "\n\t") for each in os.getenv(variable, "")
-                ):
-                    return f"{variable} holds a character that no header may have: mend it, or unset it."
         for choice in self._choices(context):
             name = self._priced_name(context, choice)
             cause = unknown_price(limits, self._price(context, name), name)
@@ -202,7 +187,7 @@ class ModelRuntime:
             timeout_s=context.request_timeout_s,
             idle_timeout_s=context.idle_timeout_s,
             retries=context.provider_retries,
-            thread=_thread(context, run_id),
+            thread=book_thread(context, run_id),
             price_of=partial(self._price, context),
             jitter=random.random,
         )
@@ -227,16 +212,7 @@ class ModelRuntime:
 
         observer = OBSERVER.get()
         connect = self._connect if observer is None else partial(self._connect_observed, observer)
-        return Hands(connect, on_text, on_wait, tell, self._book, limits, self._stop)
-
-    def flush(self) -> None:
-        """Write down what the last calls have cost; a call that follows would do so as well."""
-        self._book.flush()
-
-    def unbooked(self) -> str:
-        """Why calls are not written into the spending book, told once; "" where they are."""
-        trouble = self._book.trouble()
-        return trouble.message if trouble else ""
+        return Hands(connect, on_text, on_wait, tell, self.book, limits, self._stop)
 
     def _connect(self, wanted: ModelChoice) -> Model | ProviderFailure:
         connected = self._models.connect(wanted)
@@ -312,6 +288,6 @@ class ModelRuntime:
         return said or find_profile(self._model_name(context)).window_tokens
 
 
-def _thread(context: AgentContext, run_id: str) -> str:
+def book_thread(context: AgentContext, run_id: str) -> str:
     """A thread's name in the spending book, which all workspaces share."""
     return f"{run_id} {sha256(context.workspace.encode('utf-8', 'replace')).hexdigest()[:16]}"

@@ -166,8 +166,7 @@ class ScrubbingSerializer(JsonPlusSerializer):
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         """The kind of the bytes, and the bytes.
 
-        Raises:
-            StoreError: the value has no stored form, such as an integer beyond 64 bits.
+        Raises StoreError: the value has no stored form, such as an integer beyond 64 bits.
         """
         try:
             kind, data = super().dumps_typed(self._scrubbed(obj))
@@ -193,8 +192,7 @@ class ScrubbingSerializer(JsonPlusSerializer):
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """What the bytes hold.
 
-        Raises:
-            StoreError: they are damaged, or hold a record that this version does not know.
+        Raises StoreError: they are damaged, or hold a record that this version does not know.
         """
         kind, stored = data
         if not isinstance(kind, str) or not isinstance(stored, bytes):
@@ -206,9 +204,7 @@ class ScrubbingSerializer(JsonPlusSerializer):
             if kind == "msgpack":
                 return self._unpacked(stored, refusals)
             return super().loads_typed((kind, stored))
-        except MemoryError as error:
-            raise UnreadableValueError("A stored value is damaged: it takes more memory than there is.") from error
-        except (ValueError, zlib.error, NotImplementedError, RecursionError) as error:
+        except (ValueError, zlib.error, NotImplementedError, RecursionError, MemoryError) as error:
             raise refusals[0] if refusals else UnreadableValueError(f"A stored value is damaged: {error}.") from error
 
     def _decompressed(self, data: bytes) -> bytes:

@@ -1,7 +1,6 @@
 """What reading a reply needs to know of its run: the tools, what the model was shown and told, and the turn so far."""
 
 import json
-from collections.abc import Iterator, Sequence
 from functools import partial
 
 from mendgraph.graph.machine.run_records import is_resuming
@@ -12,7 +11,7 @@ from mendgraph.nodes.heal.healing import is_unfounded
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader, check_call, completed, foreign_calls
-from mendgraph.nodes.records import CHANGING, CallError, Correction, EditForm, ToolCall
+from mendgraph.nodes.records import CHANGING, CallError, EditForm, ToolCall
 
 
 def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) -> Reader:
@@ -20,7 +19,8 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
     context, profile, messages = state["context"], state["profile"], state["messages"]
     blocks = profile.edit_form is EditForm.BLOCKS
     view = view_turn(messages) if blocks else TurnView()
-    sentences = (*view.failures, *view.evidence, *_sentences(state.get("corrections") or [])) if told else ()
+    said = (line for each in state.get("corrections") or [] for line in each.prompt.splitlines())
+    sentences = (*view.failures, *view.evidence, *said) if told else ()
     return Reader(
         profile=profile,
         known_tools=tools.registry.names(),
@@ -30,7 +30,11 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
         shown_files=tuple(view.files),
         told=sentences if blocks else (),
         turn=_facts(tools, state)._replace(faulty=bool(view.evidence)),
-        only_required=_only_required(tools),
+        only_required={
+            name: required[0]
+            for name, spec in tools.specs.items()
+            if len(required := spec.parameters.get("required", [])) == 1
+        },
         offered=frozenset(spec.name for spec in tools.offered(context, profile)),
     )
 
@@ -43,11 +47,6 @@ def rescue(reader: Reader, text: str, step: int) -> list[ToolCall | CallError]:
         for index, call in enumerate(found.calls if found else ())
     ]
     return completed(checked, "", step, reader)
-
-
-def _only_required(tools: ToolRuntime) -> dict[str, str]:
-    needed = {name: spec.parameters.get("required", []) for name, spec in tools.specs.items()}
-    return {name: required[0] for name, required in needed.items() if len(required) == 1}
 
 
 def _facts(tools: ToolRuntime, state: AgentState) -> TurnFacts:
@@ -63,8 +62,3 @@ def _facts(tools: ToolRuntime, state: AgentState) -> TurnFacts:
         checked=checking and context.evidence,
         configured=checking and bool(context.checks),
     )
-
-
-def _sentences(corrections: Sequence[Correction]) -> Iterator[str]:
-    for correction in corrections:
-        yield from correction.prompt.splitlines()

@@ -63,8 +63,7 @@ class RunRecord:
     def context(self) -> AgentContext:
         """The context that its last turn began with.
 
-        Raises:
-            StoreError: another version of mendgraph wrote it, and this one does not allow it.
+        Raises StoreError: another version of mendgraph wrote it, and this one does not allow it.
         """
         try:
             return AgentContext.model_validate_json(self.stored_context)
@@ -80,8 +79,7 @@ class RunRecord:
 def run_record(row: tuple[Any, ...]) -> RunRecord:
     """The record from a row of the table `runs`, whose columns are in the order of the fields.
 
-    Raises:
-        StoreError: the row is damaged.
+    Raises StoreError: the row is damaged.
     """
     values = dict(zip(_COLUMNS, row, strict=True))
     try:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from langchain_core.messages import AnyMessage
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.loading import user_places
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.workspace import WorkspaceRecords, judged_workspace, own_rules
@@ -36,7 +37,7 @@ from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolCon
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.step import Execution, StepResources, calls_made, changes_something, nothing_done
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
-from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, run_folder, workspace_folder
+from mendgraph.nodes.execute_tools.store.run_folder import Artifacts, records_folders, run_folder, workspace_folder
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
@@ -111,15 +112,12 @@ class ToolRuntime:
             answer_schema=context.answer_schema,
             usable=self.usable(context),
             few=context.offer == "few",
-            notes=self._notes(context),
+            notes={
+                _COMMAND_TOOL: f"Allowed: {', '.join(context.allowed_programs)}.",
+                _NETWORK_TOOL: f"Allowed hosts: {', '.join(context.allowed_hosts)}.",
+            },
         )
         return tuple(offered)
-
-    def _notes(self, context: AgentContext) -> Mapping[str, str]:
-        return {
-            _COMMAND_TOOL: f"Allowed: {', '.join(context.allowed_programs)}.",
-            _NETWORK_TOOL: f"Allowed hosts: {', '.join(context.allowed_hosts)}.",
-        }
 
     def paths_of(self, call: ToolCall) -> Sequence[str]:
         """The paths that a call names inside of other arguments."""
@@ -290,7 +288,7 @@ class ToolRuntime:
 
     def rules(self, context: AgentContext) -> tuple[FileGuardrailRule, ...]:
         """The file rules of the run: the agent's settings stay as they are, its records in the workspace are denied."""
-        return (*self._rules, OWN_SETTINGS_RULE, *own_rules(context.workspace))
+        return (*self._rules, OWN_SETTINGS_RULE, *own_rules(context.workspace, records_folders(), user_places()))
 
     def _tool_context(
         self, state: AgentState, folder: str | ToolError, sink: TraceSink, scope: CancellationScope | None

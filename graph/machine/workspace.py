@@ -1,14 +1,13 @@
 """The workspace of a machine: its files, as guard's rules let them be used, and its records while a run works."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from os.path import basename, dirname, join, realpath, relpath
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from mendgraph.graph.configuration.loading import user_places
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState
 from mendgraph.nodes.execute_tools.files.file_reads import OpenedFile
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
@@ -16,15 +15,13 @@ from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
 from mendgraph.nodes.execute_tools.processes.workspace_cover import remove_placeholder
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.run_folder import Identity, folder_identity, records_folders, workspace_folder
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from mendgraph.nodes.guard.paths import folded_parts
 from mendgraph.nodes.guard.policy import judge_content, judge_path
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
-
-_MOST_RULES = 128
 
 
 def judged_workspace(
@@ -78,20 +75,17 @@ class WorkspaceFiles(NamedTuple):
             return opened.stream.read(most)
 
 
-def own_rules(workspace: str) -> tuple[FileGuardrailRule, ...]:
+@lru_cache(maxsize=128)
+def own_rules(workspace: str, records: tuple[str, ...], settings: tuple[str, ...]) -> tuple[FileGuardrailRule, ...]:
     """What denies the agent's own files, even where they lie below the workspace, which is a real name.
 
-    Those are the records of its runs and the user's settings. Where the links of records lead is looked up again once
-    a name leads to another folder.
+    Those are the folders of `records` of its runs, and the user's `settings`.
     """
-    folders, whole = records_folders(), join(workspace, "")
-    records = _rule("run_records", "The agent's own records of its runs", whole, folders, _identities(folders))
-    settings = _rule("user_settings", "The user's own settings of the agent", whole, user_places(), ())
-    return tuple(rule for rule in (records, settings) if rule is not None)
-
-
-def _identities(folders: Sequence[str]) -> tuple[Identity | None, ...]:
-    return tuple(map(folder_identity, folders))
+    found = (
+        FileGuardrailRule("run_records", "The agent's own records of its runs", _Inside.of(workspace, records)),
+        FileGuardrailRule("user_settings", "The user's own settings of the agent", _Inside.of(workspace, settings)),
+    )
+    return tuple(rule for rule in found if rule.check != _Inside(frozenset()))
 
 
 @dataclass(frozen=True)
@@ -100,23 +94,16 @@ class _Inside:
 
     places: frozenset[tuple[str, ...]]
 
+    @classmethod
+    def of(cls, workspace: str, places: tuple[str, ...]) -> Self:
+        whole = join(workspace, "")
+        real = {join(realpath(dirname(each)), basename(each)) for each in places} | {realpath(each) for each in places}
+        inside = (relpath(each, whole) for each in real if each.startswith(whole))
+        return cls(frozenset(folded_parts(PurePosixPath(each)) for each in inside))
+
     def __call__(self, path: Path) -> bool:
         parts = folded_parts(path)
         return any(parts[:end] in self.places for end in range(1, len(parts) + 1))
-
-
-@lru_cache(maxsize=_MOST_RULES)
-def _rule(
-    name: str,
-    description: str,
-    workspace: str,
-    places: tuple[str, ...],
-    _: tuple[Identity | None, ...],
-) -> FileGuardrailRule | None:
-    real = {join(realpath(dirname(each)), basename(each)) for each in places} | {realpath(each) for each in places}
-    inside = (relpath(each, workspace) for each in real if each.startswith(workspace))
-    found = frozenset(folded_parts(PurePosixPath(each)) for each in inside)
-    return FileGuardrailRule(name, description, _Inside(found)) if found else None
 
 
 # --- Its records while a run works

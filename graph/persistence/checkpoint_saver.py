@@ -91,8 +91,7 @@ class PendingRows:
     def add_checkpoint(self, parent: Place, values: Mapping[str, Any], *rows: Statement) -> None:
         """The rows of a checkpoint with these channels. It holds most of what was written at its parent.
 
-        Raises:
-            StoreError: something of what it does not hold has no stored form.
+        Raises StoreError: something of what it does not hold has no stored form.
         """
         held = {name for name, value in values.items() if not isinstance(value, _DeltaSnapshot)}
         with self._lock:
@@ -105,8 +104,7 @@ class PendingRows:
     def take(self) -> list[Statement]:
         """All that waits, which waits no more, in an order in which it may be written.
 
-        Raises:
-            StoreError: something of it has no stored form; all of it is gone then.
+        Raises StoreError: something of it has no stored form; all of it is gone then.
         """
         with self._lock:
             waiting, rows = dict(self._writes), [*self._rows]
@@ -130,6 +128,27 @@ class PendingRows:
         return (self._anew if special else self._once), rows
 
 
+async def in_thread(work: Callable[[], Result]) -> Result:
+    """What `work` gives. Who is cancelled waits for its end first: a write that has begun is made."""
+    task = asyncio.create_task(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # nobody asks for it any more
+        raise
+
+
+def _threaded(name: str) -> Any:
+    """The async twin of a method: the same in a thread."""
+
+    async def call(self: Any, *given: Any, **named: Any) -> Any:
+        return await in_thread(lambda: getattr(self, name)(*given, **named))
+
+    return call
+
+
 class StoreSaver(BaseCheckpointSaver[str]):
     """A saver for sync and async graphs, to be mixed into one of LangGraph's. Whatever is refused is a `StoreError`.
 
@@ -147,8 +166,7 @@ class StoreSaver(BaseCheckpointSaver[str]):
     def flush(self) -> None:
         """Write what waits for the next checkpoint: whoever goes on elsewhere has to see it.
 
-        Raises:
-            StoreError: it cannot be written. Nobody tries it again: a step that is not stored is done once more.
+        Raises StoreError: it cannot be written. Nobody tries it again: a step that is not stored is done once more.
         """
         raise NotImplementedError
 
@@ -229,47 +247,13 @@ class StoreSaver(BaseCheckpointSaver[str]):
             )
             raise StoreError(message) from error
 
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """As `get_tuple`."""
-        return await in_thread(lambda: self.get_tuple(config))
-
-    async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
+    async def alist(self, config: RunnableConfig | None, **which: Any) -> AsyncIterator[CheckpointTuple]:
         """As `list`."""
-        for found in await in_thread(lambda: self.list(config, filter=filter, before=before, limit=limit)):
+        for found in await in_thread(lambda: self.list(config, **which)):
             yield found
 
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """As `put`."""
-        return await in_thread(lambda: self.put(config, checkpoint, metadata, new_versions))
-
-    async def aput_writes(
-        self, config: RunnableConfig, writes: Sequence[Write], task_id: str, task_path: str = ""
-    ) -> None:
-        """As `put_writes`."""
-        await in_thread(lambda: self.put_writes(config, writes, task_id, task_path))
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """As `delete_thread`."""
-        await in_thread(lambda: self.delete_thread(thread_id))
-
-    async def aget_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
-        """As `get_delta_channel_history`."""
-        return await in_thread(lambda: self.get_delta_channel_history(config=config, channels=channels))
+    aget_tuple, aput, aput_writes = _threaded("get_tuple"), _threaded("put"), _threaded("put_writes")
+    adelete_thread, aget_delta_channel_history = _threaded("delete_thread"), _threaded("get_delta_channel_history")
 
 
 def place_of(config: RunnableConfig) -> Place:
@@ -289,18 +273,6 @@ def is_quick(checkpoint: Checkpoint, metadata: CheckpointMetadata, quick: Collec
     """Whether nothing but these nodes begins with the checkpoint, so that a machine that stops then loses nothing."""
     begun = {name for name in checkpoint.get("updated_channels") or () if name.startswith(_BRANCH)}
     return metadata.get("source") == "loop" and bool(begun) and begun <= {f"{_BRANCH}{node}" for node in quick}
-
-
-async def in_thread(work: Callable[[], Result]) -> Result:
-    """What `work` gives. Who is cancelled waits for its end first: a write that has begun is made."""
-    task = asyncio.create_task(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # nobody asks for it any more
-        raise
 
 
 # --- A workspace's own file
@@ -347,8 +319,7 @@ class SqliteStoreSaver(StoreSaver, SqliteSaver):
     def close(self) -> None:
         """Close the connection, after all has been written.
 
-        Raises:
-            StoreError: something could not be written; the connection is closed nevertheless.
+        Raises StoreError: something could not be written; the connection is closed nevertheless.
         """
         try:
             self.flush()
@@ -433,8 +404,11 @@ class SqliteStoreSaver(StoreSaver, SqliteSaver):
             for ancestor, metadata in walk.execute(_LINE, place._asdict()):
                 here = (place.thread, place.namespace, ancestor)
                 written = [each for row in look.execute(_WRITES, here) if (each := _Stored(*row)).channel in sought]
-                newest_first += sorted(written, key=_order, reverse=True)
-                if sought <= _counted(metadata):
+                newest_first += sorted(
+                    written, key=lambda each: writes_sort_key(each.task_path, each.task, each.idx), reverse=True
+                )
+                counted = json.loads(metadata or "{}").get("counters_since_delta_snapshot") or {}
+                if sought <= counted.keys():  # since their last snapshot: this checkpoint holds none of them
                     continue
                 values = self._load(look.execute(_CHECKPOINT, here).fetchone()).get("channel_values") or {}
                 for channel in sought & values.keys():
@@ -490,12 +464,3 @@ class _Stored(NamedTuple):
     idx: int
     kind: str
     data: bytes
-
-
-def _order(write: _Stored) -> tuple[Any, ...]:
-    return tuple(writes_sort_key(write.task_path, write.task, write.idx))
-
-
-def _counted(metadata: bytes | str | None) -> set[str]:
-    """The channels whose steps since their last snapshot LangGraph counts: this checkpoint holds none of them."""
-    return set((json.loads(metadata or "{}").get("counters_since_delta_snapshot") or {}).keys())

@@ -83,11 +83,7 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
         """Nothing is left to do: the tables are there."""
 
     def close(self) -> None:
-        """Write what waits, and write nothing any more.
-
-        Raises:
-            StoreError: something could not be written.
-        """
+        """Write what waits, and write nothing any more. Raises StoreError: something could not be written."""
         try:
             self.flush()
         finally:

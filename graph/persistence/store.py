@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.routes import NODES
@@ -97,8 +96,7 @@ class Store:
     ) -> None:
         """Open the database, which is made where there is none. `secrets` and those of the environment are not stored.
 
-        Raises:
-            StoreError: it cannot be opened, or is not of this version.
+        Raises StoreError: it cannot be opened, or is not of this version.
         """
         folder = workspace_folder(workspace)
         if isinstance(folder, ToolError):
@@ -150,8 +148,7 @@ class Store:
     def run(self, run_id: str) -> RunRecord | ToolError:
         """The run with this id, or whose id begins so: NOT_FOUND and INVALID_ARGUMENT name those that are like it.
 
-        Raises:
-            StoreError: also where its context is of another version.
+        Raises StoreError: also where its context is of another version.
         """
         found = find_run(run_id, self.runs())
         if isinstance(found, RunRecord):
@@ -237,7 +234,14 @@ def _words_of_checkpoints() -> Mapping[str, Any]:
     branches = [name for each in nodes.values() for name in each]
     return {
         "records": [
-            (each.__module__, each.__qualname__, {name: _default(field) for name, field in each.model_fields.items()})
+            (
+                each.__module__,
+                each.__qualname__,
+                {
+                    name: "" if field.is_required() else field.get_default(call_default_factory=True)
+                    for name, field in each.model_fields.items()
+                },
+            )
             for each in CHECKPOINT_TYPES
             if issubclass(each, BaseModel)
         ],
@@ -251,7 +255,3 @@ def _words_of_checkpoints() -> Mapping[str, Any]:
         "versions_seen": {"__input__": {}, **nodes},
         "updated_channels": branches,
     }
-
-
-def _default(field: FieldInfo) -> Any:
-    return "" if field.is_required() else field.get_default(call_default_factory=True)

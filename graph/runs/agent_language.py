@@ -21,7 +21,6 @@ from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.parse.node import parse
 from mendgraph.nodes.parse.reading import ANSWER_TOOL, Reader
 from mendgraph.nodes.records import (
-    Answer,
     CallError,
     CallResult,
     Correction,
@@ -63,7 +62,7 @@ class AgentLanguage:
         self._actions, self._goals, self._profile = ActionRegistry([*own, *answering]), tuple(goals), Profile()
         self._terminal = {spec.name for spec in self._actions.specs() if spec.terminal}
         known = self._actions.names()
-        self._reader = Reader(self._profile, known, self._actions.validate, check_answer=_anything)
+        self._reader = Reader(self._profile, known, self._actions.validate, check_answer=lambda _: [])
 
     def construct(self, memory: Memory, corrections: Sequence[Correction] = ()) -> list[JsonMap]:
         """The next request as messages with `role` and `content`: goals, actions, and what of the memory fits."""
@@ -110,10 +109,6 @@ class AgentLanguage:
             calls = [Invocation(ANSWER_TOOL, {"answer": read["answer"].text}, terminal=True)]
         errors = read["errors"] or [each.error for each in items if isinstance(each, CallError)]
         return Understood(read["reply"], calls, errors, items), read.get("corrections") or []
-
-
-def _anything(_: Answer) -> list[str]:
-    return []
 
 
 def _result_of(item: ToolCall | CallError, results: Iterator[JsonMap]) -> CallResult:

@@ -3,8 +3,8 @@
 Pure: takes the parts of `stream(stream_mode=["custom", "updates"])` and gives events.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from mendgraph.nodes.records import (
@@ -186,26 +186,10 @@ Event = (
 )
 
 
-def _fell_back(_: str, payload: Mapping[str, Any]) -> FellBack:
-    return FellBack(str(payload["model"]), str(payload["following"]), str(payload["reason"]))
-
-
-def _paid(step: str, payload: Mapping[str, Any]) -> Paid:
-    return Paid(int(step), **{name: payload[name] for name in _PAID})
-
-
-def _compacted(step: str, payload: Mapping[str, Any]) -> Compacted:
-    return Compacted(int(step), str(payload["kind"]), payload["tokens_before"], payload["tokens_after"])
-
-
-_PAID: Final = (
-    *("purpose", "model", "input_tokens", "output_tokens", "cached_tokens", "cost_usd", "seconds"),
-    *("reasoning_tokens", "cache_write_tokens"),
-)
-_OF_MODEL_CALLS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], Event]]] = {
-    "model.fallback": _fell_back,
-    "model.usage": _paid,
-    "context.compacted": _compacted,
+_OF_MODEL_CALLS: Final[Mapping[str, type[FellBack | Paid | Compacted]]] = {
+    "model.fallback": FellBack,
+    "model.usage": Paid,
+    "context.compacted": Compacted,
 }
 """Events of the trace that are also typed ones, which come before them."""
 
@@ -249,7 +233,8 @@ class EventReader:
             if name == "tool.invoke.start":
                 yield from self._started(str(payload.get("tool_name", "")))
             elif name in _OF_MODEL_CALLS:
-                yield _OF_MODEL_CALLS[name](part["step_id"], payload)
+                kind, values = _OF_MODEL_CALLS[name], {**payload, "step": int(part["step_id"])}
+                yield kind(**{each.name: values[each.name] for each in fields(kind)})
             yield Traced(name, payload, part["run_id"], part["step_id"], part["ms"])
 
     def _started(self, tool: str) -> Iterator[Event]:

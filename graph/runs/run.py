@@ -1,20 +1,52 @@
-"""Run tasks from Python: one task to its outcome, or event by event, with a person or a program that approves calls."""
+"""Run tasks from Python: one task to its outcome, or event by event, with a person or a program that approves calls.
+
+A session, a thread of turns, is what runs from Python and from the terminal are made of. It keeps its thread in the
+workspace's database or in a checkpointer of the user's, and closes what it opened.
+"""
 
 import asyncio
+import hashlib
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
-from contextlib import aclosing
-from threading import Thread
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import aclosing, closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, cast
+from typing import Any, Self, Unpack, cast
+from uuid import uuid4
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.types import Command
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import SessionOptions
-from mendgraph.graph.runs.events import Asked, Event
-from mendgraph.graph.runs.run_result import RunResult
-from mendgraph.graph.runs.session import Session
-from mendgraph.nodes.call_model.driver import run_in
+from mendgraph.graph.machine.build import BuildArguments, SessionOptions, build_machine, check_arguments, with_keys
+from mendgraph.graph.machine.compiled import NodeTimeoutError
+from mendgraph.graph.machine.routes import recursion_limit
+from mendgraph.graph.machine.run_records import REQUEST_ID, resuming_request
+from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.graph.runs.events import Asked, Ended, Event, EventReader
+from mendgraph.graph.runs.run_keeper import (
+    AT_WORK,
+    CALLING,
+    NOBODY_ASKED,
+    NOTHING_BEGUN,
+    TO_THE_CALL,
+    ResumePlan,
+    RunKeeper,
+    TurnStart,
+    asking,
+    given_up,
+    reader_from,
+    requests_of,
+    resume_plan,
+)
+from mendgraph.graph.runs.run_result import RunResult, net_diffs
+from mendgraph.nodes.call_model.ledger import Spending, usage_report
+from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, ApprovalRequest
+from mendgraph.nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan, StopCause
+from mendgraph.nodes.stop.report import stopped
 
 __all__ = [
     "Answer",
@@ -28,6 +60,395 @@ __all__ = [
     "stream_task",
 ]
 
+Begin = Callable[[], TurnStart | StopCause]
+"""How a turn begins, or why it cannot."""
+
+
+class Session:
+    """A thread of turns. Use it as a context manager: it closes the connections that it opened."""
+
+    def __init__(self, context: AgentContext | None = None, **options: Unpack[SessionOptions]) -> None:
+        """Nothing runs and nothing is connected until the first request. `thread_id` goes on with a known thread.
+
+        The thread is kept in the workspace's own database, unless a `checkpointer` is given. `durability` says when a
+        step is on the disk: "sync" (the default) before the next one begins, so that a kill loses nothing; "async"
+        while the next one runs, so that a kill may lose the last step and its model call; "exit" when the turn ends, so
+        that a kill loses the turn. Changes of files are recorded before they happen, whatever is chosen. The other
+        options are those of `build_graph`.
+        """
+        thread_id, self._durability = options.pop("thread_id", None), options.pop("durability", "sync")
+        arguments: dict[str, Any] = {**options}
+        given = BuildArguments(context=context, **arguments)
+        check_arguments(given)
+        checkpointer = given.checkpointer
+        if isinstance(checkpointer, bool):
+            raise TypeError("checkpointer: give a saver, or none to keep the thread in the workspace's own database.")
+        context = context or AgentContext()
+        if isinstance(given.model, str):  # which is kept with the run, so that a resume asks it again
+            context, given = context.model_copy(update={"model": given.model}), given._replace(model=None)
+        secrets = with_keys(given.secrets, given.model)
+        self.thread_id = str(thread_id) if thread_id else uuid4().hex
+        self._reader = EventReader()
+        self._keeper = RunKeeper(
+            context, self.thread_id, secrets=secrets, durability=self._durability, checkpointer=checkpointer
+        )
+        self.context = self._keeper.context
+        self._failed: Outcome | None = None
+        self._result: RunResult | None = None
+        self._values: Mapping[str, Any] = {}
+        self._stop = StopRequest()
+        given = given._replace(checkpointer=self._keeper.saver, secrets=secrets, context=None)
+        self._machine, self._nodes = build_machine(**given._asdict(), stop=self._stop)
+
+    def __enter__(self) -> Self:
+        """Return the session."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close what was opened."""
+        self.close()
+
+    def stream(self, request: str) -> Generator[Event, None, None]:
+        """Work on one request; the last event is `Ended`, or `Asked` when a person has to decide.
+
+        Closing it early stops the run, after the call at work; `astream` and `stream_task` drop a model call at once.
+        """
+        return self._stream(partial(self._begin, request))
+
+    def work(self, request: str) -> Event:
+        """Work on one request that nobody watches: its last event alone, `Ended` or `Asked`, at a lower cost."""
+        return _last(self._stream(partial(self._begin, request), watched=False))
+
+    def answer(self, decisions: Mapping[str, Any] | str) -> Generator[Event, None, None]:
+        """Go on after `Asked`, with "approve", "reject", "stop", or decisions call by call."""
+        return self._stream(partial(self._answered, decisions), new=False)
+
+    def work_on(self, decisions: Mapping[str, Any] | str) -> Event:
+        """Go on after `Asked`, as `answer` does, while nobody watches."""
+        return _last(self._stream(partial(self._answered, decisions), new=False, watched=False))
+
+    def resume(self) -> Generator[Event, None, None]:
+        """Go on where the last turn was cut off or stopped; a run that has finished gives its outcome once more."""
+        return self._stream(self._begin_again)
+
+    def astream(self, request: str) -> AsyncGenerator[Event, None]:
+        """Work on one request without blocking the event loop."""
+        return self._astream(partial(self._begin, request))
+
+    def aanswer(self, decisions: Mapping[str, Any] | str) -> AsyncGenerator[Event, None]:
+        """Go on after `Asked` without blocking the event loop."""
+        return self._astream(partial(self._answered, decisions), new=False)
+
+    def aresume(self) -> AsyncGenerator[Event, None]:
+        """Go on where the last turn was cut off or stopped, without blocking the event loop."""
+        return self._astream(self._begin_again)
+
+    def stop(self, reason: str = "by the program", *, in_step: bool = True) -> None:
+        """Let the turn at work end early; any thread and any signal handler may ask. `reason` says who did.
+
+        A model call is dropped, a tool that runs is waited for, and nothing begins after it. The outcome says
+        `cancelled`, and `resume` goes on from there; calls that had not begun are told to the model as cancelled, or
+        without `in_step` are run first: who goes on then finds the step whole.
+        """
+        self._stop.ask(reason, in_step=in_step)
+
+    def scrub(self, text: str) -> str:
+        """The text without the secrets that this session knows of."""
+        return self._nodes.scrub(text)
+
+    def result(self) -> RunResult:
+        """The thread as it stands after a run that ended; also after `close`."""
+        return self._result or self._read_result()
+
+    def usage(self) -> JsonMap:
+        """What the thread has used so far, a turn that was cut off included; the keys are those of an outcome.
+
+        Raises:
+            StoreError: the thread cannot be read.
+        """
+        spending = self._machine.get_state(self._config()).values.get("spending") or Spending()
+        return usage_report(spending)
+
+    def close(self) -> None:
+        """Close the connections of sync calls, and the store."""
+        self._nodes.close()
+        self._keeper.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop, those of sync calls, and the store."""
+        await self._nodes.aclose()
+        await asyncio.to_thread(self._keeper.close)
+
+    # --- One turn
+
+    def _begin(self, request: str) -> TurnStart | StopCause:
+        if not isinstance(request, str):
+            raise TypeError(f"request: {type(request).__name__} is no text: say in words what is wanted.")
+        begun = self._keeper.begin(self._nodes.records, self.scrub(request))
+        if isinstance(begun, StopCause):
+            return begun
+        self._reader = EventReader()
+        if begun.request_id:
+            first = begun.request_id == f"{REQUEST_ID}1"
+            self._nodes.mark_turn(self.context, self.thread_id, first=first)
+        return asking(begun)
+
+    def _answered(self, decisions: Mapping[str, Any] | str) -> TurnStart | StopCause:
+        """Somebody may have asked in another process, which is gone: then the workspace has to be taken again."""
+        begun = self._keeper.begin(self._nodes.records)
+        if isinstance(begun, StopCause):
+            return begun
+        state = self._machine.get_state(self._config())
+        if not state.interrupts:
+            self._keeper.release()
+            return NOBODY_ASKED
+        self._reader = reader_from(state.values)
+        unclear = decisions is None or (isinstance(decisions, Mapping) and "decisions" not in decisions)
+        return TurnStart(Command(resume="reject" if unclear else decisions))  # what LangGraph would fail on, too
+
+    def _begin_again(self) -> TurnStart | StopCause:
+        """Take the turn up again, as its own state says; see `mendgraph.graph.runs.run_keeper`."""
+        begun = self._keeper.begin(self._nodes.records)
+        if isinstance(begun, StopCause):
+            return begun
+        values = self._machine.get_state(self._config()).values
+        if not values and not begun.request:
+            self._keeper.release()
+            return NOTHING_BEGUN
+        self._reader = reader_from(values)
+        match resume_plan(values, begun.request_id, undone=begun.undone):
+            case ResumePlan.NOTHING:
+                return TurnStart(ended=values["outcome"])
+            case ResumePlan.NEW_TURN:
+                task = begun.request or next((each.text for each in reversed(requests_of(values))), "")
+                self._keeper.wait()
+                return self._begin(resuming_request(task, undone=begun.undone))
+            case ResumePlan.GO_BACK:
+                start = TurnStart(config=self._before_the_stop(values))
+            case ResumePlan.GO_ON:
+                start = TurnStart()
+            case ResumePlan.SEND_AGAIN:
+                start = asking(begun)
+        self._keeper.take_up()
+        return start
+
+    def _before_the_stop(self, values: Mapping[str, Any]) -> RunnableConfig | None:
+        """The checkpoint before the model call that did not happen; what has been spent since stays spent."""
+        history = self._machine.get_state_history(self._config())
+        found = next((snapshot for snapshot in history if snapshot.next == CALLING), None)
+        if found is None:
+            return None
+        return self._machine.update_state(found.config, {"spending": values["spending"]}, as_node=TO_THE_CALL)
+
+    def _opened(self, begin: Begin) -> TurnStart | Ended:
+        """How this turn starts, or its end, where there is nothing to do or nothing can be done."""
+        if self._keeper.at_work:
+            return Ended(self._stopped(AT_WORK))
+        self._failed, self._result, self._values = None, None, {}
+        try:
+            start = begin()
+        except StoreError as error:
+            self._keeper.release()
+            start = given_up(error)
+        if isinstance(start, StopCause):
+            return self._gives_up(start)
+        if start.ended is not None:
+            self._finish(start.ended)
+            return Ended(start.ended)
+        return start
+
+    def _stream(self, begin: Begin, *, new: bool = True, watched: bool = True) -> Generator[Event, None, None]:
+        """The turn's events. Where only the last one is wanted, LangGraph runs the nodes in this thread."""
+        self._clear_stop(new=new)
+        start = self._opened(begin)
+        if isinstance(start, Ended):
+            yield start
+            return
+        turn = _Turn()
+        with self._working(turn), closing(_Parts(self._machine.stream(**self._arguments(start, watched)))) as parts:
+            try:
+                for mode, part in parts:
+                    yield from self._read(turn, mode, part)
+            except GeneratorExit:
+                self._left(parts)
+                raise
+        if isinstance(turn.last, Ended):
+            self._finish(turn.last.outcome)
+            yield turn.last
+
+    async def _astream(self, begin: Begin, *, new: bool = True) -> AsyncGenerator[Event, None]:
+        self._clear_stop(new=new)
+        start = await self._aopened(begin)
+        if isinstance(start, Ended):
+            yield start
+            return
+        turn = _Turn()
+        parts = cast("AsyncGenerator[Any, None]", self._machine.astream(**self._arguments(start)))
+        with self._working(turn):
+            async with aclosing(parts):
+                async for mode, part in parts:
+                    for event in self._read(turn, mode, part):
+                        yield event
+        if isinstance(turn.last, Ended):
+            await asyncio.to_thread(self._finish, turn.last.outcome)
+            yield turn.last
+
+    @contextmanager
+    def _working(self, turn: "_Turn") -> Iterator[None]:
+        """What fails in the turn is its end; the workspace is left where nothing of it is still to be written.
+
+        It is kept while a person is asked, and until the end of a turn that has one is written down.
+        """
+        over = False
+        try:
+            yield
+            over = True
+        except (StoreError, NodeTimeoutError) as error:
+            turn.last, over = self._gives_up(given_up(error)), True
+        finally:
+            if over and isinstance(turn.last, Asked):
+                self._keeper.wait()
+            elif not (over and isinstance(turn.last, Ended)):
+                self._keeper.release()
+
+    def _clear_stop(self, *, new: bool) -> None:
+        """What somebody asked of the turn before does not concern a new one; one that is at work is left alone."""
+        if new and not self._keeper.at_work:
+            self._stop.clear()
+
+    def _left(self, parts: "_Parts") -> None:
+        """Who leaves early drops the model call at work, and waits for a step at work; nothing begins any more."""
+        self._stop.ask("by the program, which closed the stream", in_step=False)
+        with suppress(StoreError):
+            rest = _Turn()
+            for mode, part in parts.rest():
+                deque(self._read(rest, mode, part), maxlen=0)
+            if isinstance(rest.last, Ended):
+                self._finish(rest.last.outcome)
+
+    def _read(self, turn: "_Turn", mode: str, part: Any) -> Iterator[Event]:
+        """The events of one part but `Ended`, which is told once it is on the disk.
+
+        A thread's own words are kept, so that nobody reads them back from there.
+        """
+        if mode == "values":
+            self._values = part
+            return
+        for event in self._reader.read(mode, part):
+            turn.last = event
+            if not isinstance(event, Ended):
+                yield event
+
+    async def _aopened(self, begin: Begin) -> TurnStart | Ended:
+        """The same in a thread. It is waited for even where nobody waits for the turn: what it has locked is freed."""
+        opening = asyncio.ensure_future(asyncio.to_thread(self._opened, begin))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            await asyncio.wait({opening})
+            self._keeper.release()
+            raise
+
+    def _finish(self, outcome: Outcome) -> None:
+        """Write down how the turn ended, keep what came of it, and leave the workspace."""
+        self._keeper.end(outcome)
+        with suppress(StoreError):
+            ended = self._failed is None and self._values.get("outcome") == outcome
+            self._result = self._result_of(self._values) if ended else self._read_result()
+        self._values = {}
+
+    def _gives_up(self, cause: StopCause) -> Ended:
+        self._failed = self._stopped(cause)
+        return Ended(self._failed)
+
+    def _stopped(self, cause: StopCause) -> Outcome:
+        usage = usage_report(Spending())
+        return stopped(OutcomeKind.SYSTEM_ERROR, cause, Plan(), self._reader.changes, usage)
+
+    def _read_result(self) -> RunResult:
+        if self._failed is not None:
+            return self._result_of({"outcome": self._failed, "changes": self._reader.changes})
+        return self._result_of(self._machine.get_state(self._config()).values)
+
+    def _result_of(self, values: Mapping[str, Any]) -> RunResult:
+        changes: tuple[FileChange, ...] = tuple(values.get("changes", ()))
+        return RunResult(
+            outcome=values["outcome"],
+            messages=tuple(values.get("messages", ())),
+            changes=changes,
+            plan=values.get("plan") or Plan(),
+            thread_id=self.thread_id,
+            diffs=tuple(map(self.scrub, net_diffs(changes, self._bytes))),
+        )
+
+    def _bytes(self, path: str, sha256: str) -> bytes | None:
+        """What a file held: what it holds now, or what the journal kept of it."""
+        now = self._nodes.read_file(self.context, path)
+        same = now is not None and hashlib.sha256(now).hexdigest() == sha256
+        return now if same else self._keeper.kept_bytes(sha256)
+
+    def _arguments(self, start: TurnStart, watched: bool = True) -> dict[str, Any]:
+        return {
+            "input": start.request,
+            "config": start.config or self._config(),
+            "context": self.context,
+            "stream_mode": ["custom", "updates", "values"] if watched else ["updates", "values"],
+            "durability": self._durability,
+        }
+
+    def _config(self) -> RunnableConfig:
+        limit = recursion_limit(self.context.max_calls_per_turn)
+        return {"configurable": {"thread_id": self.thread_id}, "recursion_limit": limit}
+
+
+def _last(events: Iterator[Event]) -> Event:
+    return deque(events, maxlen=1)[0]
+
+
+@dataclass
+class _Turn:
+    """A turn at work, and the last of its events so far."""
+
+    last: Event | None = None
+
+
+class _Parts:
+    """What LangGraph streams, part by part, which may be left before its end; close it, however it was left."""
+
+    def __init__(self, stream: Iterator[Any]) -> None:
+        self._stream = cast("Generator[tuple[str, Any], None, None]", stream)
+        self._at_work = False
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """What a node says of its own comes while it is at work, its update once it has ended."""
+        for mode, part in self._stream:
+            self._at_work = mode == "custom"
+            yield mode, part
+
+    def rest(self) -> Iterator[tuple[str, Any]]:
+        """The parts until the node at work has ended, if one is; those of the terminal too, where it ended the run.
+
+        A stream that is closed sooner waits for the node as well, but may shut its threads down before they have
+        handed over what came of it, a reply that is paid for. Source: measured on LangGraph 1.2,
+        "cannot schedule new futures after shutdown" in `BackgroundExecutor`.
+        """
+        ending = False
+        for mode, part in self._stream if self._at_work else ():
+            yield mode, part
+            if mode == "updates":
+                ending = ending or any(isinstance(each, Mapping) and each.get("stop") for each in part.values())
+                if not ending:
+                    return
+
+    def close(self) -> None:
+        """Leave what has not come."""
+        self._stream.close()
+
+
+# --- One task
+
 Answer = Action | ApprovalAnswer
 """One word for all calls, such as "approve" or "reject", or a decision for each: see `ApprovalAnswer`."""
 
@@ -35,7 +456,6 @@ Approve = Callable[[ApprovalRequest], Answer | Awaitable[Answer]]
 """Decides on the calls of one reply that need approval, in mode "ask": a function of the request, sync or async."""
 
 _NOBODY: Answer = "nobody"
-_Done = TypeVar("_Done")
 
 
 def run_task(
@@ -93,23 +513,16 @@ def stream_task(
     call is dropped, a tool that runs is waited for, files are whole, the workspace is free, and `resume_run` goes on
     from there. Nothing runs before the first event is wanted.
     """
-    with LoopThread() as loop:
-        session = Session(context, **options)
-        try:
-            events = session.astream(task)
-            while True:
-                last: Event | None = None
-                try:
-                    while (event := loop.run(_next(events))) is not None:
-                        last = event
-                        yield last
-                finally:
-                    loop.run(events.aclose())
-                if not isinstance(last, Asked):
-                    return
-                events = session.aanswer(_answer(approve, last))
-        finally:
-            loop.run(session.aclose())
+    with Session(context, **options) as session:
+        events = session.stream(task)
+        while True:
+            last: Event | None = None
+            with closing(events):
+                for last in events:
+                    yield last
+            if not isinstance(last, Asked):
+                return
+            events = session.answer(_answer(approve, last))
 
 
 async def astream_task(
@@ -133,10 +546,6 @@ async def astream_task(
             events = session.aanswer(await _aanswer(approve, last))
     finally:
         await session.aclose()
-
-
-async def _next(events: AsyncGenerator[Event, None]) -> Event | None:
-    return await anext(events, None)
 
 
 async def _last_of(events: AsyncGenerator[Event, None]) -> Event:
@@ -167,35 +576,3 @@ async def _aanswer(approve: Approve | None, asked: Asked) -> Answer:
 
 async def _awaited(answer: Awaitable[Answer]) -> Answer:
     return await answer
-
-
-class LoopThread:
-    """An event loop in a thread of its own, for a sync program that wants what only an event loop can do.
-
-    There a model call ends at once when nobody wants it any more; a thread that waits for an endpoint cannot be
-    stopped. And it works where an event loop is running already, as in a notebook. It runs coroutines one after the
-    other; what they leave behind goes on in between.
-    """
-
-    def __enter__(self) -> Self:
-        """Start the thread."""
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name="mendgraph-loop", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the thread, after its generators and its worker threads."""
-        try:
-            self.run(self._loop.shutdown_asyncgens())
-            self.run(self._loop.shutdown_default_executor())
-        finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-
-    def run(self, work: Coroutine[Any, Any, _Done]) -> _Done:
-        """Run the coroutine as `run_in` does."""
-        return run_in(self._loop, work)

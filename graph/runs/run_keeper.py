@@ -1,17 +1,15 @@
 """What makes the turns of a session last: the workspace is its own while it works, and each turn is written down."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.types import Command
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.compiled import NodeTimeoutError
@@ -38,8 +36,7 @@ from mendgraph.nodes.records import (
 )
 
 
-@dataclass(frozen=True)
-class Begun:
+class Begun(NamedTuple):
     """A turn that may run. `request_id` is the id of the message that began it, the same whenever it is sent again.
 
     `undone` says that a person has taken back since what the turn changed.
@@ -83,53 +80,41 @@ class RunKeeper:
         kept = self._store.saver if self._store else checkpointer
         self.saver: BaseCheckpointSaver[Any] = InMemorySaver(serde=serializer(secrets)) if kept is None else kept
 
-    def begin(self, request: str, records: WorkspaceRecords) -> Begun | StopCause:
-        """Take the workspace and write the turn down, or say why it cannot begin."""
+    def begin(self, records: WorkspaceRecords, request: str | None = None) -> Begun | StopCause:
+        """Take the workspace and write the turn down, or say why it cannot begin; without a request the last one."""
         taken = self._take(records)
         if taken is not None:
             return taken
+        try:
+            begun = self._last_turn() if request is None else self._new_turn(request)
+        except StoreError as error:
+            begun = given_up(error)
+        if isinstance(begun, StopCause):
+            self.release()
+        return begun
+
+    def _new_turn(self, request: str) -> Begun | StopCause:
         if self._store is None:
             return Begun(request, "")
-        try:
-            if self._turns and self.record() is None:
-                self.release()
-                return StopCause(reason=StopReason.STORE_FAILED, message=_FORGOTTEN)
-            self._turns = self._store.begin_turn(self._thread_id, request, self.context, self._durability)
-        except StoreError as error:
-            self.release()
-            return given_up(error)
-        return Begun(request, self._request_id(self._turns))
+        if self._turns and self.record() is None:
+            return StopCause(reason=StopReason.STORE_FAILED, message=_FORGOTTEN)
+        self._turns = self._store.begin_turn(self._thread_id, request, self.context, self._durability)
+        return Begun(request, f"{REQUEST_ID}{self._turns}")
 
-    def begin_again(self, records: WorkspaceRecords) -> Begun | StopCause:
-        """Take the workspace for the turn that was begun last."""
-        taken = self._take(records)
-        if taken is not None:
-            return taken
-        try:
-            known = self.record()
-        except StoreError as error:
-            self.release()
-            return given_up(error)
+    def _last_turn(self) -> Begun:
+        known = self.record()
         if known is None:
             return Begun("", "")
         self._turns = known.turns
-        return Begun(known.request, self._request_id(known.turns), undone=known.reason == UNDONE)
+        return Begun(known.request, f"{REQUEST_ID}{known.turns}", undone=known.reason == UNDONE)
 
     def take_up(self) -> None:
-        """Write down that the turn is at work again.
-
-        Raises:
-            StoreError: the store cannot be written.
-        """
+        """Write down that the turn is at work again. Raises StoreError: the store cannot be written."""
         if self._store is not None:
             self._store.take_up(self._thread_id)
 
     def record(self) -> RunRecord | None:
-        """The run as it is written down, None where nothing is.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """The run as it is written down, None where nothing is. Raises StoreError: the store cannot be read."""
         found = self._store.run(self._thread_id) if self._store else None
         return found if isinstance(found, RunRecord) else None
 
@@ -208,10 +193,6 @@ class RunKeeper:
             self._locks.append(lock)
         return busy
 
-    @staticmethod
-    def _request_id(turn: int) -> str:
-        return f"{REQUEST_ID}{turn}"
-
 
 AT_WORK = StopCause(
     reason=StopReason.WORKSPACE_BUSY,
@@ -262,21 +243,6 @@ class ResumePlan(StrEnum):
     NEW_TURN, NOTHING = "new_turn", "nothing"
 
 
-class Snapshot(Protocol):
-    """A checkpoint as LangGraph shows it."""
-
-    @property
-    def values(self) -> Mapping[str, Any]:
-        """The state."""
-
-    @property
-    def next(self) -> tuple[str, ...]:
-        """The nodes that run next."""
-
-
-Found = TypeVar("Found", bound=Snapshot)
-
-
 def resume_plan(values: Mapping[str, Any], request_id: str, *, undone: bool = False) -> ResumePlan:
     """How to go on from the newest state; `request_id` is the message that began the turn, "" where nobody knows it.
 
@@ -297,29 +263,17 @@ def resume_plan(values: Mapping[str, Any], request_id: str, *, undone: bool = Fa
     return ResumePlan.GO_BACK if outcome.reason in RETRIED else ResumePlan.NEW_TURN
 
 
-def before_the_call(history: Iterable[Found]) -> Found | None:
-    """The newest checkpoint at which a model call was next; None where none ever was. `history` is newest first."""
-    return next((snapshot for snapshot in history if snapshot.next == CALLING), None)
-
-
-@dataclass(frozen=True)
-class TurnStart:
+class TurnStart(NamedTuple):
     """What a turn gives to the machine, and from which checkpoint on; `ended` says that there is nothing to do."""
 
-    request: Any
+    request: Any = None
     config: RunnableConfig | None = None
     ended: Outcome | None = None
 
-    @classmethod
-    def asking(cls, request: str, request_id: str) -> Self:
-        """A request. The same one has the same id, so that sending it again adds nothing."""
-        return cls({"messages": [HumanMessage(request, id=request_id or None)]})
 
-    @classmethod
-    def answering(cls, decisions: object) -> Self:
-        """A person's answer, as LangGraph takes it; what it would fail on, or take for none, is a rejection."""
-        unclear = decisions is None or (isinstance(decisions, Mapping) and "decisions" not in decisions)
-        return cls(Command(resume="reject" if unclear else decisions))
+def asking(begun: Begun) -> TurnStart:
+    """A request. The same one has the same id, so that sending it again adds nothing."""
+    return TurnStart({"messages": [HumanMessage(begun.request, id=begun.request_id or None)]})
 
 
 def requests_of(values: Mapping[str, Any]) -> list[Any]:

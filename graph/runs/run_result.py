@@ -83,9 +83,8 @@ class RunResult:
 def net_diffs(changes: Sequence[FileChange], kept: Callable[[str, str], bytes | None]) -> list[str]:
     """A unified diff for each changed file, in the order of the first change; none for one that is as it was.
 
-    `kept` gives the bytes that a file had, by its path and their SHA-256. Where they are gone, or no
-    text, the recorded diffs stand as they are.
-    Diffs do not compare line ends: what happened to those of Windows is a remark below the diff, or in place of it.
+    `kept` gives the bytes that a file had, by its path and their SHA-256. Where they are gone, or no text, the recorded
+    diffs stand as they are. Diffs do not compare line ends: a change of these alone is one line that says so.
     """
     by_path: dict[str, list[FileChange]] = {}
     for change in changes:
@@ -107,26 +106,8 @@ def _net_diff(changes: list[FileChange], kept: Callable[[str, str], bytes | None
     first, last = changes[0], changes[-1]
     before = kept(first.path, first.sha256_before) if first.sha256_before else None
     after = kept(last.path, last.sha256_after) if last.sha256_after else None
-    recorded = "".join(change.diff for change in changes)
-    if after is None or (before is None and first.sha256_before):
-        return recorded
-    net = file_diff(last.path, before, after)
-    if net is None:
-        return recorded
-    diff = recorded if len(changes) == 1 else net
-    return diff + _remark(last.path, diff, _line_ends(before or b""), _line_ends(after))
-
-
-def _line_ends(data: bytes) -> str:
-    windows = data.count(b"\r\n")
-    unix = data.count(b"\n") - windows
-    return "CRLF and LF" if windows and unix else "CRLF" if windows else "LF" if unix else ""
-
-
-def _remark(path: str, diff: str, before: str, now: str) -> str:
-    """What has become of the line ends; nothing where Windows has no part in it."""
-    if "CRLF" not in before + now:
-        return ""
-    if before and now and before != now:
-        return f"[{'' if diff else path + ': '}line ends changed from {before} to {now}]\n"
-    return f"[line ends: {now}, kept]\n" if before == now else f"[line ends: {now}]\n" if now and diff else ""
+    known = after is not None and (before is not None or not first.sha256_before)
+    net = file_diff(last.path, before, after) if known and len(changes) > 1 else None
+    diff = "".join(change.diff for change in changes) if net is None else net
+    only_ends = not diff and before is not None and after is not None and b"\r" in before + after
+    return f"{last.path}: line ends changed\n" if only_ends else diff

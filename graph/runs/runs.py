@@ -24,7 +24,7 @@ from mendgraph.graph.machine.state import SmallState
 from mendgraph.graph.machine.workspace import decide_open_changes, judged_workspace
 from mendgraph.graph.persistence.store import Pruned, RunRecord, Store
 from mendgraph.graph.runs.events import Asked
-from mendgraph.graph.runs.run_keeper import CALLING, TO_THE_CALL, Found, Snapshot, requests_of
+from mendgraph.graph.runs.run_keeper import CALLING, TO_THE_CALL, requests_of
 from mendgraph.graph.runs.run_result import file_diff
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
@@ -404,7 +404,7 @@ def thread_config(run_id: str) -> RunnableConfig:
     return {"configurable": {"thread_id": run_id}}
 
 
-def read_steps(history: Iterable[Snapshot], changed: Mapping[int, tuple[str, ...]]) -> tuple[RunStep, ...]:
+def read_steps(history: Iterable[StateSnapshot], changed: Mapping[int, tuple[str, ...]]) -> tuple[RunStep, ...]:
     """The steps in order. `history` is newest first, as LangGraph gives it; `changed` are files by their step."""
     found: dict[int, RunStep] = {}
     turn = 0
@@ -427,7 +427,7 @@ def read_steps(history: Iterable[Snapshot], changed: Mapping[int, tuple[str, ...
     return tuple(replace(found[number], changed=changed.get(number, ())) for number in sorted(found))
 
 
-def call_after(history: Iterable[Found], step: int) -> Found | ToolError:
+def call_after(history: Iterable[StateSnapshot], step: int) -> StateSnapshot | ToolError:
     """The newest checkpoint after a step at which a model call was due; NOT_FOUND names the steps that have one."""
     due = [(snapshot.values.get("step", 0), snapshot) for snapshot in history if snapshot.next == CALLING]
     found = next((snapshot for number, snapshot in due if number == step), None)

@@ -279,8 +279,7 @@ def open_book(base: str | None) -> Book:
 def reading(base: str | None = None) -> Iterator[Database | None]:
     """The book for somebody who only looks; None where nothing has been entered yet.
 
-    Raises:
-        StoreError: it cannot be read, or is no spending book of ours.
+    Raises StoreError: it cannot be read, or is no spending book of ours.
     """
     postgres = open_postgres(SPENDING_TABLES)
     if postgres is not None:

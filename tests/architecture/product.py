@@ -16,7 +16,7 @@ EFFECT_FILES = frozenset(
         "graph/fleet/batch/tasks.py",
         "graph/cassettes/cassette_file.py",
         "graph/cli.py",
-        "graph/runs/session.py",
+        "graph/runs/run.py",
         "graph/start.py",
         "graph/terminal/approval.py",
         "graph/terminal/process_end.py",

@@ -135,7 +135,7 @@ class AnyOrder(RuleBasedStateMachine):
     def died(self) -> None:
         """The process is gone, with all that it had not written yet."""
         if self.running is not None:
-            self.running.nodes._models._book._settled.clear()
+            self.running.nodes._models.book._settled.clear()
             self.running.nodes.close()
             self.running = None
             self.disk.died()

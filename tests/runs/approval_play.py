@@ -8,7 +8,7 @@ from typing import Any
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Asked, Event
-from mendgraph.graph.runs.session import Session
+from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.records import Effect, JsonMap

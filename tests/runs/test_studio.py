@@ -126,14 +126,6 @@ def test_each_field_has_help_a_default_and_its_limits(studio: Studio) -> None:
     AgentContext.model_validate({name: field["default"] for name, field in fields.items()})
 
 
-def test_each_field_is_shown_at_the_nodes_that_it_governs(studio: Studio) -> None:
-    fields = schemas(studio)["context"]
-    assert [name for name, field in fields.items() if not field["langgraph_nodes"]] == []
-    named = {node for field in fields.values() for node in field["langgraph_nodes"]}
-    assert named <= set(NODES)
-    assert fields["mode"]["langgraph_nodes"] == ["guard"]
-
-
 @pytest.mark.parametrize(
     ("messages", "text"),
     [

@@ -26,10 +26,10 @@ from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.machine.run_records import UNDONE, RunRecord
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.runs.events import Asked, Event
+from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.run_keeper import RETRIED
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import get_run
-from mendgraph.graph.runs.session import Session
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, make_copy
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values

@@ -9,7 +9,7 @@ def test_files_are_chosen_by_pattern_among_the_pure_ones() -> None:
         "graph/machine/routes.py",
         "nodes/heal/healing.py",
     ]
-    assert files_to_mutate(["graph/runs/session.py", "README.md"]) == []
+    assert files_to_mutate(["graph/runs/run.py", "README.md"]) == []
     every = files_to_mutate([])
     assert len(every) > 150
     assert all(is_pure(path) and (ROOT / path).is_file() for path in every)
@@ -36,5 +36,5 @@ def test_modules_that_depend_on_the_mutated_one_are_not_imported_before_it() -> 
 
 
 def test_a_name_of_no_pure_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["graph/runs/session.py", "x.py"]) == 2
-    assert capsys.readouterr().err == "no pure file with tests is named graph/runs/session.py or x.py\n"
+    assert main(["graph/runs/run.py", "x.py"]) == 2
+    assert capsys.readouterr().err == "no pure file with tests is named graph/runs/run.py or x.py\n"

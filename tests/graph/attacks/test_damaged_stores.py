@@ -1,7 +1,6 @@
 """A store that is damaged, or that somebody else has made: the commands and the functions say so, run by run."""
 
 import io
-import os
 import shutil
 import sqlite3
 import zlib
@@ -17,12 +16,12 @@ from mendgraph.graph import cli
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import run_task
-from mendgraph.graph.runs.runs import RunState, list_runs, steps_of, undo_run
+from mendgraph.graph.runs.runs import steps_of, undo_run
 from mendgraph.nodes.execute_tools.store.database import FILE_NAME, StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
 from mendgraph.nodes.records import ToolError
 from tests.doubles.history_model import HistoryModel
-from tests.graph.runs.run_plays import LINES, context, listed, played, project, tree
+from tests.graph.runs.run_plays import LINES, context, played, project, tree
 
 
 class Played(NamedTuple):
@@ -123,23 +122,6 @@ def test_a_damaged_row_is_told_with_the_remedy(
         assert (code, error.count("\n"), f"of the run {runs.first} is damaged" in error) == (4, 1, True), words
 
 
-def test_settings_that_cannot_be_read_are_an_error_of_their_run(
-    runs: Played, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs.change("UPDATE runs SET context = ? WHERE run_id = ?", "[" * 300_000, runs.first)
-    assert sorted(listed(runs.folder)) == sorted([(runs.first, RunState.FINISHED), (runs.second, RunState.FINISHED)])
-    assert told(capsys, "runs", "show", runs.first)[0] == 4
-    assert told(capsys, "runs", "show", runs.second)[0] == 0
-    assert not isinstance(undo_run(runs.first, str(runs.folder)), ToolError)
-
-
-def test_text_that_is_no_utf_8_harms_no_other_row(runs: Played) -> None:
-    runs.change("UPDATE runs SET task = CAST(x'41FF' AS TEXT) WHERE run_id = ?", runs.first)
-    found = list_runs(str(runs.folder))
-    assert not isinstance(found, ToolError)
-    assert {run.task for run in found} == {"A\ufffd", "Look."}
-
-
 @pytest.mark.parametrize(
     ("table", "column", "value"),
     [
@@ -174,25 +156,6 @@ def test_a_store_with_programs_of_its_own_is_refused(
         code, error = told(capsys, *words)
         assert (code, "which mendgraph never makes" in error, "bug" in error) == (4, True, False), words
     assert runs.path.read_bytes() == before
-
-
-@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
-def test_what_is_no_file_is_no_store(runs: Played, capsys: pytest.CaptureFixture[str], kind: str) -> None:
-    kept = runs.path.rename(runs.path.with_name("kept.sqlite"))
-    before = kept.read_bytes()
-    for rest in ("-wal", "-shm"):
-        Path(f"{runs.path}{rest}").unlink(missing_ok=True)
-    match kind:
-        case "pipe":
-            os.mkfifo(runs.path)
-        case "link":
-            runs.path.symlink_to(kept)
-        case _:
-            runs.path.mkdir()
-    for words in (("runs",), ("doctor", "--offline")):
-        code, error = told(capsys, *words)
-        assert (code in {1, 4}, "bug" in error) == (True, False)
-    assert kept.read_bytes() == before
 
 
 def test_a_dictionary_that_is_a_number_takes_no_memory(runs: Played) -> None:

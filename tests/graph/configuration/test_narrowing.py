@@ -189,13 +189,6 @@ def test_a_workspace_lies_in_the_servers_folder(folder: Path, workspace: str) ->
     assert ROOT_VARIABLE in refused(workspace=workspace)
 
 
-def test_the_operator_may_name_another_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ROOT_VARIABLE, str(folder.parent))
-    operator_allowance.cache_clear()
-    assert had().workspace == str(folder.parent)
-    assert had(workspace="server/site").workspace == had(workspace=str(folder / "site")).workspace == f"{folder}/site"
-
-
 def test_what_the_operator_allows_holds_and_may_be_narrowed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = "max_calls_per_turn = 40\nmax_cost_usd_per_day = 5.0\n"
     configured(monkeypatch, folder, f'base_url = "{OURS}"\nallowed_programs = ["make"]\nmode = "ask"\n{limits}')
@@ -235,11 +228,6 @@ def test_a_model_is_chosen_where_its_key_goes_to_its_own_endpoint(
 ) -> None:
     configured(monkeypatch, folder, own)
     assert isinstance(had(model=asked), AgentContext) is allowed
-
-
-def test_settings_that_are_wrong_allow_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    configured(monkeypatch, folder, 'mode = "root"')
-    assert "This server's settings are wrong: " in refused()
 
 
 def test_a_graph_that_is_built_with_a_context_allows_that(folder: Path) -> None:
@@ -317,11 +305,6 @@ def test_what_comes_with_the_run_goes_first(bound: AgentContext | None, stored: 
     assert given_context(None, bound, stored) == (bound or stored or AgentContext())
 
 
-def test_an_agents_own_context_goes_before_another_graphs() -> None:
-    assert given_context(Mine(), BOUND, STORED) is BOUND
-    assert given_context({"user": "ada"}, BOUND, None) is BOUND
-
-
 def test_what_a_server_has_decided_holds() -> None:
     refused = StopCause(reason=StopReason.INVALID_REQUEST, message="No.")
     assert given_context(Admission(GIVEN, "ada"), BOUND, STORED) is GIVEN
@@ -365,3 +348,13 @@ CAUSE = StopCause(reason=StopReason.WORKSPACE_BUSY, message="Later.")
 )
 def test_a_run_is_its_thread_and_its_owners(info: object, context: object, run_id: str) -> None:
     assert run_id_of(cast("Any", SimpleNamespace(execution_info=info, context=context))) == run_id
+
+
+def test_settings_that_are_wrong_allow_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configured(monkeypatch, folder, 'mode = "root"')
+    assert "This server's settings are wrong: " in refused()
+
+
+def test_an_agents_own_context_goes_before_another_graphs() -> None:
+    assert given_context(Mine(), BOUND, STORED) is BOUND
+    assert given_context({"user": "ada"}, BOUND, None) is BOUND

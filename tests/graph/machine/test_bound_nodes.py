@@ -15,17 +15,11 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission
 from mendgraph.graph.machine.build import build_graph, build_machine
 from mendgraph.graph.machine.state import serializer
-from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
 from mendgraph.nodes.execute_tools.node import execute_tools
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import (
-    EditForm,
-    Effect,
     JsonMap,
     OutcomeKind,
-    Profile,
     Protocol,
     ProviderErrorKind,
     ProviderFailure,
@@ -40,13 +34,8 @@ from tests.runs.scenario import Use, message_of, use
 
 FILES = {"a.py": "a = 1\n"}
 THREAD: Any = {"configurable": {"thread_id": "t"}}
-READ = use(("read_file", {"path": "a.py"}))
 DONE = Say("Done.")
 TEXT = Protocol.TEXT
-SELDOM = {"multi_edit", "append_file"}
-OUTSIDE = {"run_command", "http_get"}
-UNOFFERED = {"run_checks"}
-CHANGING = {"edit_blocks", "apply_patch", "edit_file", "write_file", "move_file", "delete_file"}
 
 
 def ended(folder: Path, *replies: Use | Say, protocol: Protocol = Protocol.NATIVE, **context: Any) -> JsonMap:
@@ -60,15 +49,6 @@ def ended(folder: Path, *replies: Use | Say, protocol: Protocol = Protocol.NATIV
 
 
 # --- begin_turn
-
-
-def test_the_turn_keeps_its_context_with_the_real_name_of_the_workspace(tmp_path: Path) -> None:
-    real = tmp_path / "real"
-    real.mkdir()
-    (tmp_path / "link").symlink_to(real)
-    values = ended(tmp_path / "link", DONE, max_calls_per_turn=3)
-    expected = AgentContext(workspace=str(real.resolve()), protocol="native", max_calls_per_turn=3)
-    assert values["context"] == expected
 
 
 @pytest.mark.parametrize(
@@ -86,54 +66,6 @@ def test_what_cannot_be_worked_on_ends_the_turn_before_it_costs(context: JsonMap
     assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)
     assert words in outcome.message
     assert (values["model"].calls, outcome.usage["total_calls"]) == ([], 0)
-
-
-SMALL = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True, family="qwen2.5-coder", small=True)
-KEY, SERVER = {"OPENAI_API_KEY": "k"}, {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
-
-
-@pytest.mark.parametrize(
-    ("context", "environment", "profile"),
-    [
-        ({"model": "m", "protocol": "text"}, KEY, Profile(protocol=Protocol.TEXT, steps_down=True)),
-        (
-            {"model": "m", "protocol": "text", "edit_form": "blocks"},
-            KEY,
-            Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS),
-        ),
-        ({}, {}, SMALL),
-        ({"model": "local"}, KEY, SMALL),
-        ({"protocol": "native"}, {}, SMALL.model_copy(update={"protocol": Protocol.NATIVE})),
-        ({"edit_form": "replace"}, {}, SMALL.model_copy(update={"edit_form": EditForm.REPLACE})),
-        ({"model": "m"}, KEY, Profile(protocol=Protocol.NATIVE)),
-        ({}, SERVER, Profile(protocol=Protocol.NATIVE)),
-        ({"model": "gpt-5-mini"}, KEY, Profile(protocol=Protocol.NATIVE, family="gpt-5", reasoning=True)),
-        ({"model": "qwen2.5-coder:1.5b"}, SERVER, SMALL.model_copy(update={"embedded": False})),
-    ],
-)
-def test_the_endpoint_decides_on_the_way_of_talking(
-    context: JsonMap, environment: dict[str, str], profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    machine = build_graph(InMemorySaver(serde=serializer()))
-    settings = AgentContext(**{"workspace": str(tmp_path), **context})
-    machine.invoke({"messages": [HumanMessage("Hi.")]}, THREAD, context=settings, interrupt_after=["begin_turn"])
-    assert machine.get_state(THREAD).values["profile"] == profile
-
-
-def test_a_turn_that_cannot_begin_reports_nothing_of_the_turn_before(tmp_path: Path) -> None:
-    write_files(tmp_path, FILES)
-    edit = use(("edit_file", {"path": "a.py", "old_str": "1", "new_str": "2"}), ("read_file", {"path": "b.py"}))
-    machine = build_graph(
-        InMemorySaver(serde=serializer()), model=ScriptedModel([message_of(edit, Protocol.NATIVE), DONE])
-    )
-    machine.invoke({"messages": [HumanMessage("Mend.")]}, THREAD, context=AgentContext(workspace=str(tmp_path)))
-    nowhere = AgentContext(workspace=str(tmp_path / "nowhere"))
-    ended = machine.invoke({"messages": [HumanMessage("And now?")]}, THREAD, context=nowhere)
-    assert (ended["outcome"].reason, ended["outcome"].changed_files) == (StopReason.INVALID_REQUEST, ())
-    assert "Last failure" not in ended["messages"][-1].text
-    assert ended["outcome"].usage["total_calls"] == 2
 
 
 def test_what_a_cut_off_step_has_read_and_written_is_known_to_the_next_turn(
@@ -157,149 +89,16 @@ def test_what_a_cut_off_step_has_read_and_written_is_known_to_the_next_turn(
     assert machine.get_state(THREAD).values["files_read"] == expected
 
 
-def test_nothing_is_read_ahead_by_a_tool_that_there_is_not(tmp_path: Path) -> None:
-    write_files(tmp_path, FILES)
-    model = ScriptedModel([DONE])
-    machine = build_graph(model=model, tools=(tell_time_limit,))
-    ended = machine.invoke({"messages": [HumanMessage("Look at a.py.")]}, context=AgentContext(workspace=str(tmp_path)))
-    assert [message.text for message in ended["messages"]] == ["Look at a.py.", "Done."]
-    assert [message["role"] for message in model.calls[0].prompt.messages] == ["system", "user"]
-
-
 # --- call_model
-
-
-@pytest.mark.parametrize(
-    ("context", "hidden"),
-    [
-        ({}, SELDOM | OUTSIDE | {"edit_blocks", "apply_patch"}),
-        ({"offer": "all"}, OUTSIDE | {"edit_blocks", "apply_patch"}),
-        ({"edit_form": "patch"}, SELDOM | OUTSIDE | {"edit_file", "edit_blocks", "move_file", "delete_file"}),
-        ({"mode": "read-only"}, SELDOM | OUTSIDE | CHANGING),
-        ({"role": "reader"}, SELDOM | OUTSIDE | CHANGING),
-        ({"allowed_hosts": ("example.com",)}, SELDOM | {"run_command", "edit_blocks", "apply_patch"}),
-    ],
-)
-def test_the_model_is_told_of_the_tools_that_it_may_use(context: JsonMap, hidden: set[str], tmp_path: Path) -> None:
-    told = {each["function"]["name"] for each in ended(tmp_path, DONE, **context)["model"].calls[0].prompt.tools}
-    assert told == {each.name for each in default_tools()} - hidden - UNOFFERED
-
-
-def test_a_read_only_run_denies_what_it_did_not_tell_of(tmp_path: Path) -> None:
-    edit = use(("edit_file", {"path": "a.py", "old_str": "1", "new_str": "2"}))
-    values = ended(tmp_path, edit, DONE, mode="read-only")
-    assert (values["changes"], [verdict.rule for verdict in values["verdicts"]]) == ([], ["read_only"])
 
 
 # --- parse and heal
 
 
-def heard(folder: Path, *replies: Use | Say, **context: Any) -> tuple[list[tuple[str, JsonMap]], JsonMap]:
-    """What a turn says of how its replies were read, and the counts of replies that had to be mended."""
-    write_files(folder, FILES)
-    machine = build_graph(model=ScriptedModel([message_of(reply, TEXT) for reply in replies]))
-    settings = AgentContext(**{"workspace": str(folder), "protocol": "text", **context})
-    request: Any = {"messages": [HumanMessage("Look at a.py.")]}
-    parts: list[Any] = list(machine.stream(request, context=settings, stream_mode=["custom", "values"]))
-    told = [part for mode, part in parts if mode == "custom" and part.get("name", "").startswith("reply.")]
-    assert all((part["type"], part["step_id"], bool(part["run_id"])) == ("trace", "0", True) for part in told)
-    mended = {name: count for name, count in parts[-1][1]["outcome"].usage.items() if name.startswith("replies_")}
-    return [(part["name"], part["payload"]) for part in told], mended
-
-
-PRINTED = Say('```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```')
-CALLED, RESCUED = Say('read_file(path="a.py")'), ("reply.rescued", {"dialect": "python_call"})
-INVENTING = Say('tool: read_file({"path": "a.py"})\ntool_result({"ok":true,"data":{}})\nIt is 7.')
-BROKEN = Say('tool: reed({"path": "a.py"})')
-
-
-@pytest.mark.parametrize(
-    ("replies", "told", "mended"),
-    [
-        ((READ, DONE), [], {}),
-        ((PRINTED, DONE), [("reply.rescued", {"dialect": "json"})], {"replies_rescued": 1}),
-        ((CALLED, PRINTED, DONE), [RESCUED, ("reply.rescued", {"dialect": "json"})], {"replies_rescued": 2}),
-        ((INVENTING, DONE), [("reply.cut", {})], {"replies_cut": 1}),
-        ((BROKEN, READ, DONE), [], {"replies_asked_again": 1}),
-        (
-            (BROKEN, INVENTING, PRINTED, DONE),
-            [("reply.cut", {}), ("reply.rescued", {"dialect": "json"})],
-            {"replies_rescued": 1, "replies_asked_again": 1, "replies_cut": 1},
-        ),
-        ((BROKEN,) * 4, [], {"replies_asked_again": 3}),
-    ],
-)
-@pytest.mark.parametrize("read_ahead", [True, False])
-def test_what_had_to_be_mended_is_told_and_counted(
-    replies: tuple[Use | Say, ...],
-    told: list[tuple[str, JsonMap]],
-    mended: dict[str, int],
-    read_ahead: bool,
-    tmp_path: Path,
-) -> None:
-    assert heard(tmp_path, *replies, read_ahead=read_ahead) == (told, mended)
-
-
 # --- execute_tools
 
 
-class NoArguments(ToolArguments):
-    """Nothing to say."""
-
-
-@tool(effect=Effect.NONE)
-def tell_time_limit(context: ToolContext, arguments: NoArguments) -> ToolOutput:  # noqa: ARG001 - a tool has some
-    """Tell how long this call may take."""
-    return ToolOutput.ok(seconds=context.timeout_s)
-
-
-@pytest.mark.parametrize(
-    ("context", "seconds"),
-    [({}, 30.0), ({"tool_timeout_s": 5.0}, 5.0), ({"max_seconds": 12.0}, 12.0), ({"max_seconds": 0.1}, 0.1)],
-)
-def test_a_tool_gets_no_more_time_than_the_turn_has_left(context: JsonMap, seconds: float, tmp_path: Path) -> None:
-    model = ScriptedModel([message_of(use(("tell_time_limit", {})), Protocol.NATIVE)])
-    machine = build_graph(InMemorySaver(serde=serializer()), model=model, tools=(tell_time_limit,))
-    settings = AgentContext(workspace=str(tmp_path), **context)
-    machine.invoke({"messages": [HumanMessage("Hi.")]}, THREAD, context=settings)
-    [result] = machine.get_state(THREAD).values["results"]
-    assert result.result.data["seconds"] == pytest.approx(seconds, abs=0.1)
-
-
-def test_a_step_is_traced_to_whoever_listens(tmp_path: Path) -> None:
-    write_files(tmp_path, FILES)
-    (tmp_path / "b.py").symlink_to("/etc/passwd")
-    replies = (use(("read_file", {"path": "a.py"}), ("read_file", {"path": "b.py"})), DONE)
-    model = ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
-    parts: list[Any] = list(
-        build_graph(model=model).stream(
-            {"messages": [HumanMessage("Read.")]}, context=AgentContext(workspace=str(tmp_path)), stream_mode="custom"
-        )
-    )
-    told = [part for part in parts if part["type"] == "trace"]
-    traced = [part for part in told if part["name"] != "model.usage"]
-    assert [part["step_id"] for part in told if part["name"] == "model.usage"] == ["1", "2"]
-    names = [part["name"] for part in traced]
-    assert names[:3] == ["tool.resolve.start", "tool.resolve.ok", "args.parse.start"]
-    assert names.count("tool.invoke.ok") == 2
-    assert "sandbox.refused" in names
-    assert {part["step_id"] for part in traced} == {"1"}
-    assert [part["text"] for part in parts if part["type"] == "text"] == ["Done."]
-
-
 # --- loop_check
-
-
-def test_a_window_that_an_endpoint_named_is_forgotten_with_the_turn(tmp_path: Path) -> None:
-    """The next turn may have another model."""
-    overflow = ProviderFailure(kind=ProviderErrorKind.CONTEXT_OVERFLOW, message="maximum context length is 2000 tokens")
-    replies: list[Any] = [overflow, *(message_of(reply, Protocol.NATIVE) for reply in (DONE, DONE))]
-    machine = build_graph(InMemorySaver(serde=serializer()), model=ScriptedModel(replies))
-    context, seen = AgentContext(workspace=str(tmp_path), protocol="native"), []
-    for request in ("Look. " + "word " * 3_000, "Go on."):
-        machine.invoke({"messages": [HumanMessage(request)]}, THREAD, context=context)
-        seen.append(machine.get_state(THREAD).values["window"].tokens)
-    assert seen == [2_000, None]
 
 
 # --- Several runs
@@ -356,3 +155,73 @@ def test_a_turn_that_a_server_refuses_ends_where_it_begins(before: dict[str, Any
     assert (update["stop"], update["preload"], update.get("context")) == (CAUSE, None, before.get("context"))
     assert update["run_id"] == before.get("run_id") or len(update["run_id"]) == 32
     assert [each.text for each in update["messages"].value] == ["My key is [redacted secret]."]
+
+
+def test_a_window_that_an_endpoint_named_is_forgotten_with_the_turn(tmp_path: Path) -> None:
+    """The next turn may have another model."""
+    overflow = ProviderFailure(kind=ProviderErrorKind.CONTEXT_OVERFLOW, message="maximum context length is 2000 tokens")
+    replies: list[Any] = [overflow, *(message_of(reply, Protocol.NATIVE) for reply in (DONE, DONE))]
+    machine = build_graph(InMemorySaver(serde=serializer()), model=ScriptedModel(replies))
+    context, seen = AgentContext(workspace=str(tmp_path), protocol="native"), []
+    for request in ("Look. " + "word " * 3_000, "Go on."):
+        machine.invoke({"messages": [HumanMessage(request)]}, THREAD, context=context)
+        seen.append(machine.get_state(THREAD).values["window"].tokens)
+    assert seen == [2_000, None]
+
+
+INVENTING = Say('tool: read_file({"path": "a.py"})\ntool_result({"ok":true,"data":{}})\nIt is 7.')
+
+
+CALLED, RESCUED = Say('read_file(path="a.py")'), ("reply.rescued", {"dialect": "python_call"})
+
+
+PRINTED = Say('```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```')
+
+
+BROKEN = Say('tool: reed({"path": "a.py"})')
+
+
+READ = use(("read_file", {"path": "a.py"}))
+
+
+CALLED, RESCUED = Say('read_file(path="a.py")'), ("reply.rescued", {"dialect": "python_call"})
+
+
+def heard(folder: Path, *replies: Use | Say, **context: Any) -> tuple[list[tuple[str, JsonMap]], JsonMap]:
+    """What a turn says of how its replies were read, and the counts of replies that had to be mended."""
+    write_files(folder, FILES)
+    machine = build_graph(model=ScriptedModel([message_of(reply, TEXT) for reply in replies]))
+    settings = AgentContext(**{"workspace": str(folder), "protocol": "text", **context})
+    request: Any = {"messages": [HumanMessage("Look at a.py.")]}
+    parts: list[Any] = list(machine.stream(request, context=settings, stream_mode=["custom", "values"]))
+    told = [part for mode, part in parts if mode == "custom" and part.get("name", "").startswith("reply.")]
+    assert all((part["type"], part["step_id"], bool(part["run_id"])) == ("trace", "0", True) for part in told)
+    mended = {name: count for name, count in parts[-1][1]["outcome"].usage.items() if name.startswith("replies_")}
+    return [(part["name"], part["payload"]) for part in told], mended
+
+
+@pytest.mark.parametrize(
+    ("replies", "told", "mended"),
+    [
+        ((READ, DONE), [], {}),
+        ((PRINTED, DONE), [("reply.rescued", {"dialect": "json"})], {"replies_rescued": 1}),
+        ((CALLED, PRINTED, DONE), [RESCUED, ("reply.rescued", {"dialect": "json"})], {"replies_rescued": 2}),
+        ((INVENTING, DONE), [("reply.cut", {})], {"replies_cut": 1}),
+        ((BROKEN, READ, DONE), [], {"replies_asked_again": 1}),
+        (
+            (BROKEN, INVENTING, PRINTED, DONE),
+            [("reply.cut", {}), ("reply.rescued", {"dialect": "json"})],
+            {"replies_rescued": 1, "replies_asked_again": 1, "replies_cut": 1},
+        ),
+        ((BROKEN,) * 4, [], {"replies_asked_again": 3}),
+    ],
+)
+@pytest.mark.parametrize("read_ahead", [True, False])
+def test_what_had_to_be_mended_is_told_and_counted(
+    replies: tuple[Use | Say, ...],
+    told: list[tuple[str, JsonMap]],
+    mended: dict[str, int],
+    read_ahead: bool,
+    tmp_path: Path,
+) -> None:
+    assert heard(tmp_path, *replies, read_ahead=read_ahead) == (told, mended)

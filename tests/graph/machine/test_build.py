@@ -7,23 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_store
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
-from pydantic import BaseModel, SecretStr
+from pydantic import SecretStr
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph, with_keys
 from mendgraph.graph.machine.compiled import Machine
 from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.runs.session import Session
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
+from mendgraph.graph.runs.run import Session
+from mendgraph.nodes.execute_tools.registry import tool
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
-from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, StopReason, ToolError
+from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.history import history_problems
@@ -117,14 +117,6 @@ def test_a_person_decides_call_by_call(folder: Path, decision: Any, made: set[st
     assert len(asking.model.calls) == 2
 
 
-def test_a_person_may_stop_the_run(folder: Path) -> None:
-    asking = Asking(folder, TWO_WRITES, DONE)
-    ended = asking.answer("stop")
-    assert (ended["outcome"].kind, ended["outcome"].reason) == (OutcomeKind.BUDGET_STOP, StopReason.CANCELLED)
-    assert (asking.changed, len(asking.model.calls)) == ({}, 1)
-    assert history_problems(ended["messages"], Protocol.NATIVE) == []
-
-
 def test_without_a_checkpointer_nobody_can_be_asked(folder: Path) -> None:
     model = told(use(write("new.py")), DONE)
     context = AgentContext(workspace=str(folder), mode="ask")
@@ -137,44 +129,8 @@ def test_without_a_checkpointer_nobody_can_be_asked(folder: Path) -> None:
 # --- Tools and rules of your own
 
 
-class WordsArguments(BaseModel):
-    """Whose words to count."""
-
-    path: str
-    least: int = 1
-
-
-@tool(effect=Effect.READ, path_fields=("path",))
-def count_words(context: ToolContext, arguments: WordsArguments) -> ToolOutput:
-    """Count the words of a file.
-
-    This is not for the model.
-    """
-    content = context.workspace.read_file(arguments.path)
-    if isinstance(content, ToolError):
-        return ToolOutput.failed(content)
-    return ToolOutput.ok(words=len([w for w in content.data.split() if len(w) >= arguments.least]))
-
-
 def finish(machine: Machine, context: AgentContext) -> JsonMap:
     return dict(machine.invoke(ask(), context=context))
-
-
-def test_a_tool_of_your_own_goes_through_the_whole_machine(folder: Path) -> None:
-    """Described to the model, its arguments checked, judged by guard, run in the workspace, its result sent back."""
-    (folder / ".env").write_text("A=1\n", encoding="utf-8")
-    model = told(
-        use(("count_words", {"path": "a.py", "least": "many"})),
-        use(("count_words", {"path": "a.py"}), ("count_words", {"path": ".env"}), ("count_words", {"path": "../x"})),
-        DONE,
-    )
-    ended = finish(build_graph(model=model, tools=(*default_tools(), count_words)), AgentContext(workspace=str(folder)))
-    described = {each["function"]["name"]: each["function"]["description"] for each in model.calls[0].prompt.tools}
-    assert described["count_words"] == "Count the words of a file."
-    assert "INVALID_ARGUMENTS: count_words: " in str(model.calls[1].prompt.messages[-1]["content"])
-    results = [message for message in ended["messages"] if isinstance(message, ToolMessage)]
-    assert [code_of(message) for message in results] == ["ok", "permission_denied", "permission_denied"]
-    assert results[0].content == '{"ok":true,"data":{"words":3}}'
 
 
 def test_a_rule_of_your_own_denies_by_name_and_by_what_the_name_leads_to(folder: Path) -> None:
@@ -191,29 +147,6 @@ def test_a_rule_of_your_own_denies_by_name_and_by_what_the_name_leads_to(folder:
 
 
 # --- What comes from outside
-
-
-def test_calls_that_were_left_hanging_are_closed_before_the_model_is_asked(folder: Path) -> None:
-    call = {"name": "read_file", "args": {"path": "a.py"}, "id": "old", "type": "tool_call"}
-    history: list[AnyMessage] = [HumanMessage("Read."), AIMessage("", tool_calls=[call]), HumanMessage("Well?")]
-    model = told(DONE)
-    ended = build_graph(model=model).invoke({"messages": history}, context=AgentContext(workspace=str(folder)))
-    assert history_problems(ended["messages"], Protocol.NATIVE) == []
-    sent = model.calls[0].prompt.messages
-    assert [message["role"] for message in sent] == ["system", "user", "assistant", "tool", "user"]
-    assert "This call was cancelled before it ran." in sent[3]["content"]
-
-
-@pytest.mark.parametrize(
-    "messages",
-    [[], [HumanMessage(" \n")], [HumanMessage("Hi."), AIMessage("Hello.")]],
-)
-def test_without_a_request_nothing_is_spent(folder: Path, messages: list[AnyMessage]) -> None:
-    model = told(DONE)
-    ended = build_graph(model=model).invoke({"messages": messages}, context=AgentContext(workspace=str(folder)))
-    outcome = ended["outcome"]
-    assert (outcome.kind, outcome.reason) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST)
-    assert (model.calls, outcome.usage["total_calls"]) == ([], 0)
 
 
 def code_of(message: ToolMessage) -> str:
@@ -299,3 +232,11 @@ def test_the_key_of_a_chat_model_is_a_secret_and_the_word_that_a_local_server_ta
 
     assert with_key("sk-proj-4f9Qz81LmX2") == ("mine", "sk-proj-4f9Qz81LmX2")
     assert with_key("not-needed") == with_key("lm-studio") == with_keys(("mine",), "gpt-5-mini") == ("mine",)
+
+
+def test_a_person_may_stop_the_run(folder: Path) -> None:
+    asking = Asking(folder, TWO_WRITES, DONE)
+    ended = asking.answer("stop")
+    assert (ended["outcome"].kind, ended["outcome"].reason) == (OutcomeKind.BUDGET_STOP, StopReason.CANCELLED)
+    assert (asking.changed, len(asking.model.calls)) == ({}, 1)
+    assert history_problems(ended["messages"], Protocol.NATIVE) == []

@@ -1,7 +1,7 @@
 import asyncio
 import errno
 import threading
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from langgraph.config import get_stream_writer
@@ -9,7 +9,7 @@ from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
 from mendgraph.graph.machine import compiled
-from mendgraph.graph.machine.compiled import NodeTimeoutError, Route, TwoWays, bounded
+from mendgraph.graph.machine.compiled import NodeTimeoutError, TwoWays, bounded
 from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 
 
@@ -55,6 +55,17 @@ def test_a_sync_run_calls_the_one_and_an_async_run_awaits_the_other() -> None:
     ]
 
 
+def test_a_node_that_does_not_end_is_told_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "NODE_S", 0.05)
+    release = threading.Event()
+    node = bounded("speak", lambda _: release.wait(30))
+    with pytest.raises(NodeTimeoutError, match=r"^The step speak did not end within 0\.05 s"):
+        node.invoke({})
+    with pytest.raises(NodeTimeoutError, match=r"^The step speak did not end within 0\.05 s"):
+        asyncio.run(node.ainvoke({}))
+    release.set()
+
+
 @pytest.mark.parametrize("error", [OSError(errno.ETIMEDOUT, "no answer"), ScopeOverError("over"), ValueError("bad")])
 def test_an_error_of_a_nodes_own_is_not_told_as_our_deadline(error: Exception) -> None:
     def fail(_: Any) -> None:
@@ -67,49 +78,3 @@ def test_an_error_of_a_nodes_own_is_not_told_as_our_deadline(error: Exception) -
         asyncio.run(node.ainvoke({}))
     assert here.value is error
     assert repr(in_loop.value) == repr(error)  # asyncio copies a TimeoutError
-
-
-def test_a_node_that_does_not_end_is_told_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "NODE_S", 0.05)
-    release = threading.Event()
-    node = bounded("speak", lambda _: release.wait(30))
-    with pytest.raises(NodeTimeoutError, match=r"^The step speak did not end within 0\.05 s"):
-        node.invoke({})
-    with pytest.raises(NodeTimeoutError, match=r"^The step speak did not end within 0\.05 s"):
-        asyncio.run(node.ainvoke({}))
-    release.set()
-
-
-class Routed(TypedDict, total=False):
-    said: str
-
-
-def after(state: Routed) -> Literal["speak", "__end__"]:
-    assert set(state) == {"said"}
-    return "speak" if len(state["said"]) < 3 else "__end__"
-
-
-def routed(seen: list[str]) -> Any:
-    """A machine that goes round until three words are said; `seen` are the threads that asked where it goes."""
-
-    def more(state: Slice) -> dict[str, Any]:
-        return {"said": state["said"] + "x", "unseen": 1}
-
-    def watched(state: Routed) -> Literal["speak", "__end__"]:
-        seen.append(threading.current_thread().name)
-        return after(state)
-
-    builder = StateGraph(State)
-    builder.add_node("speak", more)
-    builder.add_edge(START, "speak")
-    builder.add_conditional_edges("speak", Route(watched))
-    return builder.compile()
-
-
-def test_a_router_sees_its_slice_and_is_drawn_with_its_ends() -> None:
-    machine = routed([])
-    assert machine.invoke({"said": "", "unseen": 0})["said"] == "xxx"
-    assert {(edge.source, edge.target) for edge in machine.get_graph().edges if edge.conditional} == {
-        ("speak", "speak"),
-        ("speak", "__end__"),
-    }

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, HumanMessage, RemoveMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels.binop import BinaryOperatorAggregate
@@ -87,17 +87,6 @@ def test_after_each_write_the_history_is_what_add_messages_makes_of_it(drawn: li
         assert channel.get() == expected
 
 
-@given(WRITES, st.lists(st.integers(0, 8), max_size=3))
-def test_it_is_the_same_however_the_writes_are_batched(drawn: list[Any], cuts: list[int]) -> None:
-    """LangGraph replays the writes of many steps at once, from a snapshot on that may lie anywhere."""
-    writes, channel = possible(drawn), channel_of(Messages)
-    bounds = [0, *sorted(min(cut, len(writes)) for cut in cuts), len(writes)]
-    for start, end in pairwise(bounds):
-        channel = channel.from_checkpoint(channel.get())
-        channel.replay_writes([("task", "messages", write) for write in writes[start:end]])
-    assert channel.get() == (after_each(writes) or [[]])[-1]
-
-
 # --- Messages without an id
 
 NAMELESS: dict[str, Any] = {
@@ -150,41 +139,6 @@ def machine(saver: BaseCheckpointSaver[Any], frequency: int) -> Any:
     return builder.compile(checkpointer=saver)
 
 
-@settings(max_examples=25)
-@given(WRITES, st.sampled_from([1, 2, 3, 100]), st.sampled_from(["sync", "exit"]), st.booleans())
-def test_every_checkpoint_is_read_back_as_it_was(
-    drawn: list[Any], frequency: int, durability: str, in_memory: bool
-) -> None:
-    writes = possible(drawn)
-    with closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection:
-        saver: Any = InMemorySaver() if in_memory else SqliteSaver(connection, serde=serializer())
-        graph, config = machine(saver, frequency), RunnableConfig(configurable={"thread_id": "t"})
-        for write, expected in zip(writes, after_each(writes), strict=True):
-            graph.invoke({"messages": write, "files": {"a": str(len(expected))}}, config, durability=durability)
-            assert graph.get_state(config).values["messages"] == expected
-        history = list(graph.get_state_history(config))
-        ended = [each.values["messages"] for each in reversed(history) if not each.next]
-        assert ended[len(ended) - len(writes) :] == after_each(writes)  # "exit" begins with an empty one
-        assert [graph.get_state(each.config).values for each in history] == [each.values for each in history]
-
-
-@pytest.mark.parametrize("in_memory", [True, False])
-@pytest.mark.parametrize("frequency", [1, 2, 100])
-def test_a_fork_goes_on_from_its_own_past(frequency: int, in_memory: bool) -> None:
-    config = RunnableConfig(configurable={"thread_id": "t"})
-    with closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection:
-        saver: Any = InMemorySaver() if in_memory else SqliteSaver(connection, serde=serializer())
-        graph = machine(saver, frequency)
-        for name in IDS:
-            graph.invoke({"messages": [HumanMessage(name, id=name)]}, config)
-        second = [each for each in graph.get_state_history(config) if not each.next][2]
-        forked = graph.update_state(second.config, {"messages": [HumanMessage("new", id="n")]})
-        assert [each.content for each in graph.get_state(forked).values["messages"]] == ["a", "b", "new"]
-        replaced = graph.update_state(second.config, {"messages": Overwrite([HumanMessage("only", id="o")])})
-        graph.invoke({"messages": [HumanMessage("next", id="x")]}, replaced)
-        assert [each.content for each in graph.get_state(config).values["messages"]] == ["only", "next"]
-
-
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_a_request_without_an_id_keeps_the_one_that_it_is_given(in_memory: bool) -> None:
     config = RunnableConfig(configurable={"thread_id": "t"})
@@ -196,3 +150,14 @@ def test_a_request_without_an_id_keeps_the_one_that_it_is_given(in_memory: bool)
         assert read == [shown] * 3
         graph.invoke({"messages": [RemoveMessage(id=shown[0].id)]}, config)
         assert graph.get_state(config).values["messages"] == shown[1:]
+
+
+@given(WRITES, st.lists(st.integers(0, 8), max_size=3))
+def test_it_is_the_same_however_the_writes_are_batched(drawn: list[Any], cuts: list[int]) -> None:
+    """LangGraph replays the writes of many steps at once, from a snapshot on that may lie anywhere."""
+    writes, channel = possible(drawn), channel_of(Messages)
+    bounds = [0, *sorted(min(cut, len(writes)) for cut in cuts), len(writes)]
+    for start, end in pairwise(bounds):
+        channel = channel.from_checkpoint(channel.get())
+        channel.replay_writes([("task", "messages", write) for write in writes[start:end]])
+    assert channel.get() == (after_each(writes) or [[]])[-1]

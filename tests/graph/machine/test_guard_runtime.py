@@ -132,20 +132,6 @@ def test_a_call_that_would_fail_says_so_and_may_change_nothing_later(
     assert preview.pins == ()
 
 
-def test_calls_are_shown_one_after_the_other_and_one_that_fails_leaves_nothing(show: Show) -> None:
-    second = ("edit_file", {"path": "a.txt", "old_str": "2", "new_str": "II"})
-    wrong = ("edit_file", {"path": "a.txt", "old_str": "two", "new_str": "x"})
-    previews = show(EDIT, wrong, second, read=("a.txt",))
-    assert [each.shown["kind"] for each in previews] == ["diff", "problem", "diff"]
-    assert previews[2].shown["text"] == f"{HEAD}-2\n+II\n three"
-
-
-def test_a_command_is_shown_as_a_shell_would_quote_it(show: Show) -> None:
-    (preview,) = show(("run_command", {"argv": ["make", "a b;\x1b"], "cwd": "src"}))
-    assert preview.shown == {"kind": "argv", "text": "make 'a b;\\x1b'\nin src", "truncated": False}
-    assert preview.pins is None
-
-
 def test_a_users_tool_is_never_run_to_be_shown_and_is_bound_to_its_files(show: Show) -> None:
     (preview,) = show(("stamp", {"path": "a.txt", "words": ["x\ny"] * 3, "long": "z" * 3_000}))
     lines = preview.shown["text"].split("\n")

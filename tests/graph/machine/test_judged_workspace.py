@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from mendgraph.graph.configuration.loading import user_places
 from mendgraph.graph.machine.workspace import judged_workspace, own_rules
 from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, FileContent, MoveFile, Workspace
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
-from mendgraph.nodes.execute_tools.tools.list_files import glob_files
-from mendgraph.nodes.execute_tools.tools.search_files import search_files
+from mendgraph.nodes.execute_tools.store.run_folder import records_folders
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import judge_content, judge_path
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.conftest import Bench
 
 LITERAL = "hunter" + "22x"
 ACCOUNT = '{"type": "service_account", "private_key": "-----BEGIN ' + f'PRIVATE KEY-----{LITERAL}"}}\n'
@@ -76,23 +75,6 @@ def test_a_link_with_the_name_of_settings_is_judged_as_these(root: Path, workspa
     assert is_denied(workspace.read_file("app/local/gradle.properties"))
 
 
-def test_a_search_and_a_glob_show_nothing_of_it(root: Path, workspace: Workspace) -> None:
-    (root / "notes.md").write_text(f"{LITERAL} is only a word here\n")
-    bench = Bench(root)
-    bench.workspace = workspace
-    found = bench.data(search_files, pattern=LITERAL, literal=True)
-    assert [match["path"] for match in found["matches"]] == ["notes.md"]
-    assert bench.error(search_files, pattern="x", path="sa.json").code is ToolErrorCode.PERMISSION_DENIED
-    assert bench.data(glob_files, pattern="**/*.json")["paths"] == ["a.json"]
-
-
-def test_settings_without_a_secret_are_read_and_changed(workspace: Workspace) -> None:
-    for name, text in OPEN.items():
-        assert isinstance(workspace.read_file(name), FileContent)
-        written = workspace.write_file(name, text.encode() + b"\n", expected_sha256=sha(text))
-        assert is_denied(written) is name.endswith(".npmrc")
-
-
 @pytest.mark.parametrize("name", ["new.json", "app/gradle.properties"])
 def test_a_secret_is_not_written_where_it_could_not_be_read(root: Path, workspace: Workspace, name: str) -> None:
     text = FILES["gradle.properties"] if name.endswith("properties") else ACCOUNT
@@ -137,7 +119,7 @@ def data_folder(path: Path, monkeypatch: pytest.MonkeyPatch, *, made: bool = Tru
 
 
 def denied(workspace: Path, *names: str) -> list[bool]:
-    rules = own_rules(str(workspace))
+    rules = own_rules(str(workspace), records_folders(), user_places())
     return [judge_path(name, for_write=False, rules=rules) is not None for name in names]
 
 
@@ -160,21 +142,6 @@ def test_records_that_a_link_leads_to_are_denied_under_their_real_name(
     assert denied(workspace, "kept/runs/t-1") == [True]
 
 
-def test_a_name_that_leads_to_another_folder_by_now_is_followed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workspace = tmp_path / "project"
-    for place in (tmp_path / "outside", workspace / "inside"):
-        for name in ("runs", "workspaces", "spending"):
-            (place / name).mkdir(parents=True)
-    data_folder(tmp_path / "data", monkeypatch, made=False)
-    (tmp_path / "data").symlink_to(tmp_path / "outside")
-    assert own_rules(str(workspace)) == ()
-    (tmp_path / "data").unlink()
-    (tmp_path / "data").symlink_to(workspace / "inside")
-    assert denied(workspace, "inside/runs/t-1") == [True]
-
-
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
@@ -185,15 +152,4 @@ def test_settings_and_prices_are_denied_whether_they_are_there_or_not(home: Path
     names = (".config/mendgraph/config.toml", ".Config/mendgraph/PRICES.toml", ".config/mendgraph/x", "config.toml")
     assert denied(home, *names) == [True, True, False, False]
     assert denied(home / ".config" / "mendgraph", "config.toml") == [True]
-    assert own_rules(str(home / "project")) == ()
-
-
-def test_files_that_variables_name_are_denied_with_where_their_links_lead(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (home / "project").mkdir()
-    (home / "project" / "link.toml").symlink_to("real.toml")
-    monkeypatch.setenv("MENDGRAPH_CONFIG", str(home / "project" / "link.toml"))
-    monkeypatch.setenv("MENDGRAPH_PRICES", str(home / "project" / "p.toml"))
-    names = ("link.toml", "real.toml", "p.toml", "other.toml")
-    assert denied(home / "project", *names) == [True, True, True, False]
+    assert own_rules(str(home / "project"), records_folders(), user_places()) == ()

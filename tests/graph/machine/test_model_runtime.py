@@ -1,24 +1,21 @@
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph
-from mendgraph.graph.machine.model_runtime import ModelRuntime
+from mendgraph.graph.machine.model_runtime import ModelRuntime, book_thread
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
-from mendgraph.graph.spending.database import FILE_NAME
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Spending
 from mendgraph.nodes.call_model.model import GuardedModel
 from mendgraph.nodes.call_model.prices import FREE, PRICES_VARIABLE, Price
-from mendgraph.nodes.records import OutcomeKind, Profile
+from mendgraph.nodes.records import Profile
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import ScriptedServer
 
@@ -103,54 +100,6 @@ def test_a_limit_on_cost_needs_a_price_for_every_model(said: dict[str, Any], pro
     assert found is None if not problem else problem in (found or "")
 
 
-def test_a_fallback_that_is_the_runs_own_model_is_told() -> None:
-    """Only here is the run's own model known: the context takes its fallbacks one by one."""
-    with calling() as bound:
-        problem = bound.problem(AgentContext(model="m", fallback_models=("m",)))
-    assert problem == "Fallback model 1 (m) is in the list already: name each model once."
-
-
-@pytest.mark.parametrize(("value", "fine"), [("org-1", True), ("org\N{BULLET}", False), ("org\r1", False), ("", True)])
-def test_a_header_that_cannot_be_sent_is_told_before_a_request(
-    value: str, fine: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
-    monkeypatch.setenv("OPENAI_ORG_ID", value)
-    with calling() as bound:
-        told = bound.problem(AgentContext(model="m"))
-        assert bound.problem(AgentContext(model="local")) is None
-    assert told == (None if fine else "OPENAI_ORG_ID holds a character that no header may have: mend it, or unset it.")
-
-
-def test_fallbacks_are_asked_in_order_but_not_beside_a_model_of_the_users_own() -> None:
-    context = AgentContext(model="m", fallback_models=("local", "other @ http://127.0.0.1:1/v1"))
-    with calling() as bound:
-        assert [choice.model for choice in bound.prepare(state(context)).settings.budget.models] == [
-            "m",
-            "local",
-            "other",
-        ]
-    with calling(ScriptedModel([])) as bound:
-        assert bound.prepare(state(context)).settings.budget.models == (ModelChoice(model="m"),)
-
-
-@pytest.mark.parametrize(
-    ("said", "embedded", "tokens"),
-    [
-        ({"model": "local"}, True, CONTEXT_TOKENS),
-        ({"model": "gpt-4o", "base_url": "http://127.0.0.1:1/v1"}, False, 128_000),
-        ({"model": "gpt-4o", "window_tokens": 9_000}, False, 9_000),
-        ({"model": "nobodys", "base_url": "http://127.0.0.1:1/v1"}, False, None),
-    ],
-)
-def test_the_window_is_the_contexts_or_known_by_the_models_name(
-    said: dict[str, Any], embedded: bool, tokens: int | None
-) -> None:
-    with calling() as bound:
-        found = bound.prepare(state(AgentContext(**said), Profile(embedded=embedded)))
-    assert found.settings.window_tokens == tokens
-
-
 # --- What earlier turns have lost
 
 
@@ -159,7 +108,7 @@ def lose(bound: ModelRuntime, context: AgentContext, calls: int) -> None:
     for _ in range(calls):
         thread = bound.prepare(state(context)).settings.budget.thread
         entry = Entry(thread=thread, model="m", purpose="reply", input_tokens=10, output_tokens=5, cost_usd=0.0)
-        assert isinstance(bound._book.reserve(entry, RunLimits()), int)
+        assert isinstance(bound.book.reserve(entry, RunLimits()), int)
 
 
 @pytest.fixture
@@ -182,20 +131,34 @@ def test_a_thread_that_nobody_marks_begins_with_nothing_of_its_namesakes() -> No
 def test_a_marked_turn_is_charged_what_earlier_turns_lost_and_keeps_its_own_for_itself() -> None:
     with calling(ScriptedModel([])) as bound:
         lose(bound, CONTEXT, 1)
-        bound.begin(CONTEXT, "r", first=True)
+        bound.book.begin(book_thread(CONTEXT, "r"), first=True)
         lose(bound, CONTEXT, 3)
         assert bound.spent_before(None, CONTEXT, "r", marked=True) == Spending(booked=2)
-        bound.begin(CONTEXT, "r", first=False)
+        bound.book.begin(book_thread(CONTEXT, "r"), first=False)
         lose(bound, CONTEXT, 1)
         spent = bound.spent_before(None, CONTEXT, "r", marked=True)
     assert (spent.usage, spent.booked) == (APIUsageStats(3, 30, 15, 3), 6)
 
 
-@pytest.mark.usefixtures("own_book")
-def test_a_run_that_has_ended_leaves_no_open_entry(tmp_path: Path) -> None:
-    """Also where nobody closes the machine, and no other call follows."""
-    machine: Any = build_graph(model=ScriptedModel([]))
-    ended = machine.invoke({"messages": [("user", "Hello.")]}, context=AgentContext(workspace=str(tmp_path)))
-    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
-        entries = database.execute("SELECT purpose, settled_at IS NULL FROM entries").fetchall()
-    assert (ended["outcome"].kind, entries) == (OutcomeKind.FINISHED, [("reply", 0)])
+def test_a_fallback_that_is_the_runs_own_model_is_told() -> None:
+    """Only here is the run's own model known: the context takes its fallbacks one by one."""
+    with calling() as bound:
+        problem = bound.problem(AgentContext(model="m", fallback_models=("m",)))
+    assert problem == "Fallback model 1 (m) is in the list already: name each model once."
+
+
+@pytest.mark.parametrize(
+    ("said", "embedded", "tokens"),
+    [
+        ({"model": "local"}, True, CONTEXT_TOKENS),
+        ({"model": "gpt-4o", "base_url": "http://127.0.0.1:1/v1"}, False, 128_000),
+        ({"model": "gpt-4o", "window_tokens": 9_000}, False, 9_000),
+        ({"model": "nobodys", "base_url": "http://127.0.0.1:1/v1"}, False, None),
+    ],
+)
+def test_the_window_is_the_contexts_or_known_by_the_models_name(
+    said: dict[str, Any], embedded: bool, tokens: int | None
+) -> None:
+    with calling() as bound:
+        found = bound.prepare(state(AgentContext(**said), Profile(embedded=embedded)))
+    assert found.settings.window_tokens == tokens

@@ -14,7 +14,6 @@ from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.parse.answers import TurnFacts
 from mendgraph.nodes.parse.reading import Reader
 from mendgraph.nodes.records import (
-    CallError,
     CallResult,
     ChangeKind,
     Correction,
@@ -118,21 +117,3 @@ def test_a_rescued_edit_in_block_form_is_the_whole_work_and_checked() -> None:
         "final_answer",
     ]
     assert [each.tool for each in rescue(reader(), edit, 4)] == ["write_file"]
-
-
-def test_an_argument_that_a_tool_cannot_do_without_may_stand_alone() -> None:
-    found = reader().only_required
-    assert (found["read_file"], found["final_answer"], "write_file" in found) == ("path", "answer", False)
-    [call] = rescue(reader(), 'read_file("a.py")', 4)
-    assert isinstance(call, ToolCall)
-    assert call.arguments["path"] == "a.py"
-
-
-def test_a_rescued_answer_is_judged_and_checked_like_any_other() -> None:
-    printed = '{"name": "final_answer", "arguments": {"answer": "I fixed it."}}'
-    [claim] = rescue(reader(), printed, 4)
-    assert isinstance(claim, CallError)
-    assert claim.error.error_type is Kind.UNFOUNDED_CLAIM
-    configured = AgentContext(checks=("make test",))
-    found = rescue(reader(changes=[CHANGE], context=configured), printed, 4)
-    assert [each.tool for each in found] == ["run_checks", "final_answer"]

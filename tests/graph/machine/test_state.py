@@ -9,8 +9,6 @@ from itertools import chain
 from typing import Any, get_args, get_type_hints
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import BaseModel, TypeAdapter
 
 from mendgraph.graph.configuration.context import AgentContext
@@ -65,8 +63,6 @@ from mendgraph.nodes.records import (
     VerdictKind,
 )
 from tests.architecture.product import text_of
-from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.scenario import message_of, use
 
 JSON = {"text": "é\n", "number": 1.5, "whole": 2**63, "nothing": None, "list": [True, {"deep": []}]}
 ERROR = ExtractionError(ExtractionErrorType.UNKNOWN_TOOL_NAME, 3, "tool: x({})", "Unknown tool 'x'.")
@@ -153,20 +149,9 @@ def test_a_record_comes_back_as_it_was(value: Any) -> None:
         assert back["one"].model_dump() == value.model_dump()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in CHECKPOINT_TYPES if issubclass(kind, Enum)])
-def test_a_word_comes_back_as_it_was(kind: type[Enum]) -> None:
-    assert all(back is word for back, word in zip(round_trip(list(kind)), kind, strict=True))
-
-
 def test_there_is_an_example_of_each_type() -> None:
     assert {type(value) for value in EXAMPLES} == {kind for kind in CHECKPOINT_TYPES if not issubclass(kind, Enum)}
     assert len(CHECKPOINT_TYPES) == len(set(CHECKPOINT_TYPES))
-
-
-def test_messages_come_back_as_they_were() -> None:
-    call = {"name": "t", "args": JSON, "id": "c", "type": "tool_call"}
-    messages = [HumanMessage("é", id="1"), AIMessage("", tool_calls=[call], id="2"), ToolMessage("r", tool_call_id="c")]
-    assert round_trip(messages) == messages
 
 
 @pytest.mark.parametrize("value", [Unlisted(), UnlistedEnum.A])
@@ -201,34 +186,6 @@ def test_the_server_is_given_the_same_list() -> None:
     assert config["checkpointer"] == {
         "serde": {"allowed_msgpack_modules": [[word.__module__, word.__qualname__] for word in CHECKPOINT_TYPES]}
     }
-
-
-def test_a_whole_thread_comes_back_without_a_word_of_complaint(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Every channel that a run with calls, healing, a denial and a plan fills."""
-    from mendgraph.graph.machine.build import build_graph
-
-    replies = [
-        use(("read_file", "{")),
-        use(("read_file", {"path": ".env"}), ("update_plan", {"steps": [{"title": "look"}]})),
-        use(("write_file", {"path": "a.py", "content": "a = 1\n"}), ("final_answer", {"answer": "done"})),
-    ]
-    model = ScriptedModel([message_of(reply, Protocol.TEXT) for reply in replies])
-    machine = build_graph(InMemorySaver(serde=serializer()), model=model)
-    config: Any = {"configurable": {"thread_id": "t"}}
-    context = AgentContext(workspace=str(tmp_path), protocol="text")
-    ended = machine.invoke({"messages": [HumanMessage("Write a.py.")]}, config, context=context)
-    stored = machine.get_state(config).values
-    assert stored == round_trip(stored)
-    assert {name: stored[name] for name in ended} == ended
-    assert [type(stored[name]) for name in ("context", "spending", "outcome", "plan", "loop", "reply")] == [
-        AgentContext,
-        Spending,
-        Outcome,
-        Plan,
-        LoopRecord,
-        ModelReply,
-    ]
-    assert caplog.records == []
 
 
 # --- The format

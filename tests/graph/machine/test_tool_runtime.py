@@ -12,28 +12,12 @@ from langchain_core.messages import HumanMessage
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
-from mendgraph.graph.runs.events import Event, StepDone, Traced
-from mendgraph.graph.runs.run import RunResult, Session, run_task
-from mendgraph.nodes.execute_tools.evidence.checks import Checks
+from mendgraph.graph.runs.run import RunResult, run_task
 from mendgraph.nodes.execute_tools.registry import Tool, tool
 from mendgraph.nodes.execute_tools.store.run_folder import folder_name
 from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
-from mendgraph.nodes.records import (
-    CallResult,
-    ChangeKind,
-    Effect,
-    FileChange,
-    JsonMap,
-    OutcomeKind,
-    Protocol,
-    StopReason,
-    ToolCall,
-    ToolErrorCode,
-    ToolResult,
-    Verdict,
-    VerdictKind,
-)
+from mendgraph.nodes.records import Effect, JsonMap, OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import write_files
@@ -83,15 +67,6 @@ def results_of(model: ScriptedModel, call: int) -> list[JsonMap]:
     return [json.loads(each["content"]) for each in model.calls[call].prompt.messages if each["role"] == "tool"]
 
 
-@pytest.mark.parametrize("folder", [".aws", ".ssh/keys", ".CONFIG/gcloud", ".docker.bak/x"])
-def test_no_run_works_in_a_folder_below_which_all_would_be_denied(root: Path, folder: str) -> None:
-    write_files(root / folder, FILES)
-    result, model = ran(root / folder, READ)
-    assert model.calls == []
-    assert result.outcome.message.startswith(f"The workspace '{root / folder}' holds ")
-    assert ran(root, DONE)[0].outcome.kind is OutcomeKind.FINISHED
-
-
 # --- Roles
 
 
@@ -121,30 +96,6 @@ def test_a_tool_that_the_role_does_not_include_is_not_told_of_and_denied(root: P
     assert read["data"]["content"] == "a = 1\n"
 
 
-@pytest.mark.parametrize(
-    ("role", "roles", "message"),
-    [
-        ("raeder", {}, "There is no role 'raeder'. Did you mean reader or editor?"),
-        ("x", {"mine": ["read_file"]}, "There is no role 'x'. There are: editor, mine, operator, reader."),
-        (
-            "mine",
-            {"mine": ["raed_file"]},
-            "The role 'mine' names an unknown tool, 'raed_file'. Did you mean read_file or ",
-        ),
-        ("reader", {"reader": ["read_file"]}, "'reader' is built in and cannot be redefined: give yours another name."),
-    ],
-)
-def test_a_role_that_cannot_be_used_ends_the_run_before_it_costs(
-    role: str, roles: dict[str, list[str]], message: str, root: Path
-) -> None:
-    model = ScriptedModel([])
-    machine = build_graph(model=model, roles=roles)
-    context = AgentContext(workspace=str(root), role=role)
-    outcome = machine.invoke({"messages": [HumanMessage("Look.")]}, context=context)["outcome"]
-    assert (outcome.kind, outcome.reason, model.calls) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST, [])
-    assert message in outcome.message
-
-
 # --- What a run has
 
 
@@ -166,39 +117,6 @@ def test_the_model_is_told_only_of_tools_that_have_what_they_need(
     assert gateway().usable(AgentContext(workspace=str(root), **context)) == NAMES - missing
     _, model = ran(root, DONE, context=context)
     assert told(model) & NEEDY == NEEDY - missing
-
-
-def test_one_word_turns_evidence_off_and_keeps_the_checks_that_a_person_named(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(PROBLEM, lambda: None)
-    assert gateway().checks(AgentContext(workspace=str(root), evidence=False)) is None
-    checks = gateway().checks(AgentContext(workspace=str(root), evidence=False, checks=("make test",)))
-    assert isinstance(checks, Checks)
-    assert (checks.rules.evidence, checks.rules.commands) == (False, ("make test",))
-
-
-def test_a_run_without_a_sandbox_says_so_and_goes_on(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PROBLEM, lambda: "there is no bubblewrap")
-    events = events_of(root, use(("run_command", {"argv": ["make"]})), READ, DONE, allowed_programs=("make",))
-    reason = "Commands cannot be run on this machine, as their sandbox does not start: there is no bubblewrap."
-    assert payloads(events, "commands.unavailable") == [{"reason": reason}]
-    results = [result.result for event in events if isinstance(event, StepDone) for result in event.results]
-    assert [result.error.code if result.error else "ok" for result in results] == [ToolErrorCode.UNAVAILABLE, "ok"]
-
-
-def test_files_of_other_kinds_are_refused(root: Path) -> None:
-    write_files(root, {"a.md": "# A\n"})
-    calls = use(("read_file", {"path": "a.md"}), ("read_file", {"path": "a.py"}))
-    _, model = ran(root, calls, DONE, context={"allowed_extensions": ("py",)})
-    assert [result["ok"] for result in results_of(model, 1)] == [False, True]
-
-
-def test_paths_inside_of_arguments_are_those_that_the_tool_names() -> None:
-    known = gateway((patch,))
-    call = ToolCall(call_id="c", tool="patch", arguments={"text": "a.py b.py"}, raw_arguments="")
-    assert list(known.paths_of(call)) == ["a.py", "b.py"]
-    assert list(known.paths_of(call.model_copy(update={"tool": "unknown"}))) == []
 
 
 def test_a_tool_that_cannot_say_which_paths_it_names_is_denied(root: Path) -> None:
@@ -281,51 +199,40 @@ def test_each_call_is_a_line_of_the_log_denied_ones_too(root: Path, tmp_path: Pa
     assert found[3]["arguments_sha256"] == sha256(b"{}").hexdigest()
 
 
-def test_a_run_without_audit_writes_no_log(root: Path, tmp_path: Path) -> None:
-    events = events_of(root, READ, use(("read_file", {"path": ".env"})), DONE, audit=False)
-    assert (lines(tmp_path / "data"), payloads(events, "audit.unavailable")) == ([], [])
-
-
-def test_an_alert_is_a_line_of_the_log(root: Path, tmp_path: Path) -> None:
-    known, context = gateway(), AgentContext(workspace=str(root))
-    alert = {"kind": "cost", "message": "Dear.", "value": 9.0, "threshold": 3.0}
-    known.log(context, "t").alert(alert)
-    [line] = lines(tmp_path / "data")
-    assert line.pop("time").endswith("+00:00")
-    assert line == {"event": "alert", "run_id": "t", **alert}
-    known.log(context.model_copy(update={"audit": False}), "t").alert(alert)
-    assert len(lines(tmp_path / "data")) == 1
-
-
-def test_no_secret_and_no_argument_is_in_the_log(root: Path, tmp_path: Path) -> None:
-    secret = "".join(("correct-horse", "-battery-", "7"))
-    known, context = gateway(secrets=(secret,)), AgentContext(workspace=str(root))
-    call = ToolCall(call_id="c", tool="write_file", arguments={"content": secret}, raw_arguments="{}")
-    change = FileChange(path=f"{secret}.py", kind=ChangeKind.CREATED, sha256_before="", sha256_after="1", diff=secret)
-    result = CallResult(call_id="c", tool="write_file", result=ToolResult(ok=True), changes=(change,))
-    known.log(context, "t").call(1, call, Verdict(kind=VerdictKind.ALLOW, path=f"{secret}.py"), result)
-    [line] = lines(tmp_path / "data")
-    assert (line["path"], line["changed"], secret in json.dumps(line)) == ("***.py", ["***.py"], False)
-
-
 # --- Secrets
-
-
-def test_a_secret_that_comes_later_is_known_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, named = gateway(), "-".join(("plum", "43", "orchard"))
-    assert known.redactor().text(named) == named
-    monkeypatch.setenv("FOO_TOKEN", named)
-    assert known.redactor().text(named) == "[redacted secret]"
 
 
 # --- The way to all of that
 
 
-def events_of(root: Path, *replies: Use | Say, **context: Any) -> list[Event]:
-    model = ScriptedModel([message_of(reply, Protocol.NATIVE) for reply in replies])
-    with Session(AgentContext(workspace=str(root), **context), model=model, thread_id="t") as session:
-        return list(session.stream("Look."))
+@pytest.mark.parametrize("folder", [".aws", ".ssh/keys", ".CONFIG/gcloud", ".docker.bak/x"])
+def test_no_run_works_in_a_folder_below_which_all_would_be_denied(root: Path, folder: str) -> None:
+    write_files(root / folder, FILES)
+    result, model = ran(root / folder, READ)
+    assert model.calls == []
+    assert result.outcome.message.startswith(f"The workspace '{root / folder}' holds ")
+    assert ran(root, DONE)[0].outcome.kind is OutcomeKind.FINISHED
 
 
-def payloads(events: list[Event], name: str) -> list[Mapping[str, Any]]:
-    return [event.payload for event in events if isinstance(event, Traced) and event.name == name]
+@pytest.mark.parametrize(
+    ("role", "roles", "message"),
+    [
+        ("raeder", {}, "There is no role 'raeder'. Did you mean reader or editor?"),
+        ("x", {"mine": ["read_file"]}, "There is no role 'x'. There are: editor, mine, operator, reader."),
+        (
+            "mine",
+            {"mine": ["raed_file"]},
+            "The role 'mine' names an unknown tool, 'raed_file'. Did you mean read_file or ",
+        ),
+        ("reader", {"reader": ["read_file"]}, "'reader' is built in and cannot be redefined: give yours another name."),
+    ],
+)
+def test_a_role_that_cannot_be_used_ends_the_run_before_it_costs(
+    role: str, roles: dict[str, list[str]], message: str, root: Path
+) -> None:
+    model = ScriptedModel([])
+    machine = build_graph(model=model, roles=roles)
+    context = AgentContext(workspace=str(root), role=role)
+    outcome = machine.invoke({"messages": [HumanMessage("Look.")]}, context=context)["outcome"]
+    assert (outcome.kind, outcome.reason, model.calls) == (OutcomeKind.SYSTEM_ERROR, StopReason.INVALID_REQUEST, [])
+    assert message in outcome.message

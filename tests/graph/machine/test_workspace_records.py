@@ -67,16 +67,6 @@ def test_what_was_left_open_is_decided_first_and_said(
     assert events == []
 
 
-@pytest.mark.parametrize(("effect", "left"), [("execute", []), ("write", [".git"])])
-def test_the_empty_git_folder_of_a_command_that_was_killed_is_taken_away(
-    root: str, folder: str, effect: str, left: list[str]
-) -> None:
-    Journal(folder).begin(KEY._replace(effect=effect))
-    Path(root, ".git").mkdir()
-    assert decide_open_changes(Journal(folder), root) == ()
-    assert [path.name for path in Path(root).iterdir()] == left
-
-
 def test_the_workspace_is_locked_for_the_step_and_free_after_it(root: str, folder: str) -> None:
     with WorkspaceRecords().journal(root, "run", TraceSink("run", "1"), wanted=True):
         refused = RunLock(folder).acquire(Owner("other"))
@@ -84,33 +74,6 @@ def test_the_workspace_is_locked_for_the_step_and_free_after_it(root: str, folde
         assert "run 'run'" in refused.message
     with RunLock(folder) as lock:
         assert lock.acquire(Owner("other")) is None
-
-
-def test_a_step_that_waits_too_long_is_told_who_works_there(
-    root: str, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mendgraph.graph.machine.workspace.LONGEST_WAIT_S", 0.0)
-    with RunLock(folder) as lock:
-        assert lock.acquire(Owner("other")) is None
-        busy = journal_of(root, [])
-        assert isinstance(busy, ToolError)
-        assert busy.code is ToolErrorCode.UNAVAILABLE
-
-
-def test_who_holds_the_workspace_for_a_whole_run_does_not_lock_it_again(root: str, folder: str) -> None:
-    records = WorkspaceRecords()
-    with RunLock(folder) as lock:
-        assert lock.acquire(Owner("run")) is None
-        records.hold(root)
-        assert isinstance(journal_of(root, [], records), Journal)
-        records.release(root)
-
-
-def test_a_journal_that_cannot_be_read_is_none(root: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = make_unusable(folder, monkeypatch)
-    refused = journal_of(root, [])
-    assert isinstance(refused, ToolError)
-    assert said in refused.message
 
 
 def test_a_change_that_the_disk_does_not_let_end_is_why_there_is_no_journal(
@@ -126,6 +89,16 @@ def test_a_change_that_the_disk_does_not_let_end_is_why_there_is_no_journal(
     assert journal_of(root, []) == ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
+@pytest.mark.parametrize(("effect", "left"), [("execute", []), ("write", [".git"])])
+def test_the_empty_git_folder_of_a_command_that_was_killed_is_taken_away(
+    root: str, folder: str, effect: str, left: list[str]
+) -> None:
+    Journal(folder).begin(KEY._replace(effect=effect))
+    Path(root, ".git").mkdir()
+    assert decide_open_changes(Journal(folder), root) == ()
+    assert [path.name for path in Path(root).iterdir()] == left
+
+
 def test_a_change_that_cannot_be_brought_to_an_end_holds_everything_up(
     root: str, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,3 +112,21 @@ def test_a_change_that_cannot_be_brought_to_an_end_holds_everything_up(
     refused = decide_open_changes(Journal(folder), root)
     assert isinstance(refused, ToolError)
     assert "the disk is full" in refused.message
+
+
+def test_a_step_that_waits_too_long_is_told_who_works_there(
+    root: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mendgraph.graph.machine.workspace.LONGEST_WAIT_S", 0.0)
+    with RunLock(folder) as lock:
+        assert lock.acquire(Owner("other")) is None
+        busy = journal_of(root, [])
+        assert isinstance(busy, ToolError)
+        assert busy.code is ToolErrorCode.UNAVAILABLE
+
+
+def test_a_journal_that_cannot_be_read_is_none(root: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = make_unusable(folder, monkeypatch)
+    refused = journal_of(root, [])
+    assert isinstance(refused, ToolError)
+    assert said in refused.message

@@ -18,7 +18,6 @@ from langgraph.checkpoint.serde.event_hooks import SerdeEvent, register_serde_ev
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer, _msgpack_ext_hook_to_json
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
 from pydantic import TypeAdapter
 
@@ -97,18 +96,6 @@ def test_a_checkpoint_takes_the_writes_along_that_led_to_it_but_those_that_it_ho
     assert stored(rows.take()) == [("grows", 1, [1]), ("kept_whole", 2, [2]), ROW[0], ("a", 0, 2)]
 
 
-def test_what_comes_after_the_checkpoint_that_holds_it_is_not_stored() -> None:
-    rows = pending()
-    rows.add_checkpoint(HERE, {"a": 1, "b": 2, "kept_whole": _DeltaSnapshot([2])}, ROW)
-    rows.take()
-    rows.add_writes(HERE, "late", "p", [("a", 1), ("b", 2)])
-    assert (bool(rows), rows.take()) == (False, [])
-    rows.add_writes(HERE, "late", "p", [("a", 1), ("grows", [1])])
-    rows.add_writes(HERE, "later", "p", [("kept_whole", [2])])
-    rows.add_writes(ELSEWHERE, "other", "p", [("a", 3)])
-    assert stored(rows.take()) == [("a", 0, 1), ("grows", 1, [1]), ("kept_whole", 0, [2]), ("a", 0, 3)]
-
-
 def test_another_version_is_no_damage(saver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise UnreadableValueError("Update.", is_damage=False)
@@ -158,22 +145,6 @@ def test_a_plain_saver_keeps_a_thread(tmp_path: Path, kind: str, caplog: pytest.
     assert caplog.records == []  # of types that LangGraph does not know
 
 
-def test_an_async_saver_keeps_a_thread(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def play() -> Any:
-        async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "threads.sqlite")) as saver:
-            machine = build_graph(saver, model=told(*REPAIR))
-            settings: Any = {"config": THREAD, "context": context(tmp_path / "w", mode="ask")}
-            await machine.ainvoke(ASKED, **settings)
-            result = await machine.ainvoke(Command(resume="approve"), **settings)
-            return result, (await build_graph(saver).aget_state(THREAD)).values
-
-    with caplog.at_level(logging.WARNING):
-        result, state = asyncio.run(play())
-    assert (state["outcome"], state["messages"]) == (result["outcome"], result["messages"])
-    assert changed_files(tmp_path / "w", CALC) == {"calc.py": MENDED}
-    assert caplog.records == []
-
-
 def test_no_secret_is_kept_in_a_plain_saver(tmp_path: Path) -> None:
     saver = InMemorySaver()
     machine = build_graph(saver, model=told(*REPAIR), secrets=["hunter2-hunter2"])
@@ -210,7 +181,7 @@ def made(kind: str) -> Any:
 
 
 @pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("kind", ["server", "plain", "encrypted"])
+@pytest.mark.parametrize("kind", ["server", "encrypted"])
 def test_each_record_crosses_a_server(
     kind: str, strict: bool, met: list[SerdeEvent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,54 +198,3 @@ def test_each_record_crosses_a_server(
             shown = made("a client's view").loads_typed(serde.dumps_typed(value))
             assert TypeAdapter(type(value)).validate_python(shown) == value
     assert met == []
-
-
-@pytest.mark.parametrize("strict", [True, False])
-def test_a_type_that_is_not_ours_is_loaded_as_before(
-    strict: bool, met: list[SerdeEvent], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("langgraph.checkpoint.serde._msgpack.STRICT_MSGPACK_ENABLED", strict)
-    serde = own_saver(own_saver(InMemorySaver(serde=made("server")))).serde
-    assert serde.loads_typed(serde.dumps_typed(Unlisted.A)) == ("a" if strict else Unlisted.A)
-    assert [event["name"] for event in met] == ["Unlisted"]
-
-
-class Unlisted(Enum):
-    """A user's own."""
-
-    A = "a"
-
-
-def test_the_given_saver_stays_as_it_is() -> None:
-    plain, ours = InMemorySaver(), InMemorySaver(serde=serializer())
-    assert own_saver(plain).storage is plain.storage  # type: ignore[attr-defined]  # it is one of the same kind
-    assert type(plain.serde) is JsonPlusSerializer
-    assert own_saver(ours) is ours
-
-
-@pytest.mark.parametrize("strict", [True, False])
-def test_a_serializer_of_a_users_own_class_stays_of_that_class(strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it does beside encryption, such as a signature, is done to what we store as well."""
-    monkeypatch.setattr("langgraph.checkpoint.serde._msgpack.STRICT_MSGPACK_ENABLED", strict)
-
-    class Signed(EncryptedSerializer):
-        def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-            kind, data = super().dumps_typed(obj)
-            return kind, b"signed" + data
-
-    serde = own_saver(InMemorySaver(serde=Signed(Plain(), JsonPlusSerializer()))).serde
-    assert type(serde) is Signed
-    assert serde.dumps_typed(1)[1].startswith(b"signed")
-
-
-def test_a_serializer_that_we_do_not_know_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
-    class Own:
-        def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-            return "repr", repr(obj).encode()
-
-        def loads_typed(self, data: tuple[str, bytes]) -> Any:
-            return data[1].decode()
-
-    saver = InMemorySaver(serde=Own())
-    assert own_saver(saver) is saver
-    assert caplog.records == []

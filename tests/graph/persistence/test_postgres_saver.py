@@ -2,27 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
-from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
-from psycopg.rows import dict_row
 
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.persistence.postgres_saver import PostgresStoreSaver, with_checkpoints
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres
 from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
 from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase
-from tests.doubles.replies import Say
-from tests.doubles.scripted_model import ScriptedModel
 
 CONFIG = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": ""})
 SECRET = "-".join(("plum", "51", "orchard"))
@@ -68,28 +60,6 @@ def test_threads_of_two_workspaces_with_one_name_do_not_meet(saver: PostgresStor
         assert (other.get_tuple(CONFIG), saver.get_tuple(CONFIG) is None) == (None, False)
 
 
-def test_the_tables_are_langgraphs_and_its_own_setup_has_nothing_to_do(
-    saver: PostgresStoreSaver, shared_store: str
-) -> None:
-    put(saver, 1)
-    with psycopg.connect(shared_store, autocommit=True, row_factory=dict_row) as connection:
-        connection.execute("SET search_path = mendgraph")
-        plain = PostgresSaver(connection)
-        plain.setup()
-        stored = RunnableConfig(configurable={"thread_id": "w:t", "checkpoint_ns": ""})
-        found = plain.get_tuple(stored)
-        assert found is not None
-        assert found.checkpoint["id"] == "0001"
-    assert len(rows(shared_store, "SELECT v FROM checkpoint_migrations")) == len(PostgresSaver.MIGRATIONS)
-    indexes = rows(shared_store, "SELECT indexname FROM pg_indexes WHERE tablename LIKE 'checkpoint%'")
-    assert {name for (name,) in indexes} == {
-        "checkpoint_migrations_pkey",
-        "checkpoints_pkey",
-        "checkpoint_blobs_pkey",
-        "checkpoint_writes_pkey",
-    }
-
-
 def test_no_value_is_stored_but_through_our_serializer(saver: PostgresStoreSaver, shared_store: str) -> None:
     """LangGraph itself would keep texts in JSON: with their secrets, and not at all where they hold NUL."""
     values: dict[str, Any] = {
@@ -112,16 +82,6 @@ def test_no_value_is_stored_but_through_our_serializer(saver: PostgresStoreSaver
             for row in rows(shared_store, f"SELECT * FROM {table}")  # noqa: S608 - ours
             for each in row
         )
-
-
-def test_metadata_of_a_users_own_come_back_without_what_json_cannot_hold(saver: PostgresStoreSaver) -> None:
-    metadata: Any = {"step": 1, "note": ["a\0b\ud800", "\\u0000"], "é": {"x": 1}}
-    saver.put(CONFIG, {**empty_checkpoint(), "id": "1"}, metadata, {})
-    found = saver.get_tuple(CONFIG)
-    assert found is not None
-    assert found.metadata == {"step": 1, "note": ["ab", "\\u0000"], "é": {"x": 1}}
-    assert [each.config for each in saver.list(CONFIG, filter={"step": 1})] == [found.config]
-    assert list(saver.list(None, filter={"step": 2})) == []
 
 
 def test_a_quick_step_is_in_the_database_at_once_and_waits_for_no_disk(shared_store: str) -> None:
@@ -156,47 +116,3 @@ def test_a_checkpoint_and_what_led_to_it_are_stored_whole_or_not_at_all(
     saver.put_writes(parent, [("a", 1), ("plan", "p")], "task")
     put(saver, 2, parent, plan="p")
     assert rows(shared_store, "SELECT channel FROM checkpoint_writes") == [("a",)]
-
-
-def test_two_forks_of_one_checkpoint_keep_their_values_apart(saver: PostgresStoreSaver, tmp_path: Path) -> None:
-    """Both have the same number of versions before them, and one table of values."""
-    machine = build_graph(saver, model=ScriptedModel([], then=Say("Done.")))
-    config = RunnableConfig(configurable={"thread_id": "t"})
-    request: Any = {"messages": [HumanMessage("Hi.", id="1")]}
-    machine.invoke(request, config, context=AgentContext(workspace=str(tmp_path), audit=False))
-    base = machine.get_state(config).config
-    forks = [machine.update_state(base, {"run_id": name}, as_node="call_model") for name in ("one", "two")]
-    assert [machine.get_state(each).values["run_id"] for each in forks] == ["one", "two"]
-    versions = [saver.get_next_version("00000041.abc", None) for _ in range(100)]
-    assert ({each[:8] for each in versions}, len(set(versions))) == ({"00000042"}, 100)
-    assert saver.get_next_version(None, None) > "00000001"
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        r"checkpoint_blobs SET blob = '\xc1'",
-        "checkpoint_blobs SET type = 'nonsense'",
-        "checkpoints SET checkpoint = '[]'",
-        "checkpoints SET checkpoint = 'null'",
-    ],
-)
-def test_a_row_that_somebody_else_wrote_is_refused(saver: PostgresStoreSaver, shared_store: str, damage: str) -> None:
-    put(saver, 1, plan=["p" * 200])
-    rows(shared_store, f"UPDATE {damage}")
-    with pytest.raises(StoreError):
-        saver.get_tuple(CONFIG)
-    with pytest.raises(StoreError):
-        list(saver.list(CONFIG))
-
-
-def test_what_a_thread_held_is_counted_when_it_is_forgotten(saver: PostgresStoreSaver, shared_store: str) -> None:
-    parent = put(saver, 1, plan="p" * 1_000)
-    saver.put_writes(parent, [("messages", ["m"])], "task")
-    put(saver, 2, parent)
-    with saver.cursor() as cursor:
-        freed = saver.forget(cursor, "t")
-        assert saver.forget(cursor, "t") == 0
-    assert 100 < freed < 10_000
-    for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes"):
-        assert rows(shared_store, f"SELECT * FROM {table}") == []  # noqa: S608 - ours

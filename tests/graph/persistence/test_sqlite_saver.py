@@ -14,7 +14,7 @@ from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, _DeltaSnapshot
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from mendgraph.graph.configuration.context import AgentContext
@@ -59,13 +59,6 @@ def put(saver: Any, number: int, parent: RunnableConfig = CONFIG) -> RunnableCon
     return child
 
 
-READS: dict[str, Any] = {
-    "get": lambda saver: saver.get_tuple(CONFIG),
-    "list": lambda saver: list(saver.list(CONFIG)),
-    "history": lambda saver: saver.get_delta_channel_history(config=CONFIG, channels=["messages"]),
-}
-
-
 # --- Whole or not at all
 
 
@@ -91,19 +84,6 @@ def test_a_checkpoint_is_stored_in_one_transaction_with_what_led_to_it(
     )
     found = next(saver.list(CONFIG))
     assert (found.checkpoint["channel_values"]["plan"], found.parent_config) == ("p", parent)
-
-
-@pytest.mark.parametrize("channel", [ERROR, INTERRUPT, RESUME])
-def test_an_error_a_question_and_its_answer_are_on_the_disk_at_once(saver: Any, tmp_path: Path, channel: str) -> None:
-    """No checkpoint has to follow them."""
-    config = put(saver, 1)
-    saver.put_writes(config, [("plan", "p")], "one")
-    for value in ("first", "second"):
-        saver.put_writes(config, [(channel, value)], "two")
-    found = saver.get_tuple(config)
-    assert found is not None
-    assert found.pending_writes == [("one", "plan", "p"), ("two", channel, "second")]
-    assert found_rows(tmp_path, "SELECT channel FROM writes ORDER BY task_id") == [("plan",), (channel,)]
 
 
 LOOP: Any = {"source": "loop", "step": 2}
@@ -135,13 +115,6 @@ def test_only_what_a_quick_node_begins_with_waits_for_the_next_checkpoint(
         assert found == [("0001", None), ("0002", "0001"), ("0003", "0002")]
 
 
-@pytest.mark.parametrize("use", [lambda saver: saver.close(), READS["list"]])
-def test_who_reads_and_who_closes_writes_what_waits_before(saver: Any, tmp_path: Path, use: Any) -> None:
-    saver.put_writes(put(saver, 1), [("plan", "p")], "task")
-    use(saver)
-    assert found_rows(tmp_path, "SELECT channel FROM writes") == [("plan",)]
-
-
 def test_a_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,35 +142,7 @@ def test_a_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
     assert more["values"] == 4 * (5 + 3)  # the checkpoints, and the writes to the three channels that grow
 
 
-def test_another_process_that_holds_the_database_is_told(file_saver: SqliteStoreSaver, tmp_path: Path) -> None:
-    saver = file_saver
-    put(saver, 1)
-    saver.conn.execute("PRAGMA busy_timeout = 0")
-    with closing(open_file(str(tmp_path))) as other:
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreError, match="another process"):
-            put(saver, 2)
-        other.execute("ROLLBACK")
-    put(saver, 2)
-    assert [found.metadata["step"] for found in saver.list(CONFIG)] == [2, 1]
-
-
 # --- From any thread
-
-
-def test_a_history_is_rebuilt_without_reading_each_checkpoint_again_and_again(
-    file_saver: SqliteStoreSaver, tmp_path: Path
-) -> None:
-    saver = file_saver
-    machine = build_graph(saver, model=ScriptedModel([], then=Say("Done.")))
-    config = RunnableConfig(configurable={"thread_id": "t"})
-    for number in range(8):
-        request: Any = {"messages": [HumanMessage(f"Hi {number}.")]}
-        machine.invoke(request, config, context=AgentContext(workspace=str(tmp_path), audit=False))
-    history = [[each.content for each in state.values["messages"]] for state in machine.get_state_history(config)]
-    assert (len(history), len(history[0]), history[0][0], history[-2]) == (48, 16, "Hi 0.", ["Hi 0."])
-    known = saver._remembered.cache_info()
-    assert (known.hits, known.misses) == (688, 25)  # the one snapshot, and each write once
 
 
 # --- From an event loop
@@ -305,3 +250,12 @@ def test_what_the_disk_refuses_is_told_and_nothing_is_lost(file_saver: SqliteSto
     with pytest.raises(StoreError, match="the disk is full"):
         saver.put(CONFIG, {**empty_checkpoint(), "channel_values": {"a": "x" * 100_000}}, {}, {})
     assert [found.metadata["step"] for found in saver.list(CONFIG)] == [1]
+
+
+def test_without_a_checkpoint_the_history_is_that_of_the_newest(saver: Any) -> None:
+    assert saver.get_delta_channel_history(config=CONFIG, channels=["messages"]) == {"messages": {"writes": []}}
+    parent = put(saver, 1)
+    saver.put_writes(parent, [("messages", ["m"])], "task")
+    put(saver, 2, parent)
+    found = saver.get_delta_channel_history(config=CONFIG, channels=["messages"])
+    assert found["messages"]["writes"] == [("task", "messages", ["m"])]

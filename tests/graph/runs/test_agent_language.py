@@ -35,16 +35,6 @@ def test_the_prompt_holds_goals_actions_and_what_the_memory_shows() -> None:
     assert request == {"role": "user", "content": "Read the notes"}
 
 
-def test_the_prompt_counts_for_the_window() -> None:
-    memory = Memory(2_000, reply_tokens=100)
-    memory.add(HumanMessage("Read the notes"))
-    for _ in range(10):
-        memory.add(*LANGUAGE.exchange(LANGUAGE.parse('tool: read_file({"file_name": "notes.txt"})')))
-    assert memory.shown() == memory.messages
-    wordy = AgentLanguage(ActionRegistry([read_file]), goals=["word " * 600])
-    assert len(wordy.construct(memory)) < len(memory.messages)
-
-
 @pytest.mark.parametrize(
     ("reply", "invocations"),
     [

@@ -164,13 +164,3 @@ MOVED = {"model": "gpt-x", "following": "local", "reason": "Too many requests."}
 )
 def test_what_the_trace_says_of_model_calls_is_typed_as_well(name: str, payload: dict[str, Any], event: Event) -> None:
     assert read([trace(name, **payload)]) == [event, traced(name, **payload)]
-
-
-def test_a_call_that_a_person_changed_is_told_as_it_runs() -> None:
-    edited = call(1).model_copy(update={"arguments": {"path": "other.py"}})
-    started = {"type": "trace", "name": "tool.invoke.start", "payload": {"tool_name": edited.tool}}
-    reader = EventReader()
-    list(reader.read("updates", {"parse": {"items": [call(1)]}}))
-    list(reader.read("updates", {"guard": {"items": [edited], "verdicts": [ALLOW]}}))
-    events = list(reader.read("custom", {**started, "run_id": "r", "step_id": "1", "ms": 0}))
-    assert events[0] == ToolStarted(edited)

@@ -1,28 +1,12 @@
 """Runs in a few words."""
 
-import shlex
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given, strategies as st
 
-from mendgraph.graph.runs.kept_run import KeptRun, short_id, state_words, when_words
+from mendgraph.graph.runs.kept_run import KeptRun, when_words
 
 OURS = "3f2a9c01" + "0" * 24
-
-
-@pytest.mark.parametrize(
-    ("standing", "reason", "words"),
-    [
-        ("finished", "answered", "finished"),
-        ("stopped", "max_calls_per_turn", "stopped: max calls per turn"),
-        ("failed", "provider_failed", "failed: provider failed"),
-        ("failed", "", "failed"),
-        ("cut off", "cancelled", "cut off"),
-    ],
-)
-def test_a_run_that_ended_early_has_its_reason(standing: str, reason: str, words: str) -> None:
-    assert state_words(standing, reason) == words
 
 
 @pytest.mark.parametrize(
@@ -46,11 +30,3 @@ def test_a_run_says_how_it_goes_on() -> None:
     assert done.after_a_task() == "run 3f2a9c01"
     assert done.after_a_chat() == "run 3f2a9c01; go on with: mendgraph chat --run 3f2a9c01"
     assert done.when_finished() == "run 3f2a9c01 has finished; ask it more with: mendgraph chat --run 3f2a9c01"
-
-
-@given(st.text(min_size=1), st.text(min_size=1))
-def test_the_command_is_what_a_shell_takes_for_it(run_id: str, root: str) -> None:
-    where = [] if root == "." else ["--root", root]
-    resume = KeptRun(run_id, can_go_on=True, root=root).resume
-    assert resume is not None
-    assert shlex.split(resume) == ["mendgraph", "resume", short_id(run_id), *where]

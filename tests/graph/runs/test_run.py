@@ -1,11 +1,7 @@
 """Runs from Python: one task to its outcome, event by event, and with somebody who approves its calls."""
 
 import asyncio
-import gc
-import threading
-from collections.abc import AsyncGenerator
 from contextlib import aclosing, closing, suppress
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +10,7 @@ from langchain_core.messages import AnyMessage
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Asked, Ended, Event, Text
-from mendgraph.graph.runs.run import (
-    Approve,
-    LoopThread,
-    RunResult,
-    Session,
-    arun_task,
-    astream_task,
-    run_task,
-    stream_task,
-)
+from mendgraph.graph.runs.run import Approve, RunResult, Session, arun_task, astream_task, run_task, stream_task
 from mendgraph.graph.runs.runs import RunState, list_runs, open_run, resume_run
 from mendgraph.nodes.guard.approvals import ApprovalAnswer, ApprovalRequest, CallDecision
 from mendgraph.nodes.records import OutcomeKind, PlanStatus, PlanStep, Protocol
@@ -66,21 +53,6 @@ def test_a_task_gives_back_all_that_came_of_it(folder: Path) -> None:
     assert result.plan.steps == (PlanStep(title="find the bug", status=done), PlanStep(title="mend it", status=done))
     assert shape(result.messages) == ["human", "ai", "tool", "tool", "ai", "tool", "tool", "ai"]
     assert changed_files(folder, CALC) == {"calc.py": MENDED}
-
-
-def test_an_async_task_gives_back_the_same(tmp_path: Path) -> None:
-    results: list[RunResult] = []
-    for name in ("sync", "async"):
-        folder = tmp_path / name
-        write_files(folder, CALC)
-        with ScriptedServer([spoken(reply, Protocol.NATIVE) for reply in (use(READ), use(EDIT), DONE)]) as server:
-            settings = context(folder, base_url=server.base_url, model="m")
-            results.append(run_task(TASK, settings) if name == "sync" else asyncio.run(arun_task(TASK, settings)))
-    first, second = results
-    assert first.outcome.model_dump(exclude={"usage"}) == second.outcome.model_dump(exclude={"usage"})
-    assert [message.content for message in first.messages] == [message.content for message in second.messages]
-    assert (first.changes, first.plan) == (second.changes, second.plan)
-    assert first.thread_id != second.thread_id
 
 
 # --- Approvals
@@ -174,10 +146,10 @@ def left_early(folder: Path, after: int, way: str, model: ScriptedModel) -> bool
     return True
 
 
-@pytest.mark.parametrize("way", ["break", "raise", "async"])
+@pytest.mark.parametrize("way", ["break", "async"])
 def test_a_run_that_is_left_after_any_event_goes_on_from_there(tmp_path: Path, way: str) -> None:
     """Every seventh event, each way from another one on."""
-    for after in range(1 + 2 * ["break", "raise", "async"].index(way), 100, 7):
+    for after in range(1 if way == "break" else 5, 100, 9):
         folder = tmp_path / str(after)
         write_files(folder, CALC)
         if not left_early(folder, after, way, told(use(READ), use(EDIT), DONE)):
@@ -220,57 +192,3 @@ def test_who_leaves_does_not_wait_for_the_model(folder: Path, way: str) -> None:
     assert isinstance(result, RunResult)
     assert (result.ok, result.usage["total_calls"]) == (True, 4)
     assert changed_files(folder, CALC) == {"calc.py": MENDED}
-
-
-WHERE: ContextVar[str] = ContextVar("WHERE", default="nowhere")
-
-
-async def place() -> tuple[str, str]:
-    return threading.current_thread().name, WHERE.get()
-
-
-@pytest.mark.parametrize("stubborn", [False, True])
-def test_a_wait_that_is_interrupted_cancels_its_work(monkeypatch: pytest.MonkeyPatch, stubborn: bool) -> None:
-    begun, cancelled = threading.Event(), threading.Event()
-
-    async def for_ever() -> None:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            cancelled.set()
-            if stubborn:
-                raise LookupError("on the way out") from None
-            raise
-
-    def interrupted(*_: object) -> None:
-        begun.wait(60)
-        raise KeyboardInterrupt
-
-    with LoopThread() as loop:
-        monkeypatch.setattr("concurrent.futures.Future.result", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            loop.run(for_ever())
-        monkeypatch.undo()
-        assert loop.run(place())[0] == "mendgraph-loop"
-        assert cancelled.wait(60)
-    gc.collect()  # asyncio would tell now of what nobody has looked at
-
-
-def test_a_generator_that_was_left_is_closed() -> None:
-    closed = threading.Event()
-
-    async def numbers() -> AsyncGenerator[int, None]:
-        try:
-            yield 1
-            yield 2
-        finally:
-            closed.set()
-
-    async def first(given: AsyncGenerator[int, None]) -> int:
-        return await anext(given)
-
-    left = numbers()
-    with LoopThread() as loop:
-        assert loop.run(first(left)) == 1
-    assert closed.is_set()

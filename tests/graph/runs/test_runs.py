@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import HumanMessage
 
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.persistence.store import Pruned, Store
@@ -17,7 +16,6 @@ from mendgraph.graph.runs.events import Asked
 from mendgraph.graph.runs.run import RunResult, Session, run_task
 from mendgraph.graph.runs.runs import (
     Forked,
-    ListedRun,
     RunDiff,
     RunState,
     StepKind,
@@ -35,21 +33,10 @@ from mendgraph.graph.runs.runs import (
 from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
 from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal
 from mendgraph.nodes.execute_tools.journal.restoring import Restored, RestoredFile
-from mendgraph.nodes.execute_tools.registry import tool
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path, workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.guard.file_rules import FileGuardrailRule
-from mendgraph.nodes.records import (
-    ChangeKind,
-    Effect,
-    OutcomeKind,
-    Plan,
-    PlanStatus,
-    PlanStep,
-    StopReason,
-    ToolError,
-    ToolErrorCode,
-)
+from mendgraph.nodes.records import ChangeKind, Plan, PlanStatus, PlanStep, StopReason, ToolError, ToolErrorCode
 from tests.broken_stores import make_unusable
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
@@ -70,9 +57,6 @@ from tests.graph.runs.run_plays import (
     use,
 )
 from tests.runs.playing import write_files
-
-HELLO = (Say("Hello."),)
-"""An answer without a change, as a run gives it that may make none."""
 
 
 @pytest.fixture
@@ -153,52 +137,6 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same_end(folder: Path, tmp_path: 
     assert listed(folder) == [(dead, RunState.FINISHED)]
 
 
-def test_the_newest_run_that_can_go_on_is_meant_where_none_is_named(folder: Path) -> None:
-    old, dead, finished = cut_off(folder, 0), cut_off(folder, 0), played(folder, HELLO, mode="read-only").thread_id
-    nothing = Say("Nothing is to be mended.")  # said again where it is met with the facts
-    result = resume_run("", str(folder), model=HistoryModel((nothing, nothing)))
-    assert isinstance(result, RunResult)
-    assert result.thread_id == dead
-    named = resume_run(old[:8], str(folder), model=HistoryModel((nothing, nothing)))
-    assert isinstance(named, RunResult)
-    assert named.thread_id == old
-    assert {state for _, state in listed(folder)} == {RunState.FINISHED}
-    assert finished in dict(listed(folder))
-
-
-def test_a_run_that_has_finished_gives_its_result_once_more(folder: Path) -> None:
-    first, model = played(folder), HistoryModel(())
-    again = resume_run(first.thread_id, str(folder), model=model)
-    assert isinstance(again, RunResult)
-    assert (again.outcome, again.messages, again.changes, model.calls) == (
-        first.outcome,
-        first.messages,
-        first.changes,
-        [],
-    )
-
-
-def test_a_run_has_the_context_and_the_durability_that_it_was_begun_with(folder: Path) -> None:
-    with Session(context(folder, max_calls_per_turn=3, mode="read-only"), durability="exit") as session:
-        pass
-    run_task(
-        "Look.",
-        context(folder, max_calls_per_turn=3, mode="read-only"),
-        model=HistoryModel((Say("Seen."),)),
-        thread_id=session.thread_id,
-        durability="exit",
-    )
-    opened = open_run(session.thread_id, str(folder), model=HistoryModel((Say("Seen."), Say("Again."))))
-    assert isinstance(opened, Session)
-    with opened:
-        assert (opened.context.max_calls_per_turn, opened.context.mode) == (3, "read-only")
-        list(opened.stream("Once more."))
-        assert opened.result().outcome.answer == "Again."
-    found = get_run(session.thread_id, str(folder))
-    assert isinstance(found, ListedRun)
-    assert (found.turns, found.durability, found.request, found.task) == (2, "exit", "Once more.", "Look.")
-
-
 def test_who_resumes_without_being_there_rejects(folder: Path) -> None:
     with Session(context(folder, mode="ask"), model=HistoryModel((EDIT,))) as session:
         list(session.stream("Mend add."))
@@ -251,19 +189,6 @@ def test_each_file_has_one_diff_from_before_the_run_to_now(in_any_store: Path) -
     )
 
 
-def test_what_others_changed_since_is_in_it_and_said(folder: Path) -> None:
-    run = played(folder)
-    (folder / "pkg" / "new.py").write_text("x = 2\n", encoding="utf-8")
-    (folder / "docs" / "calc.md").write_bytes(b"\xff\xfe")
-    (folder / "notes.txt").write_text("old\n", encoding="utf-8")
-    found = run_diffs(run.thread_id, str(folder))
-    assert found == (
-        RunDiff("calc.py", CALC),
-        RunDiff("docs/calc.md", "", "it is no text", changed_since=True),
-        RunDiff("pkg/new.py", NEW.replace("1\n", "2\n").replace("+2 @@", "+1 @@"), changed_since=True),
-    )
-
-
 def test_a_file_that_the_rules_deny_is_named_without_its_text(folder: Path) -> None:
     run = played(folder)
     rule = FileGuardrailRule("no_docs", "Docs are private.", lambda path: path.suffix == ".md")
@@ -274,19 +199,6 @@ def test_a_file_that_the_rules_deny_is_named_without_its_text(folder: Path) -> N
         RunDiff("docs/calc.md", "", said),
         RunDiff("notes.txt", NOTES),
         RunDiff("pkg/new.py", NEW),
-    )
-
-
-def test_a_file_of_which_nothing_was_kept_is_named_without_a_diff(folder: Path) -> None:
-    run = played(folder, (use(("list_files", {})), Say("Done.")))
-    (folder / "large.bin").write_bytes(b"new")
-    with closing(Store(str(folder))) as store:
-        journal = Journal(store.folder)
-    call = journal.begin(CallKey(run.thread_id, "later", 9, 0, "run_command", "execute", "0" * 64))
-    before, after = FileState("1" * 64, 0o644), FileState(hashlib.sha256(b"new").hexdigest(), 0o644)
-    journal.recorder(call).add("token", [FileEffect("large.bin", before, after)], {}, ())
-    assert run_diffs(run.thread_id, str(folder)) == (
-        RunDiff("large.bin", "", "what it held before was not kept, or is damaged"),
     )
 
 
@@ -323,25 +235,6 @@ def test_undo_restores_the_files_as_they_were(in_any_store: Path) -> None:
     assert undo_run(run.thread_id, str(in_any_store)) == Restored()
 
 
-def test_what_somebody_else_changed_is_not_touched(folder: Path) -> None:
-    run = played(folder)
-    (folder / "calc.py").write_text("mine\n", encoding="utf-8")
-    mine = tree(folder)
-    refused = error(undo_run(run.thread_id, str(folder)))
-    assert (refused.code, refused.suggestions, tree(folder)) == (
-        ToolErrorCode.CONFLICT,
-        ("calc.py",),
-        mine,
-    )
-    done = undo_run(run.thread_id, str(folder), skip_changed=True)
-    assert isinstance(done, Restored)
-    assert ([each.path for each in done.left], (folder / "calc.py").read_text()) == (
-        ["calc.py"],
-        "mine\n",
-    )
-    assert set(tree(folder)) == {"calc.py", "notes.txt"}
-
-
 # --- Forks
 
 
@@ -375,65 +268,12 @@ def test_a_fork_begins_with_the_conversation_and_the_files_after_a_step(in_any_s
     assert tree(in_any_store) == trees[0]
 
 
-def test_a_fork_is_a_run_of_its_own(folder: Path) -> None:
-    run = played(folder, max_calls_per_turn=8)
-    forked = fork_run(run.thread_id, 3, str(folder))
-    assert isinstance(forked, Forked)
-    found = get_run("", str(folder))
-    assert isinstance(found, ListedRun)
-    assert (found.run_id, found.parent, found.forked_at) == (forked.run_id, run.thread_id, 3)
-    assert (found.task, found.request, found.turns) == ("Mend add.", "Mend add.", 1)
-    assert found.context.max_calls_per_turn == 8
-    steps = steps_of(forked.run_id, str(folder))
-    assert not isinstance(steps, ToolError)
-    assert [(step.number, step.kind, step.can_fork) for step in steps] == [(3, StepKind.START, True)]
-    again = fork_run(forked.run_id, 3, str(folder))
-    assert isinstance(again, Forked)
-    assert again.restored == Restored()
-    assert isinstance(resume_run(again.run_id, str(folder), model=HistoryModel(LINES)), RunResult)
-
-
-def test_a_fork_in_an_earlier_turn_has_that_turn_s_request_and_context(folder: Path) -> None:
-    lines = (use(("read_file", {"path": "calc.py"})), EDIT, Say("Edited."), LINES[2], Say("Written."))
-    model = HistoryModel(lines)
-    with Session(context(folder, max_calls_per_turn=7), model=model) as session:
-        list(session.stream("Mend add."))
-    with Session(context(folder), model=model, thread_id=session.thread_id) as session:
-        list(session.stream("Now write."))
-    for at, request, turns, calls in ((1, "Mend add.", 1, 7), (3, "Now write.", 2, 10)):
-        forked = fork_run(session.thread_id, at, str(folder), skip_changed=True)
-        assert isinstance(forked, Forked)
-        found = get_run(forked.run_id, str(folder))
-        assert isinstance(found, ListedRun)
-        assert (found.request, found.turns, found.context.max_calls_per_turn) == (request, turns, calls)
-        result = resume_run(forked.run_id, str(folder), model=HistoryModel(lines))
-        assert isinstance(result, RunResult)
-        requests = [message.text for message in result.messages if isinstance(message, HumanMessage)]
-        assert (requests, result.outcome.kind) == (["Mend add.", "Now write."][:turns], OutcomeKind.FINISHED)
-        assert result.outcome.answer == ("Edited." if turns == 1 else "Written.")
-
-
 def test_a_step_that_no_run_can_begin_after_is_told_with_those_that_there_are(folder: Path) -> None:
     run = played(folder)
     before = tree(folder)
     refused = error(fork_run(run.thread_id, 6, str(folder)))
     assert (refused.code, refused.suggestions) == (ToolErrorCode.NOT_FOUND, ("0", "1", "2", "3", "4", "5"))
     assert (tree(folder), len(listed(folder))) == (before, 1)
-
-
-@tool(effect=Effect.NONE)
-def recite() -> str:
-    """Give back 200 kB of text."""
-    return "word\n" * 40_000
-
-
-def test_a_fork_reads_what_its_parent_kept(folder: Path) -> None:
-    model = HistoryModel((use(("recite", {})), Say("Long.")))
-    run = run_task("Recite.", context(folder), model=model, tools=[recite])
-    forked = fork_run(run.thread_id, 1, str(folder))
-    assert isinstance(forked, Forked)
-    kept = [list(Path(run_folder_path(each)).glob("results-*/*.txt")) for each in (run.thread_id, forked.run_id)]
-    assert [[path.name for path in paths] for paths in kept] == [["1.txt"], ["1.txt"]]
 
 
 ALL: Mapping[str, Callable[[str, str], object]] = {
@@ -494,8 +334,33 @@ def test_while_another_run_works_here_nothing_is_changed(folder: Path, name: str
     assert not isinstance(ALL[name](run.thread_id, str(folder)), ToolError)
 
 
-def test_undo_from_a_step_keeps_what_came_before(folder: Path) -> None:
-    trees, run_id = recorded(folder)
-    for step in (5, 4, 2):
-        assert isinstance(undo_run(run_id, str(folder), from_step=step), Restored)
-        assert tree(folder) == trees[step - 1]
+def test_a_file_of_which_nothing_was_kept_is_named_without_a_diff(folder: Path) -> None:
+    run = played(folder, (use(("list_files", {})), Say("Done.")))
+    (folder / "large.bin").write_bytes(b"new")
+    with closing(Store(str(folder))) as store:
+        journal = Journal(store.folder)
+    call = journal.begin(CallKey(run.thread_id, "later", 9, 0, "run_command", "execute", "0" * 64))
+    before, after = FileState("1" * 64, 0o644), FileState(hashlib.sha256(b"new").hexdigest(), 0o644)
+    journal.recorder(call).add("token", [FileEffect("large.bin", before, after)], {}, ())
+    assert run_diffs(run.thread_id, str(folder)) == (
+        RunDiff("large.bin", "", "what it held before was not kept, or is damaged"),
+    )
+
+
+def test_what_somebody_else_changed_is_not_touched(folder: Path) -> None:
+    run = played(folder)
+    (folder / "calc.py").write_text("mine\n", encoding="utf-8")
+    mine = tree(folder)
+    refused = error(undo_run(run.thread_id, str(folder)))
+    assert (refused.code, refused.suggestions, tree(folder)) == (
+        ToolErrorCode.CONFLICT,
+        ("calc.py",),
+        mine,
+    )
+    done = undo_run(run.thread_id, str(folder), skip_changed=True)
+    assert isinstance(done, Restored)
+    assert ([each.path for each in done.left], (folder / "calc.py").read_text()) == (
+        ["calc.py"],
+        "mine\n",
+    )
+    assert set(tree(folder)) == {"calc.py", "notes.txt"}

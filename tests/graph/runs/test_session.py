@@ -1,8 +1,7 @@
 """A session of turns, and what it gives back."""
 
 import asyncio
-from collections.abc import Generator
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ from mendgraph.graph.machine.redaction import ScrubbingSerializer
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.events import Asked, CallsRead, Ended, Event, StepDone, Text, ToolStarted
 from mendgraph.graph.runs.run import Session
-from mendgraph.graph.runs.session import _Parts
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.records import OutcomeKind, Protocol, StopCause, StopReason
+from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.doubles.scripted_server import Chunked, ScriptedServer
@@ -90,17 +88,6 @@ def test_a_store_that_fails_in_the_middle_ends_the_turn(in_any_store: Path, monk
             assert (last.outcome.kind, last.outcome.reason, last.outcome.message) == failed
 
 
-def test_a_store_that_fails_where_a_turn_is_taken_up_ends_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Session(context(folder, mode="read-only"), model=told(DONE)) as session:
-        first = [*session.stream(TASK)][-1]
-        with monkeypatch.context() as patch:
-            patch.setattr(type(session._keeper.saver), "get_tuple", full)
-            (failed,) = session.resume()
-        assert isinstance(failed, Ended)
-        assert (failed.outcome.reason, failed.outcome.message) == (StopReason.STORE_FAILED, "the disk is full")
-        assert [*session.resume()] == [first]
-
-
 # --- Sessions
 
 
@@ -137,48 +124,6 @@ def test_a_reply_is_one_message_however_it_was_streamed(folder: Path) -> None:
         (HumanMessage, "What is add?"),
         (AIMessage, "It adds two numbers."),
     ]
-
-
-Part = tuple[str, Any]
-SAID: Part = ("custom", "a word")
-ENDED: Part = ("updates", {"call_model": {"reply": "x", "stop": None}})
-ASKS: Part = ("updates", {"__interrupt__": ("approve?",)})
-STOPPED: Part = ("updates", {"call_model": {"stop": StopCause(reason=StopReason.CANCELLED, message="x")}})
-VALUES: Part = ("values", {})
-TERMINAL: Part = ("updates", {"BUDGET_STOP": {"outcome": "x"}})
-
-
-def played(closed: list[bool], *parts: Part) -> Generator[Part, None, None]:
-    try:
-        yield from parts
-    finally:
-        closed.append(True)
-
-
-@pytest.mark.parametrize(
-    ("heard", "to_come", "expected"),
-    [
-        ([], [SAID, ENDED], []),
-        ([SAID], [SAID, ENDED, VALUES, SAID, ENDED], [SAID, ENDED]),
-        ([SAID], [ENDED, SAID], [ENDED]),
-        ([SAID], [ASKS, VALUES], [ASKS]),
-        ([SAID, ENDED], [VALUES, SAID, ENDED], []),
-        ([SAID, ENDED, VALUES], [SAID, ENDED], []),
-        ([SAID], [STOPPED, VALUES, SAID, TERMINAL, VALUES], [STOPPED, VALUES, SAID, TERMINAL, VALUES]),
-        ([SAID], [SAID], [SAID]),
-    ],
-    ids=["not begun", "at work", "as it ends", "asks", "has ended", "between two nodes", "ends the run", "broke off"],
-)
-def test_the_node_at_work_ends_and_no_other_begins(
-    heard: list[Part], to_come: list[Part], expected: list[Part]
-) -> None:
-    closed: list[bool] = []
-    parts = _Parts(played(closed, *heard, *to_come))
-    assert list(islice(parts, len(heard))) == heard
-    assert list(parts.rest()) == expected
-    parts.close()
-    assert list(parts) == []
-    assert closed == ([True] if heard else [])
 
 
 # --- The history of a thread

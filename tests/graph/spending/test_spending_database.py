@@ -1,7 +1,5 @@
 """The spending book's two databases; a file that cannot be used is in `attacks/test_unusable_books.py`."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -22,18 +20,6 @@ def test_who_only_looks_makes_no_tables(tmp_path: Path) -> None:
         assert database is None
     assert (tmp_path / FILE_NAME).stat().st_size == 0
     assert rows(tmp_path, "SELECT count(*) FROM sqlite_master") == [(0,)]
-
-
-def test_another_book_of_this_process_does_not_end_the_locks_of_the_first_one(tmp_path: Path) -> None:
-    """Else another process takes itself for the last one, and removes what has not been written into the file."""
-    look = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT count(*) FROM entries').fetchall()"
-    with closing(SpendingStore(str(tmp_path), Clock())) as first:
-        reserved(first, entry())
-        with closing(SpendingStore(str(tmp_path), Clock())) as second:
-            reserved(second, entry("t2"))
-        subprocess.run([sys.executable, "-c", look, str(tmp_path / FILE_NAME)], check=True)
-        assert (tmp_path / f"{FILE_NAME}-wal").exists()
-        assert reserved(first, entry()) == 3
 
 
 LIMITED = RunLimits(account="a", max_tokens_per_account=10_000)
@@ -86,20 +72,6 @@ def test_a_database_that_is_not_there_is_told_without_its_password(
     for message in (refusal.message, days.message):
         assert STORE_URL_VARIABLE in message
         assert "sesame" not in message
-
-
-def test_a_transaction_that_breaks_leaves_nothing_and_the_server_is_asked_again(
-    shared_store: str, store: SpendingStore, tmp_path: Path
-) -> None:
-    reserved(store, entry(), LIMITED)
-    with psycopg.connect(shared_store, autocommit=True) as connection:
-        connection.execute("ALTER TABLE mendgraph.days RENAME TO elsewhere")
-        refusal = store.reserve(entry(), LIMITED)
-        assert isinstance(refusal, StopCause)
-        assert refusal.reason is StopReason.STORE_FAILED
-        connection.execute("ALTER TABLE mendgraph.elsewhere RENAME TO days")
-    reserved(store, entry(), LIMITED)
-    assert rows(tmp_path, "SELECT tokens, unsettled FROM accounts") == [(200, 2)]
 
 
 def test_the_tables_are_those_of_a_file(shared_store: str, store: SpendingStore, tmp_path: Path) -> None:

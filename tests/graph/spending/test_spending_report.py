@@ -80,33 +80,6 @@ def test_days_and_models_are_added_up_newest_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("any_store")
-def test_what_was_settled_without_a_call_is_no_use_of_a_model(tmp_path: Path) -> None:
-    book(tmp_path, "", Used(calls=0, input_tokens=0, output_tokens=0, cached_tokens=0, cost_usd=0.0, seconds=0.0))
-    book(tmp_path, "m", model_used(0.25))
-    assert spent_by_day(1, str(tmp_path), lambda: NOON) == [day("m")]
-
-
-def test_the_last_days_include_today_and_begin_at_midnight(tmp_path: Path) -> None:
-    for days_ago in (0, 1, 2):
-        book(tmp_path, "m", model_used(0.25), days_ago)
-    found = [spent_by_day(days, str(tmp_path), lambda: NOON) for days in (1, 2, 62)]
-    assert found == [[day("m", ago) for ago in range(end)] for end in (1, 2, 3)]
-
-
-@pytest.mark.usefixtures("any_store")
-def test_a_call_without_an_end_counts_as_reserved(tmp_path: Path) -> None:
-    book(tmp_path, "m", None)
-    reserved: dict[str, Any] = {
-        "input_tokens": 500,
-        "output_tokens": 50,
-        **dict.fromkeys(PARTS, 0),
-        "cost_usd": 0.5,
-        "seconds": 0.0,
-    }
-    assert spent_by_day(1, str(tmp_path), lambda: NOON) == [day("m", unsettled=1, **reserved)]
-
-
-@pytest.mark.usefixtures("any_store")
 def test_the_days_of_one_account_are_told_alone(tmp_path: Path) -> None:
     for account in ("", "a", "b"):
         book(tmp_path, f"model {account}", model_used(0.25), account=account)
@@ -165,16 +138,6 @@ def test_an_account_is_told_with_all_of_its_calls(store: SpendingStore, tmp_path
     )
     assert accounts_spent(str(tmp_path)) == [found]
     assert account_spent("another", str(tmp_path)) == AccountSpent(account="another")
-
-
-def test_accounts_are_listed_by_their_last_use(store: SpendingStore, tmp_path: Path, clock: Clock) -> None:
-    for account in ("b", "", "a"):
-        settled(store, reserved(store, entry(), RunLimits(account=account)), used())
-    clock.now += timedelta(days=1)
-    reserved(store, entry(), RunLimits(account="b"))
-    found = accounts_spent(str(tmp_path))
-    assert not isinstance(found, ToolError)
-    assert [(each.account, each.calls) for each in found] == [("b", 2), ("", 1), ("a", 1)]
 
 
 def test_nothing_is_forgotten_with_its_entries(

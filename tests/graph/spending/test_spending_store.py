@@ -1,14 +1,10 @@
-import os
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mendgraph.graph.spending import store as spending_store
-from mendgraph.graph.spending.database import SqliteBook
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.nodes.call_model.ledger import RunLimits, Used, unknown_price
 from mendgraph.nodes.records import StopCause, StopReason
@@ -60,35 +56,12 @@ def test_more_than_was_reserved_is_written_at_once(store: SpendingStore, other: 
     assert other.lost("t1", 0) == (more, number)
 
 
-def test_a_call_that_was_never_sent_costs_nothing(store: SpendingStore) -> None:
-    number = reserved(store, entry(cost=None))
-    store.settle(number, Used(cost_usd=None))
-    assert store.lost("t1", 0) == (Used(), number)
-
-
 def test_no_text_of_anybody_is_kept(store: SpendingStore, tmp_path: Path) -> None:
     number = reserved(store, entry())
     settled(store, number, used())
     (row,) = rows(tmp_path, "SELECT * FROM entries")
     day = "2026-02-28T23:00:00.000+00:00"
     assert row == (number, "t1", "gpt-4o", "reply", 20_512, day, day, 1, 50, 5, 10, 0.125, 1.5, "", 3, 7)
-
-
-def test_a_thread_that_was_marked_has_lost_what_came_after_its_mark(store: SpendingStore, other: SpendingStore) -> None:
-    """Its name may be that of an earlier one: what was lost with that is not this one's."""
-    assert store.begun("demo") is None
-    reserved(other, entry("demo"))
-    store.begin("demo", first=True)
-    begun = other.begun("demo")
-    assert begun is not None
-    assert (other.lost("demo", begun), store.newest()) == ((Used(), begun), begun)
-    number = reserved(store, entry("demo"))
-    assert other.lost("demo", begun) == (as_reserved(entry("demo")), number)
-    other.begin("demo", first=True)
-    again = store.begun("demo")
-    assert again is not None
-    assert again > number
-    assert (store.lost("demo", again), store.begun("t1")) == ((Used(), again), None)
 
 
 def test_the_last_turn_of_a_thread_is_marked_too_and_entries_are_asked_for_up_to_it(store: SpendingStore) -> None:
@@ -108,65 +81,10 @@ def test_the_last_turn_of_a_thread_is_marked_too_and_entries_are_asked_for_up_to
     assert store.lost("demo", number) == (as_reserved(entry("demo", tokens=500)), last)
 
 
-def test_a_mark_counts_as_no_call_and_as_no_part_of_a_day(store: SpendingStore, tmp_path: Path) -> None:
-    store.begin("demo", first=True)
-    assert store.lost("demo", 0) == (Used(), 1)
-    assert rows(tmp_path, "SELECT * FROM days") == rows(tmp_path, "SELECT * FROM accounts") == []
-
-
-def test_the_day_is_that_of_the_reservation_and_of_utc(store: SpendingStore, clock: Clock, tmp_path: Path) -> None:
-    clock.now = datetime(2026, 3, 1, 0, 30, tzinfo=timezone(timedelta(hours=2)))
-    number = reserved(store, entry())
-    clock.now += timedelta(hours=5)
-    settled(store, number, used())
-    assert rows(tmp_path, "SELECT day, reserved_at, settled_at FROM entries") == [
-        (20_512, "2026-02-28T22:30:00.000+00:00", "2026-03-01T03:30:00.000+00:00")
-    ]
-    assert rows(tmp_path, "SELECT * FROM days") == [(20_512, "", 55, 0.125)]
-
-
 # --- Long after
 
 
-def test_a_store_that_stays_open_forgets_what_was_settled_and_gives_no_number_twice(
-    store: SpendingStore, other: SpendingStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spending_store, "_PRUNED_EVERY", 5)
-    open_one, number = reserved(store, entry()), reserved(store, entry("t2"))
-    store.settle(number, used())
-    clock.now += timedelta(days=62)
-    for thread in ("t3", "t4", "t5"):
-        reserved(store, entry(thread))
-    assert other.lost("t2", 0) == (used(), number)
-    clock.now += timedelta(days=1)
-    for _ in range(4):
-        reserved(store, entry("t3"))
-    assert other.lost("t2", 0) == (used(), number)
-    last = reserved(store, entry("t3"))
-    assert last % 5 == 0
-    assert other.lost("t2", 0) == (Used(), 0)
-    assert other.lost("t1", 0) == (as_reserved(entry()), open_one)
-    assert reserved(other, entry()) > last
-
-
 # --- Closed
-
-
-def test_a_store_that_nobody_holds_any_more_leaves_no_handle(tmp_path: Path) -> None:
-    """Who builds a graph alone never closes it."""
-    before = len(os.listdir("/dev/fd"))
-    left = SpendingStore(str(tmp_path))
-    reserved(left, entry())
-    assert len(os.listdir("/dev/fd")) > before
-    place = left._book
-    assert isinstance(place, SqliteBook)
-    connection = place._connection
-    del place
-    del left
-    assert connection is not None
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        connection.execute("SELECT 1")
-    assert len(os.listdir("/dev/fd")) == before
 
 
 # --- Limits of a day and of an account
@@ -239,18 +157,6 @@ def test_a_tenth_is_ten_times_in_a_whole(store: SpendingStore) -> None:
         for _ in range(calls):
             reserved(store, entry(cost=0.1), limits)
         assert isinstance(store.reserve(entry(cost=1e-6), limits), StopCause)
-
-
-def test_no_accounts_spending_counts_for_another(store: SpendingStore) -> None:
-    limits: dict[str, Any] = {"max_tokens_per_account": 100, "max_tokens_per_day": 100}
-    for account in ("a", "A", "a ", "b", ""):
-        if account:
-            reserved(store, entry(tokens=100), capped(account, **limits))
-            assert isinstance(store.reserve(entry(tokens=1), capped(account, **limits)), StopCause)
-    reserved(store, entry(tokens=100), capped("", max_tokens_per_account=100))
-    refusal = store.reserve(entry(tokens=1), capped("", max_tokens_per_account=100))
-    assert isinstance(refusal, StopCause)
-    assert "in all runs that name no account together" in refusal.message
 
 
 def test_with_an_account_a_day_is_that_of_the_account_and_without_one_it_is_everybodys(

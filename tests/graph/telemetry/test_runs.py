@@ -145,34 +145,12 @@ def test_what_is_said_is_told_only_where_it_is_wanted(
     assert WORD not in told.text()
 
 
-def test_a_run_is_a_child_of_the_callers_span_and_no_other_thing_is(tmp_path: Path, told: Told) -> None:
-    mine = trace.get_tracer("mine")
-    with ScriptedServer([DONE]) as server, mine.start_as_current_span("parent") as parent:
-        machine = build_graph()
-        asked: Any = {"messages": [HumanMessage("Look.")]}
-        for _ in machine.stream(asked, context=context(tmp_path, server.base_url), stream_mode="updates"):
-            assert trace.get_current_span() is parent
-    agent = told.named("invoke_agent mendgraph")
-    assert agent.parent is not None
-    assert agent.parent.span_id == parent.get_span_context().span_id
-
-
 def test_a_failed_run_is_an_error(tmp_path: Path, told: Told) -> None:
     with ScriptedServer([Status(401)]) as server:
         run_task("Look.", context(tmp_path, server.base_url))
     agent, chat = told.spans
     assert (agent.status.status_code, (agent.attributes or {})["error.type"]) == (StatusCode.ERROR, "provider_failed")
     assert (chat.status.status_code, (chat.attributes or {})["error.type"]) == (StatusCode.ERROR, "authentication")
-
-
-def test_who_stops_listening_ends_the_span_and_fails_nothing(tmp_path: Path, told: Told) -> None:
-    with ScriptedServer([READ, DONE]) as server:
-        asked: Any = {"messages": [HumanMessage("Look.")]}
-        parts: Any = build_graph().stream(asked, context=context(tmp_path, server.base_url), stream_mode="updates")
-        next(parts)
-        parts.close()
-    assert told.names() == ["invoke_agent mendgraph"]
-    assert told.spans[0].status.status_code is StatusCode.UNSET
 
 
 def test_what_breaks_a_run_is_told_and_raised(tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:

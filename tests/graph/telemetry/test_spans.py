@@ -45,16 +45,6 @@ def begun(conversation: str = "t") -> RunSpan:
     return run
 
 
-def test_what_is_told_after_the_end_is_not_heard(told: Told, caplog: pytest.LogCaptureFixture) -> None:
-    with begun() as run:
-        pass
-    run.set({"late": 1})
-    run.fail("late")
-    assert told.names() == ["invoke_agent mendgraph"]
-    assert caplog.text == ""
-    assert told.spans[0].status.status_code is StatusCode.UNSET
-
-
 def test_half_a_surrogate_pair_is_told_as_a_question_mark(told: Told) -> None:
     """An exporter cannot write it, and would drop all the spans that it sends together."""
     with begun("t\ud800") as run:
@@ -70,31 +60,6 @@ def test_an_outcome_is_told_without_its_words(kind: str, code: StatusCode, told:
         run.node_ended(kind, {"outcome": outcome})
     assert told.spans[0].status.status_code is code
     assert (told.spans[0].attributes or {})["mendgraph.outcome.reason"] == "refused"
-    assert "secret words" not in told.text()
-
-
-CALL = ToolCall(call_id="c", tool="mine", arguments={"a": 1}, raw_arguments="{}")
-
-
-def make(output: ToolOutput) -> None:
-    with observed_call(CALL) as ended:
-        ended(ToolRun("c", "mine", output, attempts=2))
-
-
-def test_a_failed_call_has_its_code_and_no_words(told: Told) -> None:
-    failure = ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message="secret words"))
-    with begun() as run, at_work(run):
-        make(failure)
-    tool = told.named("execute_tool mine")
-    assert dict(tool.attributes or {}) == {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": "mine",
-        "gen_ai.tool.type": "function",
-        "gen_ai.tool.call.id": "c",
-        "gen_ai.conversation.id": "t",
-        "mendgraph.tool.attempts": 2,
-        "error.type": "timeout",
-    }
     assert "secret words" not in told.text()
 
 
@@ -225,3 +190,38 @@ def test_a_reply_has_the_conventions_form() -> None:
         }
     ]
     assert json.loads(answered(ModelReply())["gen_ai.output.messages"])[0]["parts"] == []
+
+
+CALL = ToolCall(call_id="c", tool="mine", arguments={"a": 1}, raw_arguments="{}")
+
+
+def make(output: ToolOutput) -> None:
+    with observed_call(CALL) as ended:
+        ended(ToolRun("c", "mine", output, attempts=2))
+
+
+def test_a_failed_call_has_its_code_and_no_words(told: Told) -> None:
+    failure = ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message="secret words"))
+    with begun() as run, at_work(run):
+        make(failure)
+    tool = told.named("execute_tool mine")
+    assert dict(tool.attributes or {}) == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "mine",
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": "c",
+        "gen_ai.conversation.id": "t",
+        "mendgraph.tool.attempts": 2,
+        "error.type": "timeout",
+    }
+    assert "secret words" not in told.text()
+
+
+def test_what_is_told_after_the_end_is_not_heard(told: Told, caplog: pytest.LogCaptureFixture) -> None:
+    with begun() as run:
+        pass
+    run.set({"late": 1})
+    run.fail("late")
+    assert told.names() == ["invoke_agent mendgraph"]
+    assert caplog.text == ""
+    assert told.spans[0].status.status_code is StatusCode.UNSET
