@@ -14,7 +14,7 @@ from functools import partial
 from importlib.metadata import distributions
 from typing import Any, Final
 
-from mendgraph.graph.doctor.examination import Finding, report
+from mendgraph.graph.doctor.findings import Finding, report
 from mendgraph.graph.runs.runs import RunStep, get_run, steps_of
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor

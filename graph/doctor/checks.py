@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from urllib.parse import quote, urlsplit
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.doctor.examination import Finding, Status, fine, off, problem, warning
+from mendgraph.graph.doctor.findings import Finding, Status, fine, off, problem, warning
 from mendgraph.nodes.call_model.embedded.weights import embedded_weights, file_sha256, weights_path
 from mendgraph.nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, find_endpoint
 from mendgraph.nodes.execute_tools.files import openat2

@@ -6,17 +6,15 @@ A check gives a finding: what there is, how that stands, and a remedy.
 import contextvars
 import os
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from time import monotonic
 from typing import Any, Final
 
+from mendgraph.graph.doctor.findings import Finding, Status, fine, off, problem
 from mendgraph.nodes.execute_tools.files.deadline import Worker
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.language.display import count_of
 
 PATIENCE_S: Final = 20.0
 """How long all checks together may take; they are made at the same time."""
@@ -25,61 +23,7 @@ DEEP_S: Final = 300.0
 """The same where 1.1 GB are read, on a slow disk."""
 
 
-class Status(StrEnum):
-    """How it stands: fine; worth knowing; no run goes well with it; or not there, and not needed either."""
-
-    OK, WARNING, PROBLEM, OFF = "ok", "warning", "problem", "off"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One check: `found` says what there is, `remedy` what to do, "" where nothing is to be done."""
-
-    name: str
-    status: Status
-    found: str
-    remedy: str = ""
-
-
 Check = Callable[[], Finding]
-
-
-def fine(found: str) -> Finding:
-    """A check that went well."""
-    return Finding("", Status.OK, found)
-
-
-def warning(found: str, remedy: str) -> Finding:
-    """Something worth knowing."""
-    return Finding("", Status.WARNING, found, remedy)
-
-
-def problem(found: str, remedy: str) -> Finding:
-    """Something with which no run goes well."""
-    return Finding("", Status.PROBLEM, found, remedy)
-
-
-def off(found: str, remedy: str = "") -> Finding:
-    """Something that is not there, and not needed either."""
-    return Finding("", Status.OFF, found, remedy)
-
-
-def is_fine(findings: Iterable[Finding]) -> bool:
-    """Whether none of them is a problem."""
-    return all(each.status is not Status.PROBLEM for each in findings)
-
-
-def report(findings: Iterable[Finding]) -> dict[str, Any]:
-    """The findings for programs, and whether none is a problem."""
-    listed = list(findings)
-    return {"ok": is_fine(listed), "checks": [*map(asdict, listed)]}
-
-
-def summary(findings: Iterable[Finding]) -> str:
-    """The last line: how many problems and warnings there are."""
-    counts = Counter(each.status for each in findings)
-    told = [(counts[Status.PROBLEM], "problem"), (counts[Status.WARNING], "warning")]
-    return ", ".join(count_of(count, word) for count, word in told if count) or "all is well"
 
 
 # --- All checks

@@ -33,7 +33,7 @@ from mendgraph.nodes.execute_tools.secrets.redact import redact
 from mendgraph.nodes.language.blocks import read_blocks
 from mendgraph.nodes.language.dialects import looks_like_call
 from mendgraph.nodes.language.display import count_of, error_words, one_line, result_words, target_of
-from mendgraph.nodes.language.text_protocol import TOOL_PREFIX, extract_in_order, format_extraction_errors
+from mendgraph.nodes.language.text_protocol import TOOL_PREFIX, extract_in_order, fence_after, format_extraction_errors
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
@@ -52,7 +52,6 @@ _STARTS = (TOOL_PREFIX, "```", "~~~", "<tool", '{"name"', '{"tool"', '[{"name"',
 """How a line begins, white space apart, with which a call may begin."""
 
 _MAYBE_PATH = re.compile(r"\s*+[*#]*+\s*+(?:[Ff]ile:?\s*+)?[*`]*+[\w@.+/-]*+[`*:]*+\s*+")
-_EMPTY_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^`\n]*\n\s*\1[ \t]*(?:\n|\Z)", re.MULTILINE)
 _UNNAMED_FILE = "file.py"
 """Stands for the one file that was shown: a block of definitions without a path is meant for it."""
 
@@ -128,7 +127,14 @@ class VisibleText:
                 ends = (at for at in range(first, len(lines)) if lines[at].rstrip().endswith((")", "}")))
                 last = next(ends, len(lines) - 1) + 1  # its end is not known: the next line that looks like one
             hidden |= {*range(first, last)}
-        return _EMPTY_FENCE.sub("", "".join(line for at, line in enumerate(lines) if at not in hidden))
+        shown: list[str] = []
+        for line in (line for at, line in enumerate(lines) if at not in hidden):
+            opened = fence_after(shown[-1], "") if shown else ""
+            if opened and not fence_after(line, opened):
+                shown.pop()  # a code block of which nothing is left
+            else:
+                shown.append(line)
+        return "".join(shown)
 
 
 _LONGEST_WARNING = 500

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mendgraph.graph.configuration.settings_file import Settings
-    from mendgraph.graph.doctor.examination import Finding
+    from mendgraph.graph.doctor.findings import Finding
     from mendgraph.graph.spending.store import AccountSpent, ModelDay
 
 config_app = typer.Typer(help="Show settings and who set them; `check` or `trust` a file.", rich_markup_mode=None)
@@ -175,7 +175,8 @@ def doctor(
     """
     if not bundle and (file is not None or run or force):
         context.fail("FILE.zip, --run and --force belong to --bundle")
-    from mendgraph.graph.doctor.examination import examine, is_fine, report
+    from mendgraph.graph.doctor.examination import examine
+    from mendgraph.graph.doctor.findings import is_fine, report
 
     chosen = options_without_events(context)
     root = str(chosen.root)
@@ -200,7 +201,7 @@ def doctor(
 
 def finding_lines(findings: "Sequence[Finding]") -> Iterator[Line]:
     """A line for each finding, and one for what to do about it."""
-    from mendgraph.graph.doctor.examination import summary
+    from mendgraph.graph.doctor.findings import summary
 
     width = max((len(each.name) for each in findings), default=0)
     for each in findings:

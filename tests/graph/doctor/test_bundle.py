@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mendgraph.graph.doctor.bundle import Bundle, cleaned, make_bundle
-from mendgraph.graph.doctor.examination import Finding, Status
+from mendgraph.graph.doctor.findings import Finding, Status
 from mendgraph.graph.runs.run import run_task
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.records import ToolError

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mendgraph.graph.doctor import checks
-from mendgraph.graph.doctor.examination import Status
+from mendgraph.graph.doctor.findings import Status
 from mendgraph.graph.runs.run import run_task
 from mendgraph.nodes.call_model.embedded.weights import WeightsSpec
 from mendgraph.nodes.execute_tools.files import openat2

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.graph.doctor.examination import Finding, Status, examine, made
+from mendgraph.graph.doctor.examination import examine, made
+from mendgraph.graph.doctor.findings import Finding, Status
 
 NAMES = [
     *("packages", "model", "endpoint", "embedded model", "sandbox", "openat2", "ripgrep"),

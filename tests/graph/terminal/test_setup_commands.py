@@ -16,7 +16,7 @@ from rich.console import Console
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import CONFIG_VARIABLE
-from mendgraph.graph.doctor.examination import Finding, Status
+from mendgraph.graph.doctor.findings import Finding, Status
 from mendgraph.graph.spending.store import AccountSpent, ModelDay, SpendingStore
 from mendgraph.graph.terminal import setup_commands
 from mendgraph.graph.terminal.answers import Line
