@@ -1,4 +1,4 @@
-# mendgraph: `make` prints what there is. Needs python3 (3.11 to 3.14), git and make; the rest stays in this folder.
+# mendgraph: `make` prints what there is. Needs python3 (3.11.4 to 3.14), git and make; the rest stays in this folder.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -101,8 +101,9 @@ pure: setup ## time the hot pure functions, and fail where one is not linear
 eval: setup ## solve real tasks with the local model (ARGS="--against create_agent,pydantic-ai,aider" compares)
 	@$(BIN)/python -P benchmarks/real_model/run.py $(ARGS)
 
-fuzz: setup ## attack the parsers and stores with random input (ARGS="--seconds 600 --target redactor")
-	@$(BIN)/python -P tests/fuzz/run.py $(ARGS)
+EXAMPLES ?= 5000
+fuzz: setup ## attack the parsers and stores with random input (EXAMPLES=100000 ARGS="-k redact")
+	@MENDGRAPH_EXPLORE=$(EXAMPLES) $(BIN)/pytest -n 2 tests/fuzz $(ARGS)
 
 mutants: setup ## change the pure files in small ways, and count the changes that no test notices
 	@$(BIN)/python -P benchmarks/mutants/run.py $(ARGS)
@@ -122,9 +123,9 @@ tests/browser/build/.made: tests/browser/package-lock.json tests/browser/agent_c
 	@touch $@
 
 .tools/uv/bin/uv:
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null || { \
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11, 4) <= sys.version_info < (3, 15))' 2>/dev/null || { \
 	  found=$$($(PYTHON) -V 2>&1) || found=missing; \
-	  echo "mendgraph needs Python 3.11 to 3.14, and $(PYTHON) is $$found: try make PYTHON=python3.12"; exit 1; }
+	  echo "mendgraph needs Python 3.11.4 to 3.14, and $(PYTHON) is $$found: try make PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$(PYTHON) has no venv module: install it (on Debian and Ubuntu the package python3-venv)"; exit 1; }
 	@echo "installing uv into .tools/"

@@ -305,7 +305,7 @@ class ToolSpec(Record):
 
     `parameters` is the JSON schema of the arguments, `path_fields` those that name paths; a `terminal` call ends a run.
     A tool with `edit_forms` is offered in these only, and not in those of `seldom_in` where few tools are; one that is
-    not `offered` is the machine's own. `body_argument` may stand in a fenced block after the call.
+    not `offered` is the machine's own.
     """
 
     name: str
@@ -317,7 +317,6 @@ class ToolSpec(Record):
     edit_forms: tuple[EditForm, ...] = ()
     seldom_in: tuple[EditForm, ...] = ()
     offered: bool = True
-    body_argument: str = ""
 
 
 # --- May it run?
@@ -468,18 +467,17 @@ class StopReason(StrEnum):
 
 
 class StopCause(Record):
-    """Why a node sends the run to a terminal: the reason, a human sentence, the evidence, the model's own account."""
+    """Why a node sends the run to a terminal: the reason, a human sentence, the evidence."""
 
     reason: StopReason
     message: str
     diagnostics: tuple[str, ...] = ()
-    account: str = ""
 
 
 class Outcome(Record):
     """How a run ended; set exactly once in a turn, by `stop/`. `answer` is "" and `value` None unless FINISHED.
 
-    `checks`: passed, failed, none (nothing to run), unavailable, or "" without a change; `account`: the model's own.
+    `checks`: passed, failed, none (nothing to run), unavailable, or "" without a change.
     """
 
     kind: OutcomeKind
@@ -490,6 +488,5 @@ class Outcome(Record):
     value: Any = None
     changed_files: tuple[str, ...] = ()
     checks: str = ""
-    account: str = ""
     usage: JsonMap = Field(default_factory=dict)
     how_to_go_on: str = ""

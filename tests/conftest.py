@@ -28,19 +28,18 @@ pytest_plugins = ["tests.runs.studio"]
 FOREIGN_SETTINGS = ("OPENAI_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "HF_", "MENDGRAPH_", "OTEL_")
 TERMINAL_SETTINGS = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "PYTHONPATH", "CLICOLOR_FORCE")
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-NO_SUCH_CALL = 100_000
 LACKS: dict[str, tuple[str, str, object]] = {
-    "openat2": ("files.openat2", "NUMBER", NO_SUCH_CALL),
     "bubblewrap": ("processes.bubblewrap", "PROGRAM_FOLDERS", ()),
 }
 """What a machine may lack: the module that looks for it, and what has to change so that it finds nothing."""
 HOMES = {"HOME": "", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}
 STORES = {"XDG_DATA_HOME": "data", "XDG_STATE_HOME": "state", "XDG_RUNTIME_DIR": "run"}
 
-# The same examples at every run, so that a red test is about the change at hand; new ones with MENDGRAPH_EXPLORE=1.
+# The same examples at every run, so that a red test is about the change at hand; MENDGRAPH_EXPLORE=500 new ones.
 hypothesis.settings.register_profile("fixed", deadline=None, print_blob=True, derandomize=True)
-hypothesis.settings.register_profile("explore", deadline=None, print_blob=True, max_examples=500)
-hypothesis.settings.load_profile("explore" if os.environ.get("MENDGRAPH_EXPLORE") else "fixed")
+if explored := os.environ.get("MENDGRAPH_EXPLORE"):
+    hypothesis.settings.register_profile("explore", deadline=None, print_blob=True, max_examples=int(explored))
+hypothesis.settings.load_profile("explore" if explored else "fixed")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -60,7 +59,7 @@ def own_environment() -> Iterator[None]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`make test ARGS="--without openat2 --without bubblewrap"` is a machine that has neither."""
+    """`make test ARGS="--without bubblewrap"` is a machine that has none."""
     parser.addoption("--without", action="append", choices=sorted(LACKS), default=[], help="pretend that it is missing")
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.edits.definitions import replace_definitions
-from mendgraph.nodes.execute_tools.edits.exact_edits import nearest_regions, replace_text
+from mendgraph.nodes.execute_tools.edits.exact_edits import nearest_region, replace_text
 from mendgraph.nodes.execute_tools.edits.patches import UpdatedFile, apply_hunks, parse_patch
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.secrets.shown_parts import RedactedStream, masked_blocks
@@ -152,7 +152,7 @@ def _edits() -> Iterator[Case]:
 
 def _nearest(scale: int) -> Callable[[], Any]:
     text = "".join(f"    value_{at} = compute(alpha, beta)\n" for at in range(LINES * scale))
-    return lambda: nearest_regions(text, "    value = compute(gamma, beta)\n" * 40)
+    return lambda: nearest_region(text, "    value = compute(gamma, beta)\n" * 40)
 
 
 def _patched(line: str, hunks: str, scale: int) -> Callable[[], Any]:

@@ -34,7 +34,6 @@ from mendgraph.graph.machine.workspace import judged_workspace
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import small_history, thread_config
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.exchange import WRAP_UP_SYSTEM
 from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
@@ -63,10 +62,9 @@ Files = Mapping[str, bytes]
 
 @dataclass
 class TurnReplies:
-    """What the endpoint said in one turn: replies, and the account of a run that a limit ended."""
+    """What the endpoint said in one turn."""
 
     replies: list[ModelReply] = field(default_factory=list)
-    account: str = ""
 
 
 @dataclass(frozen=True)
@@ -170,9 +168,8 @@ def _turns(history: Sequence[StateSnapshot]) -> tuple[TurnReplies, ...]:
 
 
 def _take(turn: TurnReplies, after: Mapping[str, Any]) -> None:
-    reply, stop = after.get("reply"), after.get("stop")
+    reply = after.get("reply")
     turn.replies += [] if reply is None or reply.preloaded else [reply]
-    turn.account = turn.account if stop is None else stop.account
 
 
 def _results(history: Sequence[StateSnapshot]) -> Iterator[ToolStep]:
@@ -477,13 +474,11 @@ class Reciter(Endpointless):
 
     def next_turn(self) -> None:
         """From here on it is the next turn's words that are said."""
-        turn = next(self._turns, TurnReplies())
-        self._replies, self._account = iter(turn.replies), turn.account
+        self._replies = iter(next(self._turns, TurnReplies()).replies)
 
     def answer(self, body: bytes) -> Said:
         """What the run was told next."""
-        wrapped_up = json.loads(body)["messages"][0].get("content") == WRAP_UP_SYSTEM
-        reply = ModelReply(text=self._account) if wrapped_up else next(self._replies, None)
+        reply = next(self._replies, None)
         if reply is None:
             return Said(MISSED, *refusal("The run had no further reply."))
         said = streamed_reply(reply, self.model, len(self.exchanges) + 1)

@@ -56,7 +56,7 @@ _OWN_FIELDS = {
 """Settings that the run decides itself, and what to use instead."""
 
 _HARMLESS = frozenset({"prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "cache_control"})
-_DECIDED_LIMITS = frozenset({"api", "wrap_up", "max_output_tokens_per_call"})
+_DECIDED_LIMITS = frozenset({"api", "max_output_tokens_per_call"})
 _ENDPOINT_WORDS = re.compile(
     r"(?:^|_)(?:api_?key|apikey|(?:access|auth|bearer|session|api)_token|secret|password|credentials?|base|base_?url|url|uri|endpoint|host|proxy|headers?|"
     r"query|client|transport|http|callbacks|cache|region|project|organization|profile_name)(?:_|$)"
@@ -272,12 +272,6 @@ class AgentContext(BaseModel):
     )
     usd_per_million_cache_write: float | None = _setting(
         None, "Price of a million input tokens written into its cache. Default: like other input.", ge=0
-    )
-    wrap_up: bool = _setting(
-        True,
-        "Hold one call back, in which a large model tells what is done and left when a limit ends it.",
-        trust="any",
-        option="--wrap-up/--no-wrap-up",
     )
 
     max_healing_attempts: int = _setting(
@@ -519,7 +513,7 @@ class AgentContext(BaseModel):
         )
 
     def limits(self, profile: Profile | None = None) -> RunLimits:
-        """The run's limits, as the ledger wants them. A small model's account of itself is worth no call."""
+        """The run's limits, as the ledger wants them."""
         return RunLimits(
             api=APILimits(
                 max_calls_per_session=self.max_calls_per_session,
@@ -527,7 +521,6 @@ class AgentContext(BaseModel):
                 max_input_tokens_per_session=self.max_input_tokens_per_session,
                 max_output_tokens_per_session=self.max_output_tokens_per_session,
             ),
-            wrap_up=self.wrap_up and not (profile and profile.small),
             max_output_tokens_per_call=self._reply_tokens(profile),
             **{name: getattr(self, name) for name in RunLimits.model_fields if name not in _DECIDED_LIMITS},
         )

@@ -2,8 +2,7 @@
 
 import json
 import re
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -32,79 +31,26 @@ def program_problem(entry: str) -> str | None:
     return f"{cut} is not one program: {remedy}"
 
 
-Path = tuple[str, ...]
-"""The keys that lead to a value, outermost first."""
-
-_TOKEN: Final = re.compile(
-    r'#[^\n]*|"""(?:\\.|[^\\])*?(?:"""(?!")|\Z)|\'\'\'.*?(?:\'\'\'(?!\')|\Z)'
-    r'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|[\[\]{}\n]',
-    re.DOTALL,
-)
-"""What counts in a TOML text; a text of several lines that nobody ends goes on to the end."""
-_DEPTH: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
-
-
 class Document(NamedTuple):
-    """The values of a TOML document, and the line in which each key stands."""
+    """The values of a TOML document, and its lines."""
 
     values: Mapping[str, Any]
-    lines: Mapping[Path, int]
+    lines: Sequence[str] = ()
+
+    def line(self, path: Sequence[str]) -> int:
+        """The line of the innermost of these keys that is found as one, from 1 on; 0 where none is."""
+        found = 0
+        for key in path:
+            names = re.compile(rf"(?:[^#]*[\[{{.,])?\s*[\"']?{re.escape(key)}[\"']?\s*[\].=]")
+            rest = enumerate(self.lines[max(found - 1, 0) :], max(found, 1))
+            found = next((number for number, line in rest if names.match(line)), found)
+        return found
 
 
 def read_document(text: str) -> Document | DocumentProblem:
     """The document, or the first place at which it is none."""
     values = read_toml(text)
-    return values if isinstance(values, DocumentProblem) else Document(values, _lines(text))
-
-
-def _lines(text: str) -> dict[Path, int]:
-    """The line of each key, and of each table, where it is named first."""
-    found: dict[Path, int] = {}
-    table: Path = ()
-    for line, statement in _statements(text):
-        inner = tomllib.loads(statement)
-        if statement.startswith("["):
-            table = _only_path(inner)
-            found.setdefault(table, line)
-        else:
-            for path in _paths(inner):
-                found.setdefault((*table, *path), line)
-    return found
-
-
-def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Each table's head and each key with its value, with the line in which it begins."""
-    start, line, first, depth = 0, 1, 1, 0
-    for token in (*_TOKEN.finditer(text), None):
-        said = token.group() if token else "\n"
-        if said == "\n" and depth <= 0:
-            statement = text[start : token.start() if token else len(text)].strip()
-            if statement and not statement.startswith("#"):
-                yield first, statement
-            start = token.end() if token else len(text)
-            first = line + 1
-        depth += _DEPTH.get(said, 0)
-        line += said.count("\n")
-
-
-def _only_path(nested: Mapping[str, Any]) -> Path:
-    """The path of the one table that a head names."""
-    path: list[str] = []
-    here: Any = nested
-    while here:
-        if isinstance(here, list):
-            here = here[0]
-            continue
-        [(key, here)] = here.items()
-        path.append(key)
-    return tuple(path)
-
-
-def _paths(nested: Mapping[str, Any]) -> Iterator[Path]:
-    for key, value in nested.items():
-        yield (key,)
-        if isinstance(value, dict):
-            yield from ((key, *path) for path in _paths(value))
+    return values if isinstance(values, DocumentProblem) else Document(values, text.splitlines())
 
 
 TRUSTED: Final = "trusted_workspaces"
@@ -166,7 +112,7 @@ def parse_settings(text: str, file: str, *, of_user: bool) -> Settings | tuple[P
     if problems:
         return problems
     values = {name: value for name, value in document.values.items() if name != TRUSTED}
-    lines = {name: document.lines.get((name,), 0) for name in values}
+    lines = {name: document.line((name,)) for name in values}
     return Settings(file, values, lines, tuple(document.values.get(TRUSTED, ())))
 
 
@@ -182,12 +128,11 @@ def _problems(document: Document, file: str, *, of_user: bool) -> Iterator[Probl
     for name, value in document.values.items():
         message = _name_problem(name, value, of_user=of_user) or _secret_problem(name, value)
         if message:
-            yield Problem(file, message, document.lines.get((name,), 0), field=name)
+            yield Problem(file, message, document.line((name,)), field=name)
         elif name != TRUSTED:
             usable[name] = value
     for path, message in value_problems(usable):
-        line = next((n for end in range(len(path), 0, -1) if (n := document.lines.get(path[:end], 0))), 0)
-        yield Problem(file, message, line, field=path[0])
+        yield Problem(file, message, document.line(path), field=path[0])
 
 
 def _name_problem(name: str, value: Any, *, of_user: bool) -> str:

@@ -19,7 +19,6 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.doctor.findings import Finding, Status, fine, off, problem, warning
 from mendgraph.nodes.call_model.embedded.weights import embedded_weights, file_sha256, weights_path
 from mendgraph.nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, find_endpoint
-from mendgraph.nodes.execute_tools.files import openat2
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.processes.bubblewrap import bubblewrap_path, sandbox_problem
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, ripgrep_path, run_process
@@ -85,14 +84,6 @@ def sandbox() -> Finding:
         return fine(f"bubblewrap starts programs ({said}), and {bound} bounds what they take")
     remedy = "install it (`make sandbox`, or your system's packages): commands and checks are refused without it"
     return warning(trouble, remedy)
-
-
-def handles() -> Finding:
-    """Whether the kernel walks paths for us."""
-    if openat2.available():
-        return fine("the kernel confines paths (RESOLVE_BENEATH)")
-    found = "not available: paths are walked folder by folder, which is as safe and slower"
-    return warning(found, "use Linux 5.6 or newer, or let the container's filter allow openat2")
 
 
 def ripgrep() -> Finding:
@@ -209,7 +200,7 @@ def weights(settings: Mapping[str, Any], environment: Mapping[str, str], *, deep
     except OSError:
         return Finding("", bad, f"not there ({path})", "`mendgraph model pull` fetches it (1.1 GB)")
     damage = "" if size == spec.size_bytes else f"{size:,} of {spec.size_bytes:,} bytes"
-    if not damage and deep and file_sha256(path, size, lambda _: None) != spec.sha256:
+    if not damage and deep and file_sha256(path, size, lambda *_: None) != spec.sha256:
         damage = "damaged: its SHA-256 is another one"
     if damage:
         return Finding("", bad, f"{damage} ({path})", "`mendgraph model pull` fetches it again")

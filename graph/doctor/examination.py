@@ -61,7 +61,6 @@ def examine(
             "endpoint": lambda: off("not asked (--offline)") if offline else checks.answer(settings, os.environ),
             "embedded model": lambda: checks.weights(settings, os.environ, deep=deep),
             "sandbox": checks.sandbox,
-            "openat2": checks.handles,
             "ripgrep": checks.ripgrep,
             "git": checks.git,
             "workspace": lambda: checks.workspace(root, read_only=settings.get("mode") == "read-only"),

@@ -1,19 +1,16 @@
 """One call to a chat model of LangChain, whoever makes it: within its time, as typed values, and nothing lost.
 
 The reply is read in a task of its own, so that a call ends at its time whatever the chat model does with its
-cancellation. A chat model that has only sync methods is read in a thread, which hears at its next part that nobody
-waits for it any more.
+cancellation. A chat model that has only sync methods is read in threads, by LangChain.
 """
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import aclosing, suppress
-from contextvars import copy_context
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
-from threading import Event, Thread, current_thread, main_thread
+from threading import current_thread, main_thread
 from typing import Any, Final, NamedTuple
 
 import langsmith
@@ -29,12 +26,11 @@ from mendgraph.graph.langchain.failures import (
     Learned,
     Provider,
     ReplyTimeoutError,
-    chain_of,
     describe_failure,
     read_refusal,
 )
 from mendgraph.graph.langchain.openai_chat import KeepsExtras
-from mendgraph.graph.langchain.replies import CallbackChatModel, ReplyAssembly, is_listened_to
+from mendgraph.graph.langchain.replies import PlainText, ReplyAssembly, is_listened_to, tell_callbacks
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
@@ -47,9 +43,6 @@ LAST_WORDS_S: Final = 0.5
 
 MOST_ADAPTATIONS: Final = 8
 """What is left out of one call, one thing after the other, before its refusal is final."""
-
-MOST_STALE: Final = 16
-"""Connections of a closed event loop that are given up, one after the other, before that is an error."""
 
 LIMIT_FIELDS: Final = ("max_tokens", "max_output_tokens", "num_predict", "max_new_tokens", "max_completion_tokens")
 """What chat models call the most tokens of a reply."""
@@ -66,8 +59,6 @@ LEAST_THOUGHT, LEAST_ANSWER = 1_024, 256
 _CACHED: Final = {"cache_control": {"type": "ephemeral"}}
 """Marks the end of a prefix that Anthropic keeps. Source: Anthropic, "Prompt caching"."""
 
-
-_OTHER_LOOP: Final = re.compile(r"Event loop is closed|different (event )?loop")
 
 _BROKEN_OFF: Final = ProviderFailure(
     kind=ProviderErrorKind.INCOMPLETE_STREAM,
@@ -162,23 +153,17 @@ class ChatModel(Model):
     async def _made(
         self, request: Request, call: Call, clock: "_Clock", on_text: Callable[[str], None]
     ) -> ModelReply | Exception:
-        """What one request comes to. A connection that another, closed event loop has left behind is given up."""
-        stale = 0
-        while True:
-            reading = _Reading(request, call, clock, on_text)
-            error, whole = await reading.ended(), None
-            try:
-                whole = reading.assembly.reply(clock.seconds)
-            except Exception as broken:  # noqa: BLE001 - a chat model of the user's own may say anything
-                return broken
-            clock.characters = reading.assembly.characters
-            if error is None:
-                return whole or CallFailedError(_BROKEN_OFF)
-            if whole is not None and reading.assembly.finish_reason:
-                return whole  # it was complete before its connection broke or fell silent, and is paid for
-            stale += 1
-            if clock.begun or stale > MOST_STALE or not _is_of_another_loop(error):
-                return error
+        """What one request comes to. A reply that was complete before its connection broke is paid for, and taken."""
+        reading = _Reading(request, call, clock, on_text)
+        error = await reading.ended()
+        try:
+            whole = reading.assembly.reply(clock.seconds)
+        except Exception as broken:  # noqa: BLE001 - a chat model of the user's own may say anything
+            return broken
+        clock.characters = reading.assembly.characters
+        if whole is not None and (error is None or reading.assembly.finish_reason):
+            return whole
+        return error or CallFailedError(_BROKEN_OFF)
 
     def _request(self, call: Call) -> Request:
         chat, prompt, learned = self.chat(), call.prompt, self.learned
@@ -327,17 +312,13 @@ class _Reading:
             raise RuntimeError(f"{type(error).__name__}: {error}") from error  # or it would end the event loop
 
     async def _heard(self) -> None:
+        chat, callbacks, call = self._request.chat, self._request.callbacks, self._call
         async with aclosing(self._texts()) as said:
-            if not is_listened_to(self._request.callbacks):
+            if is_listened_to(callbacks):
+                shown, scrub = call.prompt.chat_messages, call.scrub or PlainText
+                await tell_callbacks(chat, callbacks, shown, said, self.assembly, scrub, quiet=call.quiet)
+            else:
                 async for _ in said:
-                    pass
-                return
-            heard = CallbackChatModel.of(
-                self._request.chat, self._request.callbacks, said, self.assembly, self._call.scrub
-            )
-            config = heard.config(quiet=self._call.quiet)
-            async with aclosing(heard.astream(self._call.prompt.chat_messages, config)) as chunks:  # type: ignore[type-var]
-                async for _ in chunks:
                     pass
 
     async def _texts(self) -> AsyncGenerator[str]:
@@ -347,8 +328,7 @@ class _Reading:
             if not self._request.streamed:
                 yield self._taken(await chat.ainvoke(messages, {"callbacks": []}, **options))
                 return
-            parts = chat.astream(messages, {"callbacks": []}, **options) if _is_async(chat) else self._in_thread()
-            async with aclosing(parts) as coming:  # type: ignore[type-var]
+            async with aclosing(chat.astream(messages, {"callbacks": []}, **options)) as coming:  # type: ignore[type-var]
                 async for part in coming:
                     yield self._taken(part)
 
@@ -359,36 +339,6 @@ class _Reading:
             if text:
                 self._on_text(text if text.isascii() else storable(text))
         return text
-
-    async def _in_thread(self) -> AsyncGenerator[AIMessage]:
-        """The parts of a chat model that has only sync methods."""
-        chat, messages, options = self._request.chat, self._request.messages, self._request.options
-        loop, left = asyncio.get_running_loop(), Event()
-        came: asyncio.Queue[AIMessage | BaseException | None] = asyncio.Queue()
-
-        def tell(part: AIMessage | BaseException | None) -> None:
-            with suppress(RuntimeError):  # the loop has ended, and with it whoever waited
-                loop.call_soon_threadsafe(came.put_nowait, part)
-
-        def work() -> None:
-            try:
-                for part in chat.stream(messages, {"callbacks": []}, **options):
-                    if left.is_set():
-                        return
-                    tell(part)
-            except BaseException as error:  # noqa: BLE001 - it is raised where the reply is read
-                tell(error)
-            else:
-                tell(None)
-
-        Thread(target=copy_context().run, args=(work,), name="mendgraph-sync-chat-model", daemon=True).start()
-        try:
-            while (part := await came.get()) is not None:
-                if isinstance(part, BaseException):
-                    raise part
-                yield part
-        finally:
-            left.set()
 
 
 def plain_copy(chat: BaseChatModel) -> BaseChatModel:
@@ -430,15 +380,6 @@ def _less_thought(chat: BaseChatModel, limit: int) -> JsonMap:
     return {"thinking": {**thinking, "budget_tokens": room} if thinking and room >= LEAST_THOUGHT else None}
 
 
-def _is_async(chat: BaseChatModel) -> bool:
-    """Whether a chat model can be read in an event loop by itself; LangChain would put it into a thread otherwise."""
-    kind = type(chat)
-    streams = kind._astream is not BaseChatModel._astream  # noqa: SLF001 - what a chat model overrides
-    return streams or (
-        kind._stream is BaseChatModel._stream and kind._agenerate is not BaseChatModel._agenerate  # noqa: SLF001
-    )
-
-
 def _caches_by_breakpoints(chat: BaseChatModel) -> bool:
     """Whether this is one of the chat models for Anthropic's API, by its class, as its package need not be here."""
     return any(kind.__name__ == "ChatAnthropic" for kind in type(chat).__mro__)
@@ -463,8 +404,3 @@ def _closed(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _closed(each) for name, each in value.items() if name != "additionalProperties"}
     return [_closed(each) for each in value] if isinstance(value, list) else value
-
-
-def _is_of_another_loop(error: Exception) -> bool:
-    """Whether a kept connection belongs to an event loop that has ended, or is another one."""
-    return any(isinstance(each, RuntimeError) and _OTHER_LOOP.search(str(each)) is not None for each in chain_of(error))

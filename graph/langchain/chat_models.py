@@ -16,10 +16,10 @@ from importlib.metadata import version
 from threading import Lock
 from typing import Final
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
 
 import httpx2
+import openai
 from langchain_core.language_models import BaseChatModel
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_openai import ChatOpenAI
@@ -31,7 +31,6 @@ from mendgraph.graph.langchain.failures import (
     LESSONS,
     NEW_LIMIT,
     OLD_LIMIT,
-    SETUP_ERRORS,
     Learned,
     Provider,
     describe_failure,
@@ -42,7 +41,6 @@ from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.embedded.local_model import shared_local_server
 from mendgraph.nodes.call_model.endpoint import (
     LOOPBACK_HOSTS,
-    NO_KEY,
     USUAL_KEY,
     USUAL_URL,
     Endpoint,
@@ -217,24 +215,18 @@ def provider_model(endpoint: Endpoint, options: ModelOptions) -> ChatModel | Pro
 
 def endpoint_model(endpoint: Endpoint, options: ModelOptions) -> EndpointModel | ProviderFailure:
     """A model at an OpenAI-compatible endpoint; nobody is asked yet. What the environment says may be of no use."""
+    # A proxy that the environment names must not come between us and a server on this machine.
+    trusted = urlsplit(endpoint.base_url).hostname not in LOOPBACK_HOSTS
     try:
-        verify: ssl.SSLContext | bool = (
-            False if endpoint.base_url.startswith("http://") else ssl.create_default_context()
-        )
-        trusted = urlsplit(endpoint.base_url).hostname not in LOOPBACK_HOSTS
-        # A proxy that the environment names must not come between us and a server on this machine.
-        httpx2.Client(verify=verify, trust_env=trusted).close()
-    except SETUP_ERRORS as error:
+        verify = False if endpoint.base_url.startswith("http://") else ssl.create_default_context()
+        tried = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted)
+    except (ValidationError, openai.OpenAIError) as error:
+        return _not_set_up(endpoint.model or "The model", error)
+    except Exception as error:  # noqa: BLE001 - what the environment says of proxies and certificates
         return setup_fault(os.environ, error)
     where = "the embedded model" if endpoint.embedded else endpoint.base_url or "the OpenAI endpoint"
     key = endpoint.api_key.get_secret_value()
-    provider = Provider(
-        where,
-        endpoint.key_variable,
-        (key,),
-        endpoint=True,
-        proxied=trusted and _is_proxied(endpoint.base_url or USUAL_URL),
-    )
+    provider = Provider(where, endpoint.key_variable, (key,), endpoint=True)
     learned = LESSONS.of("", endpoint.base_url, endpoint.model, lambda: Learned(_limit_name(endpoint)))
     clients: WeakKeyDictionary[asyncio.AbstractEventLoop, EndpointChat] = WeakKeyDictionary()
 
@@ -245,11 +237,7 @@ def endpoint_model(endpoint: Endpoint, options: ModelOptions) -> EndpointModel |
             known = clients[loop] = endpoint_chat(endpoint, options, verify=verify, trust_env=trusted)
         return known
 
-    try:
-        known = _as_set_up(endpoint, options).profile
-    except Exception as error:  # noqa: BLE001 - as above
-        return _not_set_up(endpoint.model or "The model", error)
-    said = dict(known or {}) if _is_openai(endpoint) else {}
+    said = dict(tried.profile or {}) if _is_openai(endpoint) else {}
     return EndpointModel(
         chat, provider, learned, endpoint.model, said, in_openai_form=True, endpoint=endpoint, clients=clients
     )
@@ -315,13 +303,6 @@ def _uses_responses(endpoint: Endpoint, options: ModelOptions) -> bool | None:
     return None if _is_openai(endpoint) else False
 
 
-def _as_set_up(endpoint: Endpoint, options: ModelOptions) -> ChatOpenAI:
-    """The chat model of LangChain with a run's settings, which reaches nobody: it shows whether they can be used."""
-    given = {name: value for name, value in options.model_kwargs.items() if name in ChatOpenAI.model_fields}
-    none: JsonMap = {"api_key": SecretStr(NO_KEY), "client": _UNUSED, "async_client": _UNUSED}
-    return ChatOpenAI(model=endpoint.model or "unnamed", **none, **given)
-
-
 def _is_own(endpoint: Endpoint) -> bool:
     """Whether this is the run's own endpoint, for which the variables of OpenAI are set."""
     return endpoint.key_variable == USUAL_KEY and not endpoint.embedded
@@ -334,12 +315,6 @@ def _is_openai(endpoint: Endpoint) -> bool:
 def _limit_name(endpoint: Endpoint) -> str:
     """What an endpoint likely calls the most tokens of a reply; its first refusal corrects that."""
     return NEW_LIMIT if _is_openai(endpoint) or _NEW_LIMIT.search(endpoint.model) else OLD_LIMIT
-
-
-def _is_proxied(url: str) -> bool:
-    """Does a proxy of the environment stand between?"""
-    parts, proxies = urlsplit(url), getproxies()
-    return bool(proxies.get(parts.scheme) or proxies.get("all")) and not proxy_bypass(parts.hostname or "")
 
 
 def _named(model: EndpointModel, options: ModelOptions) -> EndpointModel | ProviderFailure:

@@ -1,9 +1,7 @@
 """What the exception of a chat model means for a run: its kind, and one line that says what to do.
 
 The packages of the providers raise exceptions of their own; what they have in common is read here: a status, a body,
-the headers of the answer.
-
-Keys never appear in these messages: only the name of the variable that holds one.
+the headers of the answer. Keys never appear in these messages: only the name of the variable that holds one.
 
 What a refusal teaches is remembered for the process. Nobody says beforehand what every endpoint refuses: a temperature,
 stop words, the name of the token limit, native tools, streaming. A refusal that names what was sent costs nothing, so
@@ -17,11 +15,8 @@ from contextlib import suppress
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
-import httpx2
-from langchain_core import exceptions as langchain
-
 from mendgraph.nodes.call_model.retry import retry_after_s
-from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.records import ProviderErrorKind as Kind, ProviderFailure
 
 _OVERFLOW = re.compile(
     r"context.{0,20}(length|size|window|limit)|maximum (context|prompt length|model length)|max_model_len"
@@ -38,15 +33,12 @@ _NO_OVERFLOW = re.compile(
 )
 """What a refusal says that speaks of the window's words, but not of a prompt beyond it: rates, names, the reply."""
 
-_OVERFLOW_CODES = frozenset(
-    {"context_length_exceeded", "exceed_context_size_error", "model_max_prompt_tokens_exceeded"}
-)
 _LINK = re.compile(r"https?://\S+")
 _BAD_KEY = re.compile(r"api[ _-]?key (is )?(not valid|invalid|expired)|invalid api[ _-]?key", re.IGNORECASE)
 _SECRET = re.compile(r"\b(sk|pk|key)-[\w*-]{4,}|Bearer\s+\S+", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"//[^/]*@")
 _LONGEST_DETAIL = 300
-_BROKEN_OFF = frozenset({ProviderErrorKind.CONNECTION, ProviderErrorKind.SERVER_ERROR})
+_DEEPEST: Final = 20
 
 
 class ReplyTimeoutError(Exception):
@@ -65,14 +57,13 @@ class Provider(NamedTuple):
     """Who answers: its name for people, the variable with its key, and the keys that its errors may quote.
 
     `endpoint` says that an OpenAI-compatible endpoint is spoken to by us; a chat model of the user's own may fail in
-    any way. `proxied` says that a proxy of the environment stands between.
+    any way.
     """
 
     name: str
     key_variable: str = ""
     keys: Collection[str] = ()
     endpoint: bool = False
-    proxied: bool = False
 
 
 NOT_RECORDED: Final = "not_recorded"
@@ -88,11 +79,6 @@ class Refusal(NamedTuple):
     parameter: str
     retry_after_s: float | None
 
-    @property
-    def is_of_the_request(self) -> bool:
-        """Whether the provider calls the request itself wrong."""
-        return self.status in (400, 422) and NOT_RECORDED not in self.codes
-
 
 def read_refusal(error: BaseException, now: float) -> Refusal:
     """What this exception, or one that it came from, says of its cause; `now` in seconds since 1970."""
@@ -101,30 +87,21 @@ def read_refusal(error: BaseException, now: float) -> Refusal:
         response = getattr(each, "response", None)
         status = status or _status(each, response)
         said = said if said is not None else _body(each, response)
-        wish = wish if wish is not None else _wish(each, response, now)
+        with suppress(Exception):  # what has no headers
+            headers: Any = getattr(response, "headers", None) or getattr(each, "headers", None)
+            wish = wish if wish is not None else retry_after_s(str(headers.get("retry-after") or ""), now)
     inner = said.get("error", said) if isinstance(said, dict) else said
-    listed = _listed(said)
+    fields = inner if isinstance(inner, dict) else {}
+    # The single faults of a request, as FastAPI and pydantic tell them, and Mistral inside of its message.
+    nested = fields.get("message")
+    listed = fields.get("detail") or (nested.get("detail") if isinstance(nested, dict) else None)
     if isinstance(listed, list) and listed and isinstance(listed[0], dict):
         loc = [str(part) for part in listed[0].get("loc", ()) if part != "body"]
         message = "; ".join(f"{'.'.join(map(str, each.get('loc', ())))}: {each.get('msg')}" for each in listed[:3])
         return Refusal(status, message, frozenset(), loc[0] if loc else "", wish)
-    fields = inner if isinstance(inner, dict) else {}
-    told = fields.get("message") or fields.get("detail") or (inner if isinstance(inner, str) else None)
+    told = nested or fields.get("detail") or (inner if isinstance(inner, str) else None) or str(error).strip()
     codes = frozenset(str(fields[name]) for name in ("code", "type", "status") if fields.get(name))
-    return Refusal(status, str(told or _own_text(error)), codes, str(fields.get("param") or ""), wish)
-
-
-def _listed(said: Any) -> Any:
-    """The single faults of a request, as FastAPI and pydantic tell them, and Mistral inside of its message."""
-    if not isinstance(said, dict):
-        return None
-    inner = said.get("message")
-    return said.get("detail") or (inner.get("detail") if isinstance(inner, dict) else None)
-
-
-def _own_text(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return Refusal(status, str(told or type(error).__name__), codes, str(fields.get("param") or ""), wish)
 
 
 def _status(error: BaseException, response: Any) -> int | None:
@@ -139,153 +116,130 @@ def _status(error: BaseException, response: Any) -> int | None:
 
 def _body(error: BaseException, response: Any) -> Any:
     """The document of a refusal, as the package keeps it; None where there is none."""
-    for name in ("body", "details"):
+    for name in ("body", "details", "error"):
         if isinstance(document := getattr(error, name, None), dict | str) and document:
             return document
     if isinstance(response, dict):  # of botocore
         return {str(name).lower(): value for name, value in response.get("Error", {}).items()} or None
-    if isinstance(text := getattr(error, "error", None), str) and text:  # of ollama
-        return text
     with suppress(Exception):  # a body that was not read, or is no JSON
         document = response.json()
         return document if isinstance(document, dict) else None
     return None
 
 
-def _wish(error: BaseException, response: Any, now: float) -> float | None:
-    headers: Any = getattr(response, "headers", None) or getattr(error, "headers", None)
-    with suppress(Exception):  # what is no mapping
-        return retry_after_s(str(headers.get("retry-after") or ""), now)
-    return None
+_MESSAGES: Final = {
+    Kind.RATE_LIMITED: "{where} says: too many requests ({detail}).",
+    Kind.TIMEOUT: "{where} did not answer in time ({detail}).",
+    Kind.CONNECTION: "{where} cannot be reached ({detail}). Is the address right and the server running?",
+    Kind.SERVER_ERROR: "{where} failed ({detail}).",
+    Kind.INCOMPLETE_STREAM: "The reply of {where} broke off ({detail}).",
+    Kind.AUTHENTICATION: "{where} refuses the key: check {variable} ({detail}).",
+    Kind.BAD_REQUEST: "{where} refuses the request ({detail}).",
+    Kind.CONTENT_FILTER: (
+        "{where} refuses the request by its content filter ({detail}). Say it in other words, or choose another model."
+    ),
+    Kind.CONTEXT_OVERFLOW: "The conversation is longer than the model's window at {where} ({detail}).",
+    Kind.MODEL_UNAVAILABLE: "{where} does not have this model ({detail}). Choose one with --model.",
+}
+_BAD_CERTIFICATE: Final = "{where} cannot be trusted ({detail}). Is the address right? SSL_CERT_FILE names authorities."
+_UNSENT: Final = "a header cannot be sent: is there a line break in a key, or in OPENAI_CUSTOM_HEADERS?"
 
 
 def describe_failure(error: Exception, provider: Provider, now: float, *, begun: bool = False) -> ProviderFailure:
     """Turn an exception of one call into a typed failure; `begun` says that a part of the reply had come."""
     if isinstance(error, CallFailedError):
         return error.failure
-    refusal, unsent = read_refusal(error, now), _unsent(error, provider)
-    if unsent is not None:
-        kind, detail = unsent
-    else:
-        kind = _kind(error, refusal, provider)
-        if begun and kind in _BROKEN_OFF:
-            kind = ProviderErrorKind.INCOMPLETE_STREAM
-        detail = _detail(error, refusal, kind, provider)
-    if provider.proxied and kind is ProviderErrorKind.CONNECTION:
-        detail += "; the way there leads through a proxy of the environment"
-    detail = _without_secrets(detail, provider.keys)[:_LONGEST_DETAIL]
-    template = _BAD_CERTIFICATE if is_bad_certificate(error) else _MESSAGES[kind]
-    answered = refusal.status is not None or refusal.codes or isinstance(error, langchain.ModelInvalidRequestError)
-    if kind is ProviderErrorKind.BAD_REQUEST and not answered and unsent is None:  # the package's own code failed
-        template = _MESSAGES[ProviderErrorKind.SERVER_ERROR]
-    where = _CREDENTIALS.sub("//", provider.name)
-    variable = provider.key_variable or "its API key"
-    return ProviderFailure(
-        kind=kind,
-        message=template.format(where=where, detail=detail, variable=variable),
-        retry_after_s=refusal.retry_after_s,
+    refusal = read_refusal(error, now)
+    answered = refusal.status is not None or bool(refusal.codes)
+    kind = _kind(refusal) if answered else _kind_without_status(error, provider)
+    template, detail = _MESSAGES[kind], _detail(error, refusal, kind, provider, answered=answered)
+    if any(isinstance(each, ssl.SSLCertVerificationError) for each in chain_of(error)):
+        kind, template = Kind.MODEL_UNAVAILABLE, _BAD_CERTIFICATE
+    elif _is_of_a_header(error, provider):
+        kind, template, detail = Kind.AUTHENTICATION, _MESSAGES[Kind.AUTHENTICATION], _UNSENT
+    elif begun and kind in {Kind.CONNECTION, Kind.SERVER_ERROR}:
+        kind, template = Kind.INCOMPLETE_STREAM, _MESSAGES[Kind.INCOMPLETE_STREAM]
+    elif kind is Kind.BAD_REQUEST and not answered:  # the package's own code failed
+        template = _MESSAGES[Kind.SERVER_ERROR]
+    message = template.format(
+        where=_CREDENTIALS.sub("//", provider.name),
+        detail=_without_secrets(detail, provider.keys)[:_LONGEST_DETAIL],
+        variable=provider.key_variable or "its API key",
     )
+    return ProviderFailure(kind=kind, message=message, retry_after_s=refusal.retry_after_s)
 
-
-_MESSAGES: Final = {
-    ProviderErrorKind.RATE_LIMITED: "{where} says: too many requests ({detail}).",
-    ProviderErrorKind.TIMEOUT: "{where} did not answer in time ({detail}).",
-    ProviderErrorKind.CONNECTION: "{where} cannot be reached ({detail}). Is the address right and the server running?",
-    ProviderErrorKind.SERVER_ERROR: "{where} failed ({detail}).",
-    ProviderErrorKind.INCOMPLETE_STREAM: "The reply of {where} broke off ({detail}).",
-    ProviderErrorKind.AUTHENTICATION: "{where} refuses the key: check {variable} ({detail}).",
-    ProviderErrorKind.BAD_REQUEST: "{where} refuses the request ({detail}).",
-    ProviderErrorKind.CONTENT_FILTER: (
-        "{where} refuses the request by its content filter ({detail}). Say it in other words, or choose another model."
-    ),
-    ProviderErrorKind.CONTEXT_OVERFLOW: "The conversation is longer than the model's window at {where} ({detail}).",
-    ProviderErrorKind.MODEL_UNAVAILABLE: "{where} does not have this model ({detail}). Choose one with --model.",
-}
-
-_BAD_CERTIFICATE: Final = "{where} cannot be trusted ({detail}). Is the address right? SSL_CERT_FILE names authorities."
 
 _STATUSES: Final = {
-    401: ProviderErrorKind.AUTHENTICATION,
-    402: ProviderErrorKind.AUTHENTICATION,
-    403: ProviderErrorKind.AUTHENTICATION,
-    404: ProviderErrorKind.MODEL_UNAVAILABLE,
-    429: ProviderErrorKind.RATE_LIMITED,
+    **dict.fromkeys((401, 402, 403), Kind.AUTHENTICATION),
+    404: Kind.MODEL_UNAVAILABLE,
+    429: Kind.RATE_LIMITED,
 }
-
 _CODES: Final = {
-    **dict.fromkeys(("insufficient_quota", "billing_hard_limit_reached"), ProviderErrorKind.AUTHENTICATION),
-    **dict.fromkeys(("content_filter", "content_policy_violation"), ProviderErrorKind.CONTENT_FILTER),
-    **dict.fromkeys(_OVERFLOW_CODES, ProviderErrorKind.CONTEXT_OVERFLOW),
+    **dict.fromkeys(("insufficient_quota", "billing_hard_limit_reached"), Kind.AUTHENTICATION),
+    **dict.fromkeys(("content_filter", "content_policy_violation"), Kind.CONTENT_FILTER),
+    **dict.fromkeys(("context_length_exceeded", "exceed_context_size_error"), Kind.CONTEXT_OVERFLOW),
 }
 """What an error's code says, whatever its status. Source: OpenAI's error codes; Azure, "Content filtering"."""
 
 _STREAMED_CODES: Final = {
-    "rate_limit_error": ProviderErrorKind.RATE_LIMITED,
-    "authentication_error": ProviderErrorKind.AUTHENTICATION,
-    "permission_error": ProviderErrorKind.AUTHENTICATION,
-    "not_found_error": ProviderErrorKind.MODEL_UNAVAILABLE,
-    "invalid_request_error": ProviderErrorKind.BAD_REQUEST,
+    "rate_limit_error": Kind.RATE_LIMITED,
+    **dict.fromkeys(("authentication_error", "permission_error"), Kind.AUTHENTICATION),
+    "not_found_error": Kind.MODEL_UNAVAILABLE,
+    "invalid_request_error": Kind.BAD_REQUEST,
 }
 """What an error in the middle of a stream says, which has no status. Source: Anthropic, "Errors"."""
 
-_CLASSES: Final = (
-    (langchain.ContextOverflowError, ProviderErrorKind.CONTEXT_OVERFLOW),
-    (langchain.ModelTimeoutError, ProviderErrorKind.TIMEOUT),
-    (langchain.ModelConnectionError, ProviderErrorKind.CONNECTION),
-    (langchain.ModelAuthenticationError, ProviderErrorKind.AUTHENTICATION),
-    (langchain.ModelPermissionDeniedError, ProviderErrorKind.AUTHENTICATION),
-    (langchain.ModelNotFoundError, ProviderErrorKind.MODEL_UNAVAILABLE),
-    (langchain.ModelRateLimitError, ProviderErrorKind.RATE_LIMITED),
-    (langchain.ModelAPIError, ProviderErrorKind.SERVER_ERROR),
-    (langchain.ModelInvalidRequestError, ProviderErrorKind.BAD_REQUEST),
-)
-"""LangChain's own classes of failures, for what carries no status."""
+_CLASSES: Final = {
+    "ContextOverflowError": Kind.CONTEXT_OVERFLOW,
+    **dict.fromkeys(("ModelTimeoutError", "TimeoutError", "ReplyTimeoutError"), Kind.TIMEOUT),
+    **dict.fromkeys(("TimeoutException", "APITimeoutError"), Kind.TIMEOUT),
+    **dict.fromkeys(("ModelAuthenticationError", "ModelPermissionDeniedError"), Kind.AUTHENTICATION),
+    "ModelNotFoundError": Kind.MODEL_UNAVAILABLE,
+    "ModelRateLimitError": Kind.RATE_LIMITED,
+    "ModelAPIError": Kind.SERVER_ERROR,
+    "ModelInvalidRequestError": Kind.BAD_REQUEST,
+    **dict.fromkeys(("ModelConnectionError", "APIConnectionError", "TransportError", "OSError"), Kind.CONNECTION),
+}
+"""What says no status, by the names of its classes: LangChain's own, and those of HTTP clients, which are several."""
+
+_OTHER_LOOP: Final = re.compile(r"Event loop is closed|different (event )?loop")
+"""Of a kept connection that belongs to an event loop that has ended: the next try opens another one."""
 
 _BAD_DOCUMENT: Final = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 """What reading raises where an endpoint sends something else than chat completions."""
 
 
-def _kind(error: Exception, refusal: Refusal, provider: Provider) -> ProviderErrorKind:
-    if is_bad_certificate(error):
-        return ProviderErrorKind.MODEL_UNAVAILABLE
-    for code, kind in _CODES.items():
-        if code in refusal.codes:
-            return kind
-    if refusal.status in _STATUSES:
-        return _STATUSES[refusal.status]
-    if refusal.status is not None or refusal.codes:
-        if _BAD_KEY.search(refusal.message):  # which Google calls a bad request
-            return ProviderErrorKind.AUTHENTICATION
-        if _is_overflow(refusal.message):
-            return ProviderErrorKind.CONTEXT_OVERFLOW
-        if refusal.status is None:
-            known = (_STREAMED_CODES[code] for code in refusal.codes if code in _STREAMED_CODES)
-            return next(known, ProviderErrorKind.SERVER_ERROR)
-        transient = refusal.status >= 500 or refusal.status in (408, 409)
-        return ProviderErrorKind.SERVER_ERROR if transient else ProviderErrorKind.BAD_REQUEST
-    return _kind_without_status(error, provider)
+def _kind(refusal: Refusal) -> Kind:
+    """What an answer with a status or a code means."""
+    known = next((kind for code, kind in _CODES.items() if code in refusal.codes), None)
+    if known is None and refusal.status is not None:
+        known = _STATUSES.get(refusal.status)
+    if known is not None:
+        return known
+    if _BAD_KEY.search(refusal.message):  # which Google calls a bad request
+        return Kind.AUTHENTICATION
+    if _is_overflow(refusal.message):
+        return Kind.CONTEXT_OVERFLOW
+    if refusal.status is None:
+        return next((_STREAMED_CODES[code] for code in refusal.codes if code in _STREAMED_CODES), Kind.SERVER_ERROR)
+    return Kind.SERVER_ERROR if refusal.status >= 500 or refusal.status in (408, 409) else Kind.BAD_REQUEST
 
 
-def _kind_without_status(error: Exception, provider: Provider) -> ProviderErrorKind:
+def _kind_without_status(error: Exception, provider: Provider) -> Kind:
     for each in chain_of(error):
-        if isinstance(each, TimeoutError | ReplyTimeoutError) or "Timeout" in type(each).__name__:
-            return ProviderErrorKind.TIMEOUT
-        for known, kind in _CLASSES:
-            if isinstance(each, known):
-                return kind
-        if isinstance(each, OSError) or _is_of_transport(each):
-            return ProviderErrorKind.CONNECTION
+        if isinstance(each, RuntimeError) and _OTHER_LOOP.search(str(each)):
+            return Kind.CONNECTION
+        for kind in type(each).__mro__:
+            if kind.__name__ in _CLASSES:
+                return _CLASSES[kind.__name__]
     if _is_overflow(str(error)):
-        return ProviderErrorKind.CONTEXT_OVERFLOW
-    if provider.endpoint and isinstance(error, _BAD_DOCUMENT):
-        return ProviderErrorKind.SERVER_ERROR
+        return Kind.CONTEXT_OVERFLOW
     said_by_sdk = type(error).__module__.partition(".")[0] in {"openai", "langchain_openai", "anthropic"}
-    return ProviderErrorKind.SERVER_ERROR if said_by_sdk else ProviderErrorKind.BAD_REQUEST
+    return Kind.SERVER_ERROR if said_by_sdk or _is_bad_document(error, provider) else Kind.BAD_REQUEST
 
 
-def _is_of_transport(error: BaseException) -> bool:
-    """Whether an HTTP client says that a connection broke; there are several of the same design."""
-    return any(kind.__name__ in {"TransportError", "APIConnectionError"} for kind in type(error).__mro__)
+def _is_bad_document(error: Exception, provider: Provider) -> bool:
+    return provider.endpoint and isinstance(error, _BAD_DOCUMENT)
 
 
 def _is_overflow(message: str) -> bool:
@@ -294,29 +248,33 @@ def _is_overflow(message: str) -> bool:
     return bool(_OVERFLOW.search(said)) and not _NO_OVERFLOW.search(said)
 
 
-def _detail(error: Exception, refusal: Refusal, kind: ProviderErrorKind, provider: Provider) -> str:
-    if refusal.status is None and (cause := cause_in_words(error)):
-        return cause
-    first = refusal.message.splitlines()[0] if refusal.message else type(error).__name__
-    if isinstance(error, ReplyTimeoutError) or refusal.status is not None or refusal.codes:
+_CAUSES: Final = {
+    "SSLError": "the TLS handshake failed",
+    "gaierror": "its name is not found",
+    "ConnectionRefusedError": "the connection is refused",
+    "ProxyError": "the proxy does not let it through",
+}
+
+
+def _detail(error: Exception, refusal: Refusal, kind: Kind, provider: Provider, *, answered: bool) -> str:
+    first = refusal.message.splitlines()[0]
+    if answered:
         return first
-    if kind is ProviderErrorKind.SERVER_ERROR and isinstance(error, _BAD_DOCUMENT):
+    for each in chain_of(error):
+        if isinstance(each, ssl.SSLCertVerificationError):
+            return f"its TLS certificate is refused: {getattr(each, 'verify_message', '') or 'it is not to be trusted'}"
+        if type(each).__name__ in _CAUSES:
+            return _CAUSES[type(each).__name__]
+    if kind is Kind.SERVER_ERROR and _is_bad_document(error, provider):
         return f"it sent no chat completion: {'no object' if isinstance(error, AttributeError) else first}"
-    known = kind in {ProviderErrorKind.CONNECTION, ProviderErrorKind.TIMEOUT} or provider.endpoint
-    return first if known else f"{type(error).__name__}: {first}"
+    return first if kind in {Kind.CONNECTION, Kind.TIMEOUT} or provider.endpoint else f"{type(error).__name__}: {first}"
 
 
-def _unsent(error: BaseException, provider: Provider) -> tuple[ProviderErrorKind, str] | None:
-    """What is said of a header that could not be sent, of which the error's own text is a quotation."""
-    if any(not key.isprintable() or not key.isascii() for key in provider.keys):
-        detail = "the key holds a character that no header may have, such as a line break"
-        return ProviderErrorKind.AUTHENTICATION, detail
-    if all(type(each).__name__ != "LocalProtocolError" for each in chain_of(error)):
-        return None
-    if provider.endpoint or any(key.strip() for key in provider.keys):
-        variables = "OPENAI_CUSTOM_HEADERS, OPENAI_ORG_ID and OPENAI_PROJECT_ID"
-        return ProviderErrorKind.BAD_REQUEST, f"a header cannot be sent: look at {variables}"
-    return ProviderErrorKind.AUTHENTICATION, "no key is set"
+def _is_of_a_header(error: BaseException, provider: Provider) -> bool:
+    """Whether a header could not be sent, of which the error's own text is a quotation."""
+    return any(type(each).__name__ == "LocalProtocolError" for each in chain_of(error)) or any(
+        not key.isprintable() or not key.isascii() for key in provider.keys
+    )
 
 
 def _without_secrets(text: str, keys: Collection[str]) -> str:
@@ -326,41 +284,13 @@ def _without_secrets(text: str, keys: Collection[str]) -> str:
     return _SECRET.sub("***", text)
 
 
-SETUP_ERRORS: Final = (ValueError, TypeError, ImportError, OSError, httpx2.InvalidURL)
-"""What building a client raises where the environment names a proxy or certificates that it cannot use."""
-
-CONNECTION_VARIABLES: Final = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_DIR", "SSL_CERT_FILE")
-
-_DEEPEST: Final = 20
-
-
 def setup_fault(environment: Mapping[str, str], error: Exception) -> ProviderFailure:
-    """What to say where building a client raised `error`, one of `SETUP_ERRORS`. The error may quote a password."""
-    named = sorted(name for name, value in environment.items() if value and name.upper() in CONNECTION_VARIABLES)
+    """What to say where building a client raised `error`, which may quote a password: a proxy or a certificate."""
+    variables = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_DIR", "SSL_CERT_FILE")
+    named = sorted(name for name, value in environment.items() if value and name.upper() in variables)
     cause = "a SOCKS proxy needs the package `socksio`" if isinstance(error, ImportError) else type(error).__name__
     message = f"No connection can be set up ({cause}): look at {', '.join(named) or 'the proxy settings'}."
-    return ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message=message, sent=False)
-
-
-def is_bad_certificate(error: BaseException) -> bool:
-    """Was a connection given up because the endpoint could not prove who it is? It cannot the next time either."""
-    return any(isinstance(each, ssl.SSLCertVerificationError) for each in chain_of(error))
-
-
-def cause_in_words(error: BaseException) -> str:
-    """Which way a connection broke, out of a closed list; "" where it is none of those."""
-    for each in chain_of(error):
-        if isinstance(each, ssl.SSLCertVerificationError):
-            return f"its TLS certificate is refused: {getattr(each, 'verify_message', '') or 'it is not to be trusted'}"
-        if isinstance(each, ssl.SSLError):
-            return "the TLS handshake failed"
-        if type(each).__name__ == "gaierror":  # which only the socket module has
-            return "its name is not found"
-        if isinstance(each, ConnectionRefusedError):
-            return "the connection is refused"
-        if isinstance(each, httpx2.ProxyError):
-            return "the proxy does not let it through"
-    return ""
+    return ProviderFailure(kind=Kind.MODEL_UNAVAILABLE, message=message, sent=False)
 
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:
@@ -447,7 +377,7 @@ class Learned:
         said = refusal.message
         if TOOLS in sent and (refusal.parameter == TOOLS or _NO_TOOLS.search(said)) and refusal.status is not None:
             return TOOLS
-        if not refusal.is_of_the_request:
+        if refusal.status not in (400, 422):  # the provider does not call the request itself wrong
             return ""
         if STREAM in sent and (refusal.parameter == STREAM or _NO_STREAM.search(said)):
             return STREAM

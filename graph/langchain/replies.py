@@ -6,19 +6,17 @@ Source: measured on langchain-openai 1.7.
 """
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from langchain_core.callbacks import CallbackManager, Callbacks
+from langchain_core.callbacks import AsyncCallbackManager, CallbackManager, Callbacks
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.messages.ai import UsageMetadata, add_ai_message_chunks, add_usage
 from langchain_core.messages.tool import tool_call_chunk
-from langchain_core.outputs import ChatGenerationChunk, ChatResult
-from langchain_core.runnables import RunnableConfig
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
 from langchain_core.runnables.config import ensure_config
-from pydantic import PrivateAttr
 
 from mendgraph.nodes.call_model.model import Stream
 from mendgraph.nodes.call_model.prices import cache_parts
@@ -219,104 +217,87 @@ def is_listened_to(callbacks: Callbacks) -> bool:
     return bool(CallbackManager.configure(ensure_config().get("callbacks"), callbacks).handlers)
 
 
-class CallbackChatModel(BaseChatModel):
-    """A chat model that says what another one says, as its texts come."""
+async def tell_callbacks(
+    chat: BaseChatModel,
+    callbacks: Callbacks,
+    messages: Sequence[BaseMessage],
+    said: AsyncIterator[str],
+    assembly: ReplyAssembly,
+    begin_text: Callable[[], Stream],
+    *,
+    quiet: bool,
+) -> None:
+    """Read the reply of `chat` to its end, and tell it to LangChain's callbacks: these, and those of this context.
 
-    _chat: BaseChatModel = PrivateAttr()
-    _said: AsyncIterator[str] = PrivateAttr()
-    _assembly: ReplyAssembly = PrivateAttr()
-    _scrub: Callable[[], Stream] = PrivateAttr()
+    `said` are its texts, while `assembly` puts it together; each text goes through a stream of `begin_text`. LangGraph
+    leaves a `quiet` call out of what it streams.
+    """
+    config = ensure_config()
+    manager = AsyncCallbackManager.configure(
+        config.get("callbacks"),
+        callbacks,
+        inheritable_tags=config.get("tags"),
+        local_tags=[*(chat.tags or ()), *([UNSTREAMED] if quiet else ())],
+        inheritable_metadata={**config.get("metadata", {}), **chat._get_ls_params()},  # noqa: SLF001 - as LangChain does
+        local_metadata=chat.metadata,
+    )
+    name = type(chat).__name__
+    [run] = await manager.on_chat_model_start({"name": name}, [list(messages)], invocation_params={}, name=name)
+    stream, whole = begin_text(), AIMessageChunk(content="", id=f"lc_run--{run.run_id}")
 
-    @classmethod
-    def of(
-        cls,
-        chat: BaseChatModel,
-        callbacks: Callbacks,
-        said: AsyncIterator[str],
-        assembly: ReplyAssembly,
-        scrub: Callable[[], Stream] | None,
-    ) -> Self:
-        """The reply of `chat`, whose texts are `said` while `assembly` puts it together, for its `callbacks`."""
-        heard = cls(tags=chat.tags, metadata=chat.metadata, callbacks=callbacks)
-        heard._chat, heard._said, heard._assembly = chat, said, assembly
-        heard._scrub = scrub or _Plain
-        return heard
+    async def tell(chunk: AIMessageChunk) -> None:
+        nonlocal whole
+        chunk.id = whole.id
+        whole += chunk
+        await run.on_llm_new_token(chunk.text, chunk=ChatGenerationChunk(message=chunk))
 
-    def config(self, *, quiet: bool) -> RunnableConfig:
-        """How the call is told: under its chat model's name; LangGraph leaves the `quiet` ones out of its stream."""
-        named = RunnableConfig(run_name=type(self._chat).__name__)
-        return {**named, "tags": [UNSTREAMED]} if quiet else named
+    try:
+        async for text in said:
+            if piece := stream.feed(text):
+                await tell(AIMessageChunk(content=piece))
+        if rest := stream.close():
+            await tell(AIMessageChunk(content=rest))
+        await tell(_last(assembly.reply(0.0), begin_text))
+    except BaseException as error:
+        await run.on_llm_error(error)
+        raise
+    await run.on_llm_end(LLMResult(generations=[[ChatGeneration(message=whole)]]))
 
-    @property
-    def _llm_type(self) -> str:
-        return self._chat._llm_type  # noqa: SLF001 - it stands for it
 
-    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> Any:
-        return self._chat._get_ls_params(stop, **kwargs)  # noqa: SLF001 - the same
+def _last(reply: ModelReply | None, begin_text: Callable[[], Stream]) -> AIMessageChunk:
+    """The calls of the reply, what it has used, and how it ended."""
+    if reply is None:
+        return AIMessageChunk(content="")
 
-    def _generate(self, *_: Any, **__: Any) -> ChatResult:
-        raise NotImplementedError
-
-    async def _astream(
-        self,
-        messages: list[BaseMessage],  # noqa: ARG002 - they were said to the other one
-        *_: Any,
-        **__: Any,
-    ) -> AsyncIterator[ChatGenerationChunk]:
-        stream = self._scrub()
-        try:
-            async for text in self._said:
-                if piece := stream.feed(text):
-                    yield _chunk(piece)
-        finally:
-            rest = stream.close()
-        if rest:
-            yield _chunk(rest)
-        yield ChatGenerationChunk(message=self._last())
-
-    def _last(self) -> AIMessageChunk:
-        """The calls of the reply, what it has used, and how it ended."""
-        reply = self._assembly.reply(0.0)
-        if reply is None:
-            return AIMessageChunk(content="")
-        calls = [
-            tool_call_chunk(
-                name=self._whole(call.tool), args=self._whole(call.arguments), id=self._whole(call.call_id), index=index
-            )
-            for index, call in enumerate(reply.calls)
-        ]
-        return AIMessageChunk(
-            content="",
-            tool_call_chunks=calls,
-            usage_metadata=UsageMetadata(
-                input_tokens=reply.input_tokens,
-                output_tokens=reply.output_tokens,
-                total_tokens=reply.input_tokens + reply.output_tokens,
-                input_token_details={"cache_read": reply.cached_tokens, "cache_creation": reply.cache_write_tokens},
-                output_token_details={"reasoning": reply.reasoning_tokens},
-            ),
-            additional_kwargs={"refusal": self._whole(reply.refusal)} if reply.refusal else {},
-            response_metadata={
-                "finish_reason": reply.finish_reason.value,
-                "model_name": self._whole(reply.model),
-            },
-        )
-
-    def _whole(self, text: str) -> str:
-        """A text that comes in one piece."""
-        stream = self._scrub()
+    def whole(text: str) -> str:
+        stream = begin_text()
         return stream.feed(text) + stream.close()
 
+    return AIMessageChunk(
+        content="",
+        tool_call_chunks=[
+            tool_call_chunk(name=whole(call.tool), args=whole(call.arguments), id=whole(call.call_id), index=index)
+            for index, call in enumerate(reply.calls)
+        ],
+        usage_metadata=UsageMetadata(
+            input_tokens=reply.input_tokens,
+            output_tokens=reply.output_tokens,
+            total_tokens=reply.input_tokens + reply.output_tokens,
+            input_token_details={"cache_read": reply.cached_tokens, "cache_creation": reply.cache_write_tokens},
+            output_token_details={"reasoning": reply.reasoning_tokens},
+        ),
+        additional_kwargs={"refusal": whole(reply.refusal)} if reply.refusal else {},
+        response_metadata={"finish_reason": reply.finish_reason.value, "model_name": whole(reply.model)},
+    )
 
-class _Plain:
+
+class PlainText:
     """The stream of a text that nothing is taken from."""
 
     def feed(self, piece: str) -> str:
+        """All of it."""
         return piece
 
     def close(self) -> str:
+        """Nothing more."""
         return ""
-
-
-def _chunk(text: str) -> ChatGenerationChunk:
-    return ChatGenerationChunk(message=AIMessageChunk(content=text))

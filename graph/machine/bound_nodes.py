@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 from uuid import uuid4
 
 from langchain_core.language_models import BaseChatModel
@@ -21,18 +21,7 @@ from mendgraph.graph.machine.guard_runtime import judge_calls, with_known_files
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared
 from mendgraph.graph.machine.reply_reader import reply_reader, rescue
 from mendgraph.graph.machine.run_records import REQUEST_ID
-from mendgraph.graph.machine.state import (
-    BeginTurnSlice,
-    CallModelSlice,
-    ExecuteToolsSlice,
-    GuardSlice,
-    HealSlice,
-    LoopCheckSlice,
-    ParseSlice,
-    StopSlice,
-    Update,
-    Watched,
-)
+from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords
@@ -69,7 +58,6 @@ from mendgraph.nodes.records import (
 )
 from mendgraph.nodes.stop.node import finish, give_up
 
-Slice = TypeVar("Slice", ParseSlice, HealSlice, GuardSlice)
 _SAID_OF_REPLIES = ("corrections", "healing_attempts", "stop")
 
 
@@ -121,7 +109,7 @@ class BoundNodes:
         content = self._tools.workspace(context).read_file(path)
         return content.data if isinstance(content, FileContent) else None
 
-    def begin_turn(self, state: BeginTurnSlice, runtime: Runtime[AgentContext]) -> Update:
+    def begin_turn(self, state: AgentState, runtime: Runtime[AgentContext]) -> Update:
         """Store the turn's context, start its counters, and check what can be checked before anything is spent."""
         given = given_context(self._asked(runtime), self._bound, state.get("context"))
         if isinstance(given, StopCause):
@@ -142,7 +130,7 @@ class BoundNodes:
         update |= {"context": context, "spending": ledger.begin_turn(spent), "run_id": run_id, "tool_counts": {}}
         return update
 
-    def _refused(self, state: BeginTurnSlice, cause: StopCause) -> Update:
+    def _refused(self, state: AgentState, cause: StopCause) -> Update:
         """End the turn where it begins: nothing was looked at, and nothing is touched. Its context is the last one's.
 
         A thread that has none gets none: a client of a server could go on with defaults, past what its operator allows.
@@ -156,7 +144,7 @@ class BoundNodes:
         return update
 
     def _turn_resources(
-        self, state: BeginTurnSlice, context: AgentContext, problem: str | None, run_id: str
+        self, state: AgentState, context: AgentContext, problem: str | None, run_id: str
     ) -> TurnResources:
         profile, tools = self._models.profile(context), self._tools.usable(context)
 
@@ -187,19 +175,19 @@ class BoundNodes:
             tell=partial(_trace_event, run_id),
         )
 
-    def call_model(self, state: CallModelSlice) -> Update:
+    def call_model(self, state: AgentState) -> Update:
         """Make the next model call."""
         ready = self._models.prepared(state) or self._models.prepare(state)
         return self._costed(state, call_model(state, ready.settings, ready.tools, self._hands(state, ready)))
 
-    async def acall_model(self, state: CallModelSlice) -> Update:
+    async def acall_model(self, state: AgentState) -> Update:
         """Make the next model call without blocking the event loop."""
         ready = self._models.prepared(state)
         if ready is None:
             ready = await asyncio.to_thread(self._models.prepare, state)
         return self._costed(state, await acall_model(state, ready.settings, ready.tools, self._hands(state, ready)))
 
-    def parse(self, state: ParseSlice) -> Update:
+    def parse(self, state: AgentState) -> Update:
         """Read the reply."""
         said = self._as_written(state, "reply")
         update = with_known_files(self._tools, state["context"], parse(said, reply_reader(self._tools, state)))
@@ -213,7 +201,7 @@ class BoundNodes:
         valid = not update["errors"]
         return self._watched(state, update, lambda vitals: observe_reply(vitals, valid))
 
-    def heal(self, state: HealSlice) -> Update:
+    def heal(self, state: AgentState) -> Update:
         """Repair the reply or ask for it again."""
         reader = reply_reader(self._tools, state, told=False)
         state = self._as_written(state, "reply")
@@ -228,7 +216,7 @@ class BoundNodes:
         update["spending"] = ledger.count_mending(state["spending"], rescued=int(rescued), asked_again=asked)
         return update
 
-    def guard(self, state: GuardSlice) -> Update:
+    def guard(self, state: AgentState) -> Update:
         """Judge the calls."""
         judged = judge_calls(self._tools, self._as_written(state, "items"))
         update = self._tools.words.hidden(state["run_id"], judged, "items", "verdicts", "results")
@@ -238,20 +226,20 @@ class BoundNodes:
                 log.call(state.get("step", 0), item, verdict, result)
         return update
 
-    def execute_tools(self, state: ExecuteToolsSlice) -> Update:
+    def execute_tools(self, state: AgentState) -> Update:
         """Run the allowed calls, and charge the time to the turn; once a stop is asked for, no further call begins."""
         with self._scope() as scope:
             update = self._tools.run(state, get_stream_writer(), scope, _task())
         return self._tools_watched(state, update)
 
-    async def aexecute_tools(self, state: ExecuteToolsSlice) -> Update:
+    async def aexecute_tools(self, state: AgentState) -> Update:
         """The same for an event loop, in which async tools run; a cancelled run changes nothing any more."""
         with self._scope() as scope, calls_in_loop() as in_loop:
             run = partial(self._tools.run, state, get_stream_writer(), scope, _task(), in_loop)
             update = await await_call(run, scope=scope)
         return self._tools_watched(state, update)
 
-    def loop_check(self, state: LoopCheckSlice) -> Update:
+    def loop_check(self, state: AgentState) -> Update:
         """Judge the step and settle it into the history."""
         context, words = state["context"], partial(self._tools.words.written, state["run_id"])
         update = check(
@@ -267,24 +255,24 @@ class BoundNodes:
         update |= {"items": [], "spending": spending.model_copy(update={"steps": spending.steps + paid})}
         return update
 
-    def finish(self, state: StopSlice) -> Update:
+    def finish(self, state: AgentState) -> Update:
         """End with the answer."""
         return self._stopped(state, finish(state, ledger.usage_report(state["spending"])))
 
-    def budget_stop(self, state: StopSlice) -> Update:
+    def budget_stop(self, state: AgentState) -> Update:
         """End on a limit: the one that a node named, or the one that the router saw."""
         cause = state.get("stop") or ledger.exhausted_limit(state["spending"], state["context"].limits())
         return self._given_up(state, OutcomeKind.BUDGET_STOP, cause)
 
-    def system_error(self, state: StopSlice) -> Update:
+    def system_error(self, state: AgentState) -> Update:
         """End on a failure that the machine could not mend."""
         return self._given_up(state, OutcomeKind.SYSTEM_ERROR, state.get("stop"))
 
-    def _given_up(self, state: StopSlice, kind: OutcomeKind, cause: StopCause | None) -> Update:
+    def _given_up(self, state: AgentState, kind: OutcomeKind, cause: StopCause | None) -> Update:
         cause = cause or StopCause(reason=StopReason.CANCELLED, message="The run was stopped.")
         return self._stopped(state, give_up(state, kind, cause, ledger.usage_report(state["spending"])))
 
-    def _stopped(self, state: StopSlice, update: Update) -> Update:
+    def _stopped(self, state: AgentState, update: Update) -> Update:
         """Write what is left of the spending, and forget what the model wrote."""
         self._models.flush()
         self._tools.words.forget(state.get("run_id", ""))
@@ -302,7 +290,7 @@ class BoundNodes:
         allowed = client_context(given, self._bound)
         return Admission(allowed, "") if isinstance(allowed, StopCause) else allowed
 
-    def _spent_before(self, state: BeginTurnSlice, context: AgentContext, run_id: str) -> ledger.Spending:
+    def _spent_before(self, state: AgentState, context: AgentContext, run_id: str) -> ledger.Spending:
         messages = state.get("messages") or []
         marked = bool(messages) and str(messages[-1].id).startswith(REQUEST_ID)
         return self._models.spent_before(state.get("spending"), context, run_id, marked=marked)
@@ -319,11 +307,11 @@ class BoundNodes:
         with stop.told(close) if stop else nullcontext():
             yield scope
 
-    def _hands(self, state: CallModelSlice, ready: Prepared) -> Hands:
+    def _hands(self, state: AgentState, ready: Prepared) -> Hands:
         limits = ready.settings.budget.limits
         return self._models.hands(limits, partial(_trace_event, state["run_id"], step=state.get("step", 0) + 1))
 
-    def _costed(self, state: CallModelSlice, update: Update) -> Update:
+    def _costed(self, state: AgentState, update: Update) -> Update:
         if trouble := self._models.unbooked():
             _trace_event(state["run_id"], "spending.unbooked", {"reason": trouble})
         update = self._tools.words.hidden(state["run_id"], update, "reply", "window")
@@ -335,13 +323,13 @@ class BoundNodes:
         tokens = reply.input_tokens + reply.output_tokens
         return self._watched(state, update, lambda vitals: observe_cost(vitals, tokens, "tokens"))
 
-    def _as_written(self, state: Slice, channel: str) -> Slice:
+    def _as_written(self, state: AgentState, channel: str) -> AgentState:
         """The slice with a channel as the model wrote it, which its state holds with marks."""
         written: Any = self._tools.words.written(state["run_id"], state.get(channel))
-        return cast("Slice", {**state, channel: written}) if state.get(channel) else state
+        return cast("AgentState", {**state, channel: written}) if state.get(channel) else state
 
     def _watched(
-        self, state: Watched, update: Update, observe: Callable[[Vitals], tuple[Vitals, Alert | None]]
+        self, state: AgentState, update: Update, observe: Callable[[Vitals], tuple[Vitals, Alert | None]]
     ) -> Update:
         """The update with the run's vital signs after it; an alert goes to whoever listens, and into the log."""
         vitals, alert = observe(update.get("vitals") or state.get("vitals") or Vitals())
@@ -350,7 +338,7 @@ class BoundNodes:
             self._tools.log(state["context"], state["run_id"]).alert(alert.as_map())
         return {**update, "vitals": vitals}
 
-    def _tools_watched(self, state: ExecuteToolsSlice, update: Update) -> Update:
+    def _tools_watched(self, state: AgentState, update: Update) -> Update:
         for result in update["results"]:
             update = self._watched(state, update, partial(observe_tool, ok=result.result.ok))
         return update

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypedDict
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.runnables import Runnable
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import StateGraph
 from langgraph.runtime import get_runtime
@@ -23,19 +22,7 @@ from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.bound_nodes import BoundNodes
 from mendgraph.graph.machine.compiled import Machine, Route, TwoWays, agent_graph, bounded, direct, in_a_thread
 from mendgraph.graph.machine.run_records import Durability
-from mendgraph.graph.machine.state import (
-    AgentInput,
-    AgentOutput,
-    AgentState,
-    BeginTurnSlice,
-    CallModelSlice,
-    ExecuteToolsSlice,
-    GuardSlice,
-    HealSlice,
-    LoopCheckSlice,
-    ParseSlice,
-    StopSlice,
-)
+from mendgraph.graph.machine.state import AgentInput, AgentOutput, AgentState
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.nodes.execute_tools.registry import Tool
@@ -85,105 +72,51 @@ def check_arguments(given: BuildArguments) -> None:
         TypeError: it is of another type; the message names the argument and the remedy.
         ValueError: two tools have the same name.
     """
-    for name, check in _CHECKS.items():
+    for name, (fits, remedy) in _FIT.items():
         value = getattr(given, name)
-        problem = _CLASS.format(value.__name__) if isinstance(value, type) else check(value)
-        if problem:
-            raise TypeError(f"{name}: {problem}")
-    counted = Counter(tool.name for tool in given.tools or ())
-    for name, times in counted.items():
+        if not fits(value):
+            kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+            raise TypeError(f"{name}: {kind} does not fit: give {remedy}.")
+    names = Counter(tool.name for tool in given.tools or ())
+    for name, times in names.items():
         if times > 1:
             raise ValueError(f"tools: {times} tools are called {name!r}: give them different names.")
 
 
-_CLASS: Final = "{0} is a class: make one of it, as in {0}(...)."
+def _each(values: Any, kind: type, *, of: type[Any] = Sequence) -> bool:
+    return isinstance(values, of) and not isinstance(values, str) and all(isinstance(each, kind) for each in values)
 
 
-def _checkpointer(given: object) -> str:
-    if given is None or isinstance(given, BaseCheckpointSaver | bool):
-        return ""
-    if hasattr(given, "__enter__") or hasattr(given, "__aenter__"):
-        return f"{_kind(given)} is a context manager: enter it, as in `with ... as saver`, and give what it yields."
-    return f"{_kind(given)} is no checkpoint saver of LangGraph, such as InMemorySaver()."
-
-
-def _store(given: object) -> str:
-    if given is None or isinstance(given, BaseStore):
-        return ""
-    return f"{_kind(given)} is no store of LangGraph, such as InMemoryStore()."
-
-
-def _model(given: object) -> str:
-    if given is None:
-        return ""
-    if isinstance(given, str):
-        return "" if given.strip() else "the name is empty: leave it out to use what the environment names."
-    if isinstance(given, BaseChatModel):
-        return ""
-    remedy = 'give a chat model such as ChatAnthropic(model="..."), or a name such as "anthropic:claude-sonnet-4-6"'
-    if isinstance(given, Runnable):
-        return f"{_kind(given)} is no chat model of LangChain by itself: {remedy}."
-    return f"{_kind(given)} is no chat model of LangChain: {remedy}."
-
-
-def _tools(given: object) -> str:
-    if given is None:
-        return ""
-    if isinstance(given, Tool | str) or not isinstance(given, Sequence):
-        return "give a sequence of tools, as in tools=(*default_tools(), mine)."
-    for place, each in enumerate(given):
-        if not isinstance(each, Tool):
-            name = getattr(each, "__name__", "") or getattr(each, "name", "") or _kind(each)
-            return f"number {place} ({name}) is no tool: make one of a typed function with @tool(effect=Effect.READ)."
-    return ""
-
-
-def _rules(given: object) -> str:
-    if isinstance(given, FileGuardrailRule | str) or not isinstance(given, Sequence):
-        return "give a sequence of rules, as in rules=(*DEFAULT_GUARDRAIL_RULES, mine)."
-    for place, each in enumerate(given):
-        if not isinstance(each, FileGuardrailRule):
-            return f"number {place} ({_kind(each)}) is no rule: FileGuardrailRule(name, description, check) is one."
-        if not callable(each.check):
-            return f"number {place} ({each.name}) has a check that is no function of a path, True where it is blocked."
-    return ""
-
-
-def _roles(given: object) -> str:
-    if not isinstance(given, Mapping):
-        return 'give names of tools by role, as in roles={"clerk": ("read_file",)}.'
-    for role, names in given.items():
-        if isinstance(names, str) or not isinstance(names, Collection) or not all(isinstance(n, str) for n in names):
-            return f'the role {role!r} needs a collection of names of tools, as in ("read_file", "edit_file").'
-    return ""
-
-
-def _secrets(given: object) -> str:
-    if isinstance(given, str) or not isinstance(given, Collection) or not all(isinstance(s, str) for s in given):
-        return "give a sequence of texts, as in secrets=(token,)."
-    return ""
-
-
-def _context(given: object) -> str:
-    if given is None or isinstance(given, AgentContext):
-        return ""
-    return f"{_kind(given)} is no AgentContext: give AgentContext(workspace=..., ...)."
-
-
-def _kind(value: object) -> str:
-    return type(value).__name__
-
-
-_CHECKS: Mapping[str, Callable[[object], str]] = {
-    "checkpointer": _checkpointer,
-    "model": _model,
-    "tools": _tools,
-    "rules": _rules,
-    "roles": _roles,
-    "secrets": _secrets,
-    "store": _store,
-    "context": _context,
+_FIT: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
+    "checkpointer": (
+        lambda given: isinstance(given, BaseCheckpointSaver | bool | None),
+        "a checkpoint saver of LangGraph, such as InMemorySaver(), entered where it is a context manager",
+    ),
+    "model": (
+        lambda given: isinstance(given, BaseChatModel | None) or (isinstance(given, str) and bool(given.strip())),
+        'a chat model of LangChain such as ChatAnthropic(model="..."), or a name such as "anthropic:claude-sonnet-4-6"',
+    ),
+    "tools": (
+        lambda given: given is None or (not isinstance(given, Tool) and _each(given, Tool)),
+        "a sequence of tools, as in (*default_tools(), mine), each made of a typed function with @tool(effect=...)",
+    ),
+    "rules": (
+        lambda given: (
+            not isinstance(given, FileGuardrailRule)
+            and _each(given, FileGuardrailRule)
+            and all(callable(rule.check) for rule in given)
+        ),
+        "a sequence of FileGuardrailRule(name, description, check), as in (*DEFAULT_GUARDRAIL_RULES, mine)",
+    ),
+    "roles": (
+        lambda given: isinstance(given, Mapping) and all(_each(each, str, of=Collection) for each in given.values()),
+        'collections of names of tools by role, as in {"clerk": ("read_file",)}',
+    ),
+    "secrets": (lambda given: _each(given, str, of=Collection), "a sequence of texts, as in (token,)"),
+    "store": (lambda given: isinstance(given, BaseStore | None), "a store of LangGraph, such as InMemoryStore()"),
+    "context": (lambda given: isinstance(given, AgentContext | None), "AgentContext(workspace=..., ...)"),
 }
+"""What may be given for each argument, and what to give instead of another thing."""
 
 
 NO_ROLES: Mapping[str, Collection[str]] = MappingProxyType({})
@@ -227,7 +160,7 @@ def build_graph(
         roles: which tools a role of yours may use, by name.
         secrets: values that nothing shows or stores, beside those of the environment.
         store: LangGraph's long-term memory over threads. The machine keeps nothing there; a tool of yours reaches it
-            with `langgraph.config.get_store()`, unless it is `isolated`.
+            with `langgraph.config.get_store()`.
         context: that of runs that are given none, or that are part of a graph whose context is of another type.
 
     Returns:
@@ -275,19 +208,19 @@ def build_machine(  # noqa: PLR0913 - the same
     )
     beginning = bounded("begin_turn", lambda state: nodes.begin_turn(state, get_runtime(AgentContext)))
     parts = (
-        (beginning, BeginTurnSlice),
-        (TwoWays("call_model", nodes.call_model, nodes.acall_model), CallModelSlice),
-        (bounded("parse", nodes.parse), ParseSlice),
-        (bounded("heal", nodes.heal), HealSlice),
-        (bounded("guard", nodes.guard), GuardSlice),
-        (TwoWays("execute_tools", nodes.execute_tools, nodes.aexecute_tools), ExecuteToolsSlice),
-        (direct("loop_check", nodes.loop_check), LoopCheckSlice),
-        (in_a_thread(OutcomeKind.FINISHED, nodes.finish), StopSlice),
-        (in_a_thread(OutcomeKind.BUDGET_STOP, nodes.budget_stop), StopSlice),
-        (in_a_thread(OutcomeKind.SYSTEM_ERROR, nodes.system_error), StopSlice),
+        beginning,
+        TwoWays("call_model", nodes.call_model, nodes.acall_model),
+        bounded("parse", nodes.parse),
+        bounded("heal", nodes.heal),
+        bounded("guard", nodes.guard),
+        TwoWays("execute_tools", nodes.execute_tools, nodes.aexecute_tools),
+        direct("loop_check", nodes.loop_check),
+        in_a_thread(OutcomeKind.FINISHED, nodes.finish),
+        in_a_thread(OutcomeKind.BUDGET_STOP, nodes.budget_stop),
+        in_a_thread(OutcomeKind.SYSTEM_ERROR, nodes.system_error),
     )
-    for node, seen in parts:
-        builder.add_node(node.name, node, input_schema=seen)
+    for node in parts:
+        builder.add_node(node.name, node)
     for source, _, target in routes.TRANSITIONS:
         if source not in _ROUTERS:
             builder.add_edge(source, target)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import aclosing, closing, nullcontext
 from copy import copy
 from functools import partial
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import ormsgpack
 from langchain_core.messages import BaseMessage
@@ -25,9 +25,12 @@ from langgraph.graph.state import CompiledStateGraph
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentInput, AgentOutput, AgentState, serializer
-from mendgraph.graph.telemetry.observing import OBSERVER, RunObserver, at_work, run_observer
+from mendgraph.graph.telemetry.observing import OBSERVER, at_work, run_observer
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here
+
+if TYPE_CHECKING:
+    from mendgraph.graph.telemetry.spans import RunSpan
 
 Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
 """The compiled graph, as `build_graph` returns it."""
@@ -64,7 +67,7 @@ class AgentGraph(Machine):
         own = _own_limit(config or {})
         return _aobserved(self._observer(own), super().astream(self._clean(input), own, **options))
 
-    def _observer(self, config: RunnableConfig) -> Callable[[], RunObserver | None]:
+    def _observer(self, config: RunnableConfig) -> "Callable[[], RunSpan | None]":
         """Who observes the run, once it begins; its id is that of the thread, "" where it is made then."""
         thread = (config.get("configurable") or {}).get("thread_id")
         return partial(run_observer, str(thread or ""), self.scrub)
@@ -94,7 +97,7 @@ def agent_graph(compiled: Machine, scrub: Callable[[str], str], secrets: Sequenc
     return AgentGraph(scrub=scrub, secrets=secrets, **parts)
 
 
-def _observed(observing: Callable[[], RunObserver | None], parts: Iterator[Any]) -> Iterator[Any]:
+def _observed(observing: "Callable[[], RunSpan | None]", parts: Iterator[Any]) -> Iterator[Any]:
     """The parts, observed from the first that is asked for."""
     observer = observing()
     with observer or nullcontext(), closing(cast("Any", parts)):
@@ -109,7 +112,7 @@ def _observed(observing: Callable[[], RunObserver | None], parts: Iterator[Any])
             yield part
 
 
-async def _aobserved(observing: Callable[[], RunObserver | None], parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def _aobserved(observing: "Callable[[], RunSpan | None]", parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
     observer = observing()
     with observer or nullcontext():
         async with aclosing(cast("Any", parts)):
@@ -212,23 +215,23 @@ class TwoWays(Runnable[Any, Any]):
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002 - Runnable's
         """Run the node here."""
         try:
-            return self._ended(input, self._sync(input))
+            return self._ended(self._sync(input))
         except GraphInterrupt:
-            self._ended(input, None)
+            self._ended(None)
             raise
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002
         """Run the node in the event loop."""
         try:
-            return self._ended(input, await self._in_loop(input))
+            return self._ended(await self._in_loop(input))
         except GraphInterrupt:
-            self._ended(input, None)
+            self._ended(None)
             raise
 
-    def _ended(self, state: Any, update: Any) -> Any:
+    def _ended(self, update: Any) -> Any:
         """The update, None where the node waits for a person."""
         if observer := OBSERVER.get():
-            observer.node_ended(self.name, state, update)
+            observer.node_ended(self.name, update)
         return update
 
 

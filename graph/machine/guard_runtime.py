@@ -14,7 +14,7 @@ from typing import Literal
 from langgraph.config import get_config, get_stream_writer
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.state import GuardSlice, Update
+from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.tool_runtime import ToolRuntime, last_request
 from mendgraph.nodes.execute_tools.edits.diffs import MAX_DIFF_CHARACTERS, MAX_DIFF_LINES, header, unified_diff
 from mendgraph.nodes.execute_tools.engine import call_tool
@@ -43,10 +43,10 @@ def with_known_files(tools: ToolRuntime, context: AgentContext, update: Update) 
         return update
     calls = [item for item in update["items"] if isinstance(item, ToolCall) and item.tool in tools.specs]
     writing = [call for call in calls if tools.specs[call.tool].effect is Effect.WRITE]
-    return {**update, "known_files": Previewer(tools, GuardSlice(context=context)).known_files(writing)}
+    return {**update, "known_files": Previewer(tools, AgentState(context=context)).known_files(writing)}
 
 
-def judge_calls(tools: ToolRuntime, state: GuardSlice) -> GuardUpdate:
+def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
     """Judge the calls of one reply, and ask a person where that is needed."""
     context = state["context"]
     allowed = tools.allowed(context)
@@ -91,7 +91,7 @@ def judge_calls(tools: ToolRuntime, state: GuardSlice) -> GuardUpdate:
 class Previewer:
     """Looks at the calls of one step."""
 
-    def __init__(self, tools: ToolRuntime, state: GuardSlice) -> None:
+    def __init__(self, tools: ToolRuntime, state: AgentState) -> None:
         self._tools, self._state = tools, state
         self._shipped = {tool.name: tool for tool in default_tools()}
 

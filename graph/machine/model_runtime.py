@@ -16,10 +16,10 @@ from langgraph.config import get_stream_writer
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import load_prices
-from mendgraph.graph.machine.state import CallModelSlice
+from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
-from mendgraph.graph.telemetry.observing import OBSERVER, RunObserver
+from mendgraph.graph.telemetry.observing import OBSERVER
 from mendgraph.nodes.call_model.driver import NEVER, Hands, Stop
 from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.endpoint import (
@@ -47,6 +47,7 @@ from mendgraph.nodes.records import EditForm, JsonMap, Profile, ProviderFailure,
 if TYPE_CHECKING:
     from mendgraph.graph.langchain.chat_model import ChatModel
     from mendgraph.graph.langchain.chat_models import ChatModels
+    from mendgraph.graph.telemetry.spans import RunSpan
 
 MOST_TURNS: Final = 1_000
 """How many turns' preparations are kept, so that their calls need no new ones."""
@@ -177,13 +178,13 @@ class ModelRuntime:
                 return cause.message
         return None
 
-    def prepared(self, state: CallModelSlice) -> Prepared | None:
+    def prepared(self, state: AgentState) -> Prepared | None:
         """What was prepared for an earlier call of this turn; it asks nobody, so an event loop may ask it."""
         known = self._prepared.get(state.get("run_id", ""))
         same = known is not None and known.context is state["context"] and known.profile is state["profile"]
         return known if same else None
 
-    def prepare(self, state: CallModelSlice) -> Prepared:
+    def prepare(self, state: AgentState) -> Prepared:
         """How the calls of this turn are made and paid, and the tools that the model is told of."""
         context, profile, run_id = state["context"], state["profile"], state.get("run_id", "")
         made = Prepared(
@@ -247,7 +248,7 @@ class ModelRuntime:
         scrubber = Scrubber(redactor.unnamed, partial(RedactedStream, redactor))
         return GuardedModel(connected, self._breakers.of(wanted.breaker_key), scrubber)
 
-    def _connect_observed(self, observer: RunObserver, wanted: ModelChoice) -> Model | ProviderFailure:
+    def _connect_observed(self, observer: "RunSpan", wanted: ModelChoice) -> Model | ProviderFailure:
         model = self._connect(wanted)
         own = self._given is not None
         return model if isinstance(model, ProviderFailure) else observer.model(model, wanted, own=own)

@@ -3,54 +3,21 @@
 import json
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import chain, takewhile
 
-from langchain_core.messages import AIMessage, AnyMessage
-from typing_extensions import TypedDict
-
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.run_records import is_resuming
+from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
-from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.call_model.prompts.turn_view import TurnView, view_turn
-from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
-from mendgraph.nodes.heal.healing import is_incomplete, is_unfounded
+from mendgraph.nodes.heal.healing import is_unfounded
 from mendgraph.nodes.language.history import is_request
-from mendgraph.nodes.language.text_protocol import BODY_ARGUMENTS
-from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
 from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader, check_call, completed, foreign_calls
-from mendgraph.nodes.records import (
-    CHANGING,
-    CallError,
-    Correction,
-    EditForm,
-    FileChange,
-    LoopRecord,
-    ModelReply,
-    Profile,
-    RawCall,
-    ToolCall,
-)
+from mendgraph.nodes.records import CHANGING, CallError, Correction, EditForm, ToolCall
 
 
-class ReadingSlice(TypedDict, total=False):
-    """What the reading of a reply depends on, besides the reply."""
-
-    context: AgentContext
-    profile: Profile
-    messages: list[AnyMessage]
-    corrections: list[Correction]
-    healing_attempts: list[HealingAttempt]
-    changes: list[FileChange]
-    loop: LoopRecord
-    spending: Spending
-
-
-def reply_reader(tools: ToolRuntime, state: ReadingSlice, *, told: bool = True) -> Reader:
+def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) -> Reader:
     """How replies of this turn are read; without what it was `told`, for a reply that is read a second time."""
     context, profile, messages = state["context"], state["profile"], state["messages"]
-    loop = state.get("loop") or LoopRecord()
     blocks = profile.edit_form is EditForm.BLOCKS
     view = view_turn(messages) if blocks else TurnView()
     sentences = (*view.failures, *view.evidence, *_sentences(state.get("corrections") or [])) if told else ()
@@ -65,14 +32,6 @@ def reply_reader(tools: ToolRuntime, state: ReadingSlice, *, told: bool = True) 
         turn=_facts(tools, state)._replace(faulty=bool(view.evidence)),
         only_required=_only_required(tools),
         offered=frozenset(spec.name for spec in tools.offered(context, profile)),
-        bodies=profile.small or blocks,
-        body_arguments={
-            name: body  # what stands in the body of a user's tool that is called like ours never runs either
-            for name, spec in tools.specs.items()
-            if (body := spec.body_argument or BODY_ARGUMENTS.get(name, ""))
-        },
-        earlier=partial(_earlier, state),
-        was_made=lambda call: _signature(tools, context, call) in chain.from_iterable(loop.recent),
     )
 
 
@@ -86,30 +45,12 @@ def rescue(reader: Reader, text: str, step: int) -> list[ToolCall | CallError]:
     return completed(checked, "", step, reader)
 
 
-def _signature(tools: ToolRuntime, context: AgentContext, call: ToolCall) -> str:
-    return signature_of(call, tools.specs[call.tool], context.workspace)
-
-
-def _earlier(state: ReadingSlice) -> list[ModelReply]:
-    """What the model itself has replied in this turn: first what could not be used, then the steps."""
-    attempts = state.get("healing_attempts") or []
-    unused = [ModelReply(text=each.original_response) for each in attempts if not is_incomplete(each.errors)]
-    turn = takewhile(lambda message: not is_request(message), reversed(state["messages"]))
-    steps = [_reply(message) for message in turn if isinstance(message, AIMessage)]
-    return [*unused, *steps[: state["spending"].steps]]  # a step before those is the machine's own
-
-
-def _reply(message: AIMessage) -> ModelReply:
-    calls = (RawCall(call_id="", tool=call["name"], arguments=json.dumps(call["args"])) for call in message.tool_calls)
-    return ModelReply(text=message.text, calls=tuple(calls))
-
-
 def _only_required(tools: ToolRuntime) -> dict[str, str]:
     needed = {name: spec.parameters.get("required", []) for name, spec in tools.specs.items()}
     return {name: required[0] for name, required in needed.items() if len(required) == 1}
 
 
-def _facts(tools: ToolRuntime, state: ReadingSlice) -> TurnFacts:
+def _facts(tools: ToolRuntime, state: AgentState) -> TurnFacts:
     context, messages = state["context"], state["messages"]
     checking = CHECKS_TOOL in tools.specs
     request = next((message.text for message in reversed(messages) if is_request(message)), "")

@@ -14,7 +14,6 @@ from typing import Literal, NamedTuple
 from typing_extensions import TypedDict
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.nodes.call_model.exchange import may_wrap_up
 from mendgraph.nodes.call_model.ledger import Spending, exhausted_limit
 from mendgraph.nodes.records import LoopRecord, LoopVerdict, Profile, Reading, StopCause, Verdict, VerdictKind
 
@@ -142,10 +141,7 @@ def after_loop_check(
 
 
 def _may_call_again(state: Routed) -> bool:
-    """Within the limits; of a limit on steps the call that wraps up may still be made, and then the run ends there."""
-    spending, limits = state["spending"], state["context"].limits(state.get("profile"))
-    cause = exhausted_limit(spending, limits)
-    return cause is None or may_wrap_up(spending, limits, cause)
+    return exhausted_limit(state["spending"], state["context"].limits(state.get("profile"))) is None
 
 
 class _Word(str):

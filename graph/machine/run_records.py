@@ -1,11 +1,11 @@
 """What is written down of a run beside its checkpoints: what it was asked, with which context, how it ended. Pure."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.execute_tools.store.database import StoreError
@@ -35,7 +35,6 @@ class RunRecord:
     `task` is the first request, `request` the last one, to the letter. `state` is "working" from the moment that a
     turn is written down until it has ended, so it is that of a run that was cut off as well; the five fields after it
     tell how the last turn ended. `parent` is the run that this one was forked from, after its step `forked_at`.
-    `damage` says why the row cannot be used, "" where it can; of such a row no more is given than its id and its task.
     """
 
     run_id: str
@@ -54,12 +53,11 @@ class RunRecord:
     durability: Durability
     parent: str
     forked_at: int | None
-    damage: str = field(default="", kw_only=True)
 
     @property
     def resumable(self) -> bool:
         """Whether it can go on: it was cut off, or has ended in another way than with its answer."""
-        return not self.damage and (self.state == "working" or self.kind != OutcomeKind.FINISHED)
+        return self.state == "working" or self.kind != OutcomeKind.FINISHED
 
     @cached_property
     def context(self) -> AgentContext:
@@ -68,13 +66,6 @@ class RunRecord:
         Raises:
             StoreError: another version of mendgraph wrote it, and this one does not allow it.
         """
-        if self.damage:
-            message = (
-                f"What is written down of the run {self.run_id} is damaged ({self.damage}): put a backup of the"
-                f" database in its place. Other runs can still be used, and `mendgraph undo {self.run_id}` takes back"
-                " what this one has changed."
-            )
-            raise StoreError(message)
         try:
             return AgentContext.model_validate_json(self.stored_context)
         except ValueError as error:
@@ -87,50 +78,22 @@ class RunRecord:
 
 
 def run_record(row: tuple[Any, ...]) -> RunRecord:
-    """The record from a row of the table `runs`, whose columns are in the order of the fields."""
+    """The record from a row of the table `runs`, whose columns are in the order of the fields.
+
+    Raises:
+        StoreError: the row is damaged.
+    """
     values = dict(zip(_COLUMNS, row, strict=True))
-    damage = _damage(values)
-    if not damage:
-        return RunRecord(**{**values, "changed": tuple(json.loads(values["changed"]))})
-    nothing: dict[str, Any] = {
-        **dict.fromkeys(_COLUMNS, ""),
-        "state": "ended",
-        "turns": 0,
-        "changed": (),
-        "forked_at": None,
-    }
-    known = {name: str(values[name])[:LONGEST_TEXT] for name in ("run_id", "task")}
-    rest = {"created": _LONG_AGO, "updated": _LONG_AGO, "stored_context": "{}", "durability": "sync"}
-    return RunRecord(**{**nothing, **known, **rest, "damage": damage})
-
-
-def _damage(values: Mapping[str, Any]) -> str:
-    kinds = {"turns": int, "forked_at": int | None}
-    for name, value in values.items():
-        if not isinstance(value, kinds.get(name, str)):
-            return f"{name} is a {type(value).__name__}"
-    for name, known in _WORDS.items():
-        if values[name] not in known:
-            return f"{name} is {values[name][:40]!r}"
     try:
-        changed, context = json.loads(values["changed"]), json.loads(values["stored_context"])
-        times = [datetime.fromisoformat(values[name]) for name in ("created", "updated")]
-    except (ValueError, RecursionError) as error:
-        return str(error)[:100]
-    if not isinstance(context, dict):
-        return "its settings are no map"
-    if not isinstance(changed, list) or not all(isinstance(each, str) for each in changed):
-        return "changed is no list of names"
-    return "" if all(each.tzinfo for each in times) else "a time has no zone"
+        changed = tuple(map(str, json.loads(values["changed"])))
+        _ = [datetime.fromisoformat(values[name]) for name in ("created", "updated")]
+        return RunRecord(**{**values, "changed": changed, "kind": values["kind"] and OutcomeKind(values["kind"]).value})
+    except (ValueError, TypeError, RecursionError) as error:
+        message = f"What is written down of the run {row[0]} is damaged ({str(error)[:99]}): put a backup in its place."
+        raise StoreError(message) from error
 
 
-_COLUMNS: Final = tuple(each.name for each in fields(RunRecord) if not each.kw_only)
-_LONG_AGO: Final = "1970-01-01T00:00:00.000+00:00"
-_WORDS: Final[Mapping[str, Collection[str]]] = {
-    "state": ("working", "ended"),
-    "kind": ("", *OutcomeKind),
-    "durability": get_args(Durability),
-}
+_COLUMNS: Final = tuple(each.name for each in fields(RunRecord))
 
 
 def resuming_request(request: str, *, undone: bool = False) -> str:
@@ -170,12 +133,10 @@ def find_run(wanted: str, records: Iterable[RunRecord]) -> RunRecord | ToolError
 def old_runs(records: Sequence[RunRecord], keep: int, oldest: datetime, *, unfinished: bool) -> list[str]:
     """The runs after the newest `keep` that were last at work before `oldest`; those that can go on if `unfinished`.
 
-    `records` are newest first. One that is damaged is kept.
+    `records` are newest first.
     """
     return [
         record.run_id
         for record in records[keep:]
-        if not record.damage
-        and datetime.fromisoformat(record.updated) <= oldest
-        and (unfinished or not record.resumable)
+        if datetime.fromisoformat(record.updated) <= oldest and (unfinished or not record.resumable)
     ]

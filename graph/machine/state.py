@@ -7,44 +7,31 @@ Until then the reply, its calls, verdicts and results live in channels of their 
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import cache
 from itertools import count
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar
 from uuid import UUID, uuid5
 
 from langchain_core.messages import AnyMessage, BaseMessage, BaseMessageChunk, RemoveMessage, convert_to_messages
 from langgraph.channels import DeltaChannel, LastValue
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.checkpoint.serde.types import INTERRUPT
 from langgraph.errors import InvalidUpdateError
 from langgraph.graph.message import add_messages
-from langgraph.types import Interrupt
 from typing_extensions import TypedDict
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.redaction import ScrubbingSerializer
 from mendgraph.nodes import records
-from mendgraph.nodes.begin_turn.node import BeginTurnState
-from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
-from mendgraph.nodes.call_model.exchange import CallModelState
 from mendgraph.nodes.call_model.ledger import Mending, RunLimits, Spending
 from mendgraph.nodes.call_model.prompts.estimates import Gauge
 from mendgraph.nodes.call_model.window import Window
-from mendgraph.nodes.execute_tools.node import ExecuteToolsState
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.store.database import UnreadableValueError
 from mendgraph.nodes.guard.approvals import Grant
-from mendgraph.nodes.guard.node import GuardState
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
-from mendgraph.nodes.heal.node import HealState
 from mendgraph.nodes.language.project_notes import ProjectNotes
-from mendgraph.nodes.loop_check.repetition import LoopState
-from mendgraph.nodes.parse.node import ParseState
-from mendgraph.nodes.records import FileChange, LoopRecord, ModelReply, Profile
-from mendgraph.nodes.stop.node import StopState
+from mendgraph.nodes.records import FileChange
 
 Item = TypeVar("Item")
 
@@ -75,17 +62,6 @@ class GrowingChannel(DeltaChannel[Any]):
     @snapshot_frequency.setter
     def snapshot_frequency(self, fewest: int) -> None:
         self._fewest = fewest
-
-    def replay_writes(self, writes: Sequence[Any]) -> None:
-        """As the base class.
-
-        Raises:
-            UnreadableValueError: what is stored does not fit the channel.
-        """
-        try:
-            super().replay_writes(writes)
-        except (ValueError, TypeError, LookupError, AttributeError, NotImplementedError) as error:
-            raise UnreadableValueError(f"What is stored of {self.key} is damaged ({error}).") from error
 
 
 def fold_messages(messages: list[Any], writes: Sequence[Any]) -> list[Any]:
@@ -262,96 +238,5 @@ def serializer(secrets: Sequence[str] = (), dictionary: bytes = b"", types: Sequ
     return ScrubbingSerializer(redactor, (*CHECKPOINT_TYPES, *types), dictionary)
 
 
-@cache
-def channel_types() -> Mapping[str, Any]:
-    """The types of all channels, by their names, and of LangGraph's own for questions to a person."""
-    return {**get_type_hints(AgentState), INTERRUPT: list[Interrupt]}
-
-
 Update = dict[str, Any]
 """What a node returns: the channels that it changes."""
-
-
-# --- What each node reads
-
-
-class Watched(TypedDict, total=False):
-    """What a node needs whose outcome tells how the run fares."""
-
-    context: AgentContext
-    run_id: str
-    vitals: Vitals
-
-
-class BeginTurnSlice(BeginTurnState, total=False):
-    """With the counters, which go on from turn to turn, and what the last turn has left open."""
-
-    spending: ledger.Spending
-    context: AgentContext
-    run_id: str
-    step: int
-    files_read: dict[str, str]
-    window: Window
-
-
-class CallModelSlice(CallModelState, Watched, total=False):
-    """With the turn's context, and the run's vital signs."""
-
-
-class ParseSlice(ParseState, Watched, total=False):
-    """With the turn so far: what the model has been shown and told, and what was changed."""
-
-    profile: Profile
-    messages: list[AnyMessage]
-    healing_attempts: list[HealingAttempt]
-    changes: list[FileChange]
-    spending: ledger.Spending
-    loop: LoopRecord
-
-
-class HealSlice(HealState, total=False):
-    """With what reading a rescued reply needs."""
-
-    context: AgentContext
-    messages: list[AnyMessage]
-    changes: list[FileChange]
-    spending: ledger.Spending
-    loop: LoopRecord
-    run_id: str
-
-
-class GuardSlice(GuardState, total=False):
-    """With the turn's context, what the log says of a call, and what it is previewed by."""
-
-    context: AgentContext
-    run_id: str
-    step: int
-    messages: list[AnyMessage]
-    files_read: dict[str, str]
-
-
-class ExecuteToolsSlice(ExecuteToolsState, Watched, total=False):
-    """With the clock that tools run against, how often each was called in this turn, and what the turn is about."""
-
-    messages: list[AnyMessage]
-    profile: Profile
-    spending: ledger.Spending
-    step: int
-    tool_counts: dict[str, int]
-
-
-class LoopCheckSlice(LoopState, total=False):
-    """With the counters: a step is counted when it is settled."""
-
-    context: AgentContext
-    run_id: str
-    spending: ledger.Spending
-
-
-class StopSlice(StopState, total=False):
-    """With what the report counts."""
-
-    context: AgentContext
-    run_id: str
-    spending: ledger.Spending
-    reply: ModelReply | None

@@ -15,7 +15,7 @@ from langchain_core.messages import AnyMessage
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
-from mendgraph.graph.machine.state import ExecuteToolsSlice, Update
+from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.workspace import WorkspaceRecords, judged_workspace, own_rules
 from mendgraph.graph.telemetry.observing import observed_call
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
@@ -196,7 +196,7 @@ class ToolRuntime:
 
     def run(
         self,
-        state: ExecuteToolsSlice,
+        state: AgentState,
         write: Write,
         scope: CancellationScope | None = None,
         task: str = "",
@@ -294,7 +294,7 @@ class ToolRuntime:
         return (*self._rules, OWN_SETTINGS_RULE, *own_rules(context.workspace))
 
     def _tool_context(
-        self, state: ExecuteToolsSlice, folder: str | ToolError, sink: TraceSink, scope: CancellationScope | None
+        self, state: AgentState, folder: str | ToolError, sink: TraceSink, scope: CancellationScope | None
     ) -> ToolContext:
         context, spending = state["context"], state["spending"]
         limit = context.max_seconds

@@ -14,12 +14,10 @@ import json
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from datetime import datetime
 from functools import lru_cache
-from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Any, Final, NamedTuple, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -36,7 +34,6 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.types import Overwrite
 
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.store import database
@@ -50,16 +47,11 @@ Write = tuple[str, Any]
 Statement = tuple[str, list[tuple[Any, ...]]]
 """SQL and the rows that it is executed for."""
 
-ANY_TYPES: Final[Mapping[str, Any]] = MappingProxyType({})
-
 _BRANCH: Final = "branch:to:"
 """How LangGraph names the channel that makes a node run."""
 
 _MOST_LATE: Final = 16
 """After how many checkpoints a write can still come that led to an earlier one."""
-
-_RAW: Final = "messages"
-"""The channel whose writes may be whatever LangChain takes for messages; it judges them itself."""
 
 
 class Place(NamedTuple):
@@ -148,9 +140,6 @@ class StoreSaver(BaseCheckpointSaver[str]):
     _quick: Collection[str]
     """Nodes without effects that take no time to speak of."""
 
-    _types: Mapping[str, Any]
-    """Those of the machine's channels: a stored value of another type is damage."""
-
     _pending: PendingRows
     _described: str
     """What errors call the database."""
@@ -186,20 +175,14 @@ class StoreSaver(BaseCheckpointSaver[str]):
         self.flush()
         with self._undamaged(config):
             inner = None if config is None else self._inner(config)
-            stored = [*super().list(inner, filter=filter, before=before, limit=limit)]
-            for each in stored:
-                _check(each, self._types)
-            return iter([self._outer(each) for each in stored])
+            return iter([self._outer(each) for each in super().list(inner, filter=filter, before=before, limit=limit)])
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """A checkpoint, the newest one where `config` names none."""
         self.flush()
         with self._undamaged(config):
             found = super().get_tuple(self._inner(config))
-            if found is None:
-                return None
-            _check(found, self._types)
-            return self._outer(found)
+            return None if found is None else self._outer(found)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -212,12 +195,7 @@ class StoreSaver(BaseCheckpointSaver[str]):
             config = newest.config
         self.flush()
         with self._undamaged(config):
-            found = self._history(self._inner(config), channels)
-            types = ANY_TYPES if place_of(config).namespace else self._types
-            for channel, history in found.items():
-                _check_values([(channel, history["seed"])] if "seed" in history else [], types)
-                _check_values([(channel, value) for _, _, value in history["writes"] if channel != _RAW], types)
-            return found
+            return self._history(self._inner(config), channels)
 
     def _history(self, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
         return super().get_delta_channel_history(config=config, channels=channels)
@@ -325,58 +303,6 @@ async def in_thread(work: Callable[[], Result]) -> Result:
         raise
 
 
-# --- Whether a row is a checkpoint of our machine. A value of another type would fail in the middle of a run.
-
-
-def _check(found: CheckpointTuple, types: Mapping[str, Any]) -> None:
-    """Raise a ValueError for what is no checkpoint of our machine; `types` are those of the channels.
-
-    A graph that a user's tool runs keeps its checkpoints here as well, in a namespace of its own: its channels have
-    names and types that we do not know.
-    """
-    stored: Any = found.checkpoint
-    _expect(isinstance(stored, dict), "a checkpoint is no map")
-    values, versions, seen = (stored.get(name) for name in ("channel_values", "channel_versions", "versions_seen"))
-    _expect(isinstance(stored.get("id"), str), "a checkpoint has no id")
-    datetime.fromisoformat(stored.get("ts"))
-    _expect(isinstance(values, dict), "a checkpoint has no channels")
-    _expect(isinstance(versions, dict) and all(map(_is_version, versions.values())), "its versions are no numbers")
-    _expect(isinstance(seen, dict) and all(isinstance(each, dict) for each in seen.values()), "its nodes are no maps")
-    _expect(isinstance(found.metadata, dict) and type(found.metadata.get("step", 0)) is int, "its step is no number")
-    own = types if not found.config["configurable"].get("checkpoint_ns") else ANY_TYPES
-    _check_values(values.items(), own)
-    _check_values([(channel, value) for _, channel, value in found.pending_writes or () if channel != _RAW], own)
-
-
-def _check_values(values: Iterable[tuple[str, Any]], types: Mapping[str, Any]) -> None:
-    for name, value in values:
-        hint = types.get(name)
-        _expect(hint is None or _fits(value, hint), f"the channel {name!r} holds a {type(value).__name__}")
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of this type, with what lies in it."""
-    if isinstance(value, _DeltaSnapshot | Overwrite):
-        return _fits(value.value, hint)
-    kind, inner = get_origin(hint), get_args(hint)
-    if kind in {Union, UnionType}:
-        return any(_fits(value, each) for each in inner)
-    if kind in {list, tuple}:
-        return isinstance(value, list | tuple) and all(_fits(each, inner[0]) for each in value)
-    if kind is dict:
-        return isinstance(value, dict) and all(_fits(k, inner[0]) and _fits(v, inner[1]) for k, v in value.items())
-    return value is None if hint in {None, NoneType} else isinstance(value, hint)
-
-
-def _is_version(value: Any) -> bool:
-    return isinstance(value, int) or (isinstance(value, str) and value.partition(".")[0].isdecimal())
-
-
-def _expect(fits: bool, otherwise: str) -> None:
-    if not fits:
-        raise ValueError(otherwise)
-
-
 # --- A workspace's own file
 
 _FORGET: Final = ("DELETE FROM checkpoints WHERE thread_id = ?", "DELETE FROM writes WHERE thread_id = ?")
@@ -404,15 +330,13 @@ class SqliteStoreSaver(StoreSaver, SqliteSaver):
         path: str,
         serde: SerializerProtocol,
         quick: Collection[str] = (),
-        types: Mapping[str, Any] = ANY_TYPES,
     ) -> None:
         """`connection` is that of `open_database`, `path` what its errors name. `close` closes it.
 
-        `quick` are nodes without effects that take no time to speak of. `types` are those of the machine's channels:
-        a stored value of another type is damage.
+        `quick` are nodes without effects that take no time to speak of.
         """
         super().__init__(connection, serde=serde)
-        self._path, self._quick, self._types = path, frozenset(quick), types
+        self._path, self._quick = path, frozenset(quick)
         self._described = f"The database {quoted(path)}"
         self._remembered = lru_cache(_REMEMBERED)(serde.loads_typed)  # nobody changes what it gives
         self._pending = PendingRows(serde, f"INSERT OR IGNORE {_INSERT}", f"INSERT OR REPLACE {_INSERT}")

@@ -10,7 +10,7 @@ that no secret is stored, nor any sign that PostgreSQL refuses. Imported only wh
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, cast
 from uuid import uuid4
@@ -30,14 +30,7 @@ from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.persistence.checkpoint_saver import (
-    ANY_TYPES,
-    PendingRows,
-    StoreSaver,
-    config_of,
-    is_quick,
-    place_of,
-)
+from mendgraph.graph.persistence.checkpoint_saver import PendingRows, StoreSaver, config_of, is_quick, place_of
 from mendgraph.nodes.execute_tools.store.database import Database, open_postgres
 from mendgraph.nodes.execute_tools.store.database_schema import PostgresTables
 from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase
@@ -79,11 +72,10 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
         database: PostgresDatabase,
         serde: SerializerProtocol,
         quick: Collection[str] = (),
-        types: Mapping[str, Any] = ANY_TYPES,
     ) -> None:
-        """`database` has the tables of `CHECKPOINTS`; `quick` and `types` as those of `SqliteStoreSaver`."""
+        """`database` has the tables of `CHECKPOINTS`; `quick` as that of `SqliteStoreSaver`."""
         super().__init__(cast("Any", None), serde=serde)
-        self._database, self._quick, self._types = database, frozenset(quick), types
+        self._database, self._quick = database, frozenset(quick)
         self._described = f"The shared store {database.name}"
         self._pending = PendingRows(serde, self.INSERT_CHECKPOINT_WRITES_SQL, self.UPSERT_CHECKPOINT_WRITES_SQL)
 

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.routes import NODES
 from mendgraph.graph.machine.run_records import UNDONE, Durability, RunRecord, bounded, find_run, run_record
-from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentState, channel_types, serializer
+from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentState, serializer
 from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN
 from mendgraph.nodes.execute_tools.files.failures import os_failure
@@ -204,7 +204,7 @@ def _saver(folder: str, root: str, secrets: Sequence[str]) -> "SqliteStoreSaver 
         from mendgraph.graph.persistence.postgres_saver import PostgresStoreSaver, RootedSerializer, with_checkpoints
 
         rooted = RootedSerializer(serializer(secrets, _dictionary(postgres)), root)
-        return PostgresStoreSaver(with_checkpoints(postgres), rooted, _QUICK, channel_types())
+        return PostgresStoreSaver(with_checkpoints(postgres), rooted, _QUICK)
     path, connection = os.path.join(folder, FILE_NAME), open_file(folder)
     try:
         with store_errors(path):
@@ -212,7 +212,7 @@ def _saver(folder: str, root: str, secrets: Sequence[str]) -> "SqliteStoreSaver 
     except BaseException:
         connection.close()
         raise
-    return SqliteStoreSaver(connection, path, serializer(secrets, dictionary), _QUICK, channel_types())
+    return SqliteStoreSaver(connection, path, serializer(secrets, dictionary), _QUICK)
 
 
 def _dictionary(database: Database) -> bytes:

@@ -13,16 +13,7 @@ from mendgraph.graph.machine.redaction import CurrentRedactor
 from mendgraph.graph.machine.routes import TRANSITIONS
 from mendgraph.graph.report.history import Course, History, Turn, course_of, read_history
 from mendgraph.graph.report.picture import draw
-from mendgraph.graph.report.step_view import (
-    Scale,
-    Shown,
-    Texts,
-    cost_words,
-    seconds_words,
-    step_view,
-    time_words,
-    visible,
-)
+from mendgraph.graph.report.step_view import Scale, Texts, cost_words, seconds_words, step_view, time_words, visible
 from mendgraph.graph.runs.kept_run import command_line, short_id
 from mendgraph.graph.runs.runs import ListedRun, RunState, get_run, list_runs, with_store
 from mendgraph.nodes.call_model.ledger import Spending
@@ -249,7 +240,6 @@ def _end(outcome: Outcome, texts: Texts) -> JsonMap:
         "look": _LOOKS[outcome.kind.value],
         "message": texts.shown(outcome.message),
         "diagnostics": [texts.line(each, 1_000) for each in outcome.diagnostics],
-        "account": texts.shown(outcome.account),
         "value": [] if outcome.value is None else texts.fields({"value": outcome.value}),
         "checks": outcome.checks,
         "changed": [texts.line(path, 500) for path in outcome.changed_files],
@@ -263,7 +253,7 @@ def _stored_end(run: ListedRun, texts: Texts) -> JsonMap | None:
         return None
     told = {"kind": run.kind, "reason": run.reason, "look": _LOOKS.get(run.kind, "warn")}
     changed = [texts.line(path, 500) for path in run.changed]
-    nothing: JsonMap = {"diagnostics": [], "account": Shown(""), "value": [], "checks": "", "advice": ""}
+    nothing: JsonMap = {"diagnostics": [], "value": [], "checks": "", "advice": ""}
     return {**told, **nothing, "message": texts.shown(run.message), "changed": changed}
 
 

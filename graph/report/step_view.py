@@ -297,9 +297,7 @@ def call_view(call: Judged, texts: Texts) -> JsonMap:
         "tool": texts.line(item.tool, 80) or "a malformed call",
         "target": texts.line(target_of(arguments), 160),
         "state": _call_state(call),
-        "verdict": "waits for a person"
-        if verdict is None and call.asked
-        else _VERDICTS[verdict.kind if verdict else None],
+        "verdict": _VERDICTS[verdict.kind] if verdict else "waits for a person" if call.asked else "not judged",
         "rule": texts.line(verdict.rule, 80) if verdict else "",
         "why": _why(item, verdict, texts),
         "person": _person_words(call, texts),

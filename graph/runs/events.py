@@ -49,7 +49,7 @@ class FellBack:
 class Paid:
     """One try of a model call is settled, whatever came of it. `step` counts model calls of the thread from 1.
 
-    `purpose` is `reply`, `summary` or `wrap_up`; `cost_usd` is None where the model's price is not known. Of the input
+    `purpose` is `reply` or `summary`; `cost_usd` is None where the model's price is not known. Of the input
     tokens, some were read from the provider's cache (`cached_tokens`) or written into it (`cache_write_tokens`); of the
     output tokens, `reasoning_tokens` were thought and not said.
     """

@@ -30,7 +30,7 @@ from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.restoring import NetEffect, Restored, net_effects, restore
-from mendgraph.nodes.execute_tools.store.database import StoreError, UnreadableValueError
+from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import copy_artifacts
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock, lock_holder
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
@@ -43,14 +43,10 @@ Done = TypeVar("Done")
 
 
 class RunState(StrEnum):
-    """Where a run stands. The first four can go on: at work, waiting for a person, cut off, or forked and not begun.
-
-    Of a run that is DAMAGED what is stored cannot be read; others are not concerned.
-    """
+    """Where a run stands. The first four can go on: at work, waiting for a person, cut off, or forked and not begun."""
 
     WORKING, ASKS, CUT_OFF, FORKED = "working", "asks", "cut off", "forked"
     FINISHED, STOPPED, FAILED = "finished", "stopped", "failed"
-    DAMAGED = "damaged"
 
 
 class StepKind(StrEnum):
@@ -345,19 +341,13 @@ def _listed(store: Store, records: Iterable[RunRecord]) -> tuple[ListedRun, ...]
 
     def listed(record: RunRecord) -> ListedRun:
         written = {each.name: getattr(record, each.name) for each in fields(RunRecord)}
-        try:
-            effects = [effect for change in journal.changes_of(record.run_id) for effect in change.effects]
-        except UnreadableValueError as error:
-            return ListedRun(**{**written, "damage": str(error)}, standing=RunState.DAMAGED, files=())
-        files = sorted({effect.path for effect in effects})
+        files = sorted({effect.path for change in journal.changes_of(record.run_id) for effect in change.effects})
         return ListedRun(**written, standing=_standing(store, record, at_work), files=tuple(files))
 
     return tuple(map(listed, records))
 
 
 def _standing(store: Store, record: RunRecord, at_work: str) -> RunState:
-    if record.damage:
-        return RunState.DAMAGED
     if record.run_id == at_work:
         return RunState.WORKING
     if record.state == "ended" and record.kind:

@@ -6,9 +6,9 @@ forgotten: a limit is checked as fast at its end as at its start.
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from datetime import datetime, timedelta
+from datetime import datetime
 from os.path import basename
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 from weakref import finalize
@@ -44,9 +44,6 @@ FILE_NAME: Final = f"{SPENDING}/spending.sqlite"
 
 SHORT_WAIT_S: Final = 1.0
 """How long other processes are waited for where no limit is at stake; else it is `LONGEST_WAIT_S`."""
-
-LEFT_ALONE: Final = timedelta(seconds=30)
-"""How long a book that others hold, or whose server has failed, is not touched again for calls without a limit."""
 
 KEPT_DAYS: Final = 62
 """How long an entry is kept after it was settled: the last two months."""
@@ -162,25 +159,16 @@ SPENDING_TABLES: Final = PostgresTables("spending", 2, tuple(_postgres_tables())
 
 
 class Book:
-    """A spending book that can be entered into. Everything but `close` and `try_again` raises StoreError."""
+    """A spending book that can be entered into. Everything but `close` raises StoreError."""
 
     _NEWEST: ClassVar[str]
     _PRUNE: ClassVar[str]
 
-    def __init__(self, now: Callable[[], datetime]) -> None:
-        """Touches nothing yet. `now` is the time, with its zone."""
-        self._now = now
-        self._trouble: tuple[datetime, str] | None = None  # since when it cannot be used, in words
-
     def close(self) -> None:
         """Close it. It is opened again where it is needed again."""
 
-    def try_again(self) -> None:
-        """Use it the next time even if it could not be used just now."""
-        self._trouble = None
-
     def using(self, *, patient: bool) -> AbstractContextManager[Database]:
-        """The database; `patient` waits long for others, and does not leave alone what could not be used just now."""
+        """The database; `patient` waits long for others."""
         raise NotImplementedError
 
     def entering(self, database: Database, *, accounts: Sequence[str] = ()) -> AbstractContextManager[None]:
@@ -191,14 +179,9 @@ class Book:
         """The largest number that was ever given."""
         return int(database.execute(self._NEWEST).fetchone()[0])
 
-    def prune(self, database: Database) -> None:
+    def prune(self, database: Database, today: int) -> None:
         """Forget what was settled long ago; the sums of days and accounts keep it."""
-        database.execute(self._PRUNE, (day_of(self._now()) - KEPT_DAYS,))
-
-    def _leave_alone(self) -> None:
-        """Refuse what could not be used just now; a clock that was set back keeps nobody away."""
-        if self._trouble is not None and timedelta(0) <= self._now() - self._trouble[0] < LEFT_ALONE:
-            raise StoreError(self._trouble[1])
+        database.execute(self._PRUNE, (today - KEPT_DAYS,))
 
 
 class SqliteBook(Book):
@@ -207,9 +190,8 @@ class SqliteBook(Book):
     _PRUNE = "DELETE FROM entries WHERE day < ? AND settled_at IS NOT NULL"
     _NEWEST = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'entries'"
 
-    def __init__(self, base: str | None, now: Callable[[], datetime]) -> None:
+    def __init__(self, base: str | None) -> None:
         """Touches nothing yet. The file lies in `base`, or in the data folder."""
-        super().__init__(now)
         self._base = base
         self._lock = threading.Lock()
         self._path = FILE_NAME
@@ -225,26 +207,12 @@ class SqliteBook(Book):
     @contextmanager
     def using(self, *, patient: bool) -> Iterator[sqlite3.Connection]:
         """The database, alone among our threads."""
-        with self._lock:
-            if not patient:
-                self._leave_alone()
-            wait_s = LONGEST_WAIT_S if patient else SHORT_WAIT_S
-            try:
-                with store_errors(self._path):
-                    if self._connection is None:
-                        self._connection = self._open(wait_s)
-                    _wait_at_most(self._connection, wait_s)
-                    yield self._connection
-            except StoreError as error:
-                if getattr(error.__cause__, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF != sqlite3.SQLITE_BUSY:
-                    raise
-                message = (
-                    f"The database {quoted(self._path)} cannot be used: another process has held it for more than"
-                    f" {wait_s:g} s. End it, or try again after {LEFT_ALONE.seconds} s."
-                )
-                self._trouble = self._now(), message
-                raise StoreError(message) from error
-            self._trouble = None
+        wait_s = LONGEST_WAIT_S if patient else SHORT_WAIT_S
+        with self._lock, store_errors(self._path):
+            if self._connection is None:
+                self._connection = self._open(wait_s)
+            _wait_at_most(self._connection, wait_s)
+            yield self._connection
 
     def entering(self, database: Database, *, accounts: Sequence[str] = ()) -> AbstractContextManager[None]:  # noqa: ARG002
         """One statement is entered inside, which SQLite makes whole or not at all, and alone.
@@ -261,7 +229,6 @@ class SqliteBook(Book):
             try:
                 _wait_at_most(connection, wait_s)
                 _prepare(connection, self._path)
-                self.prune(connection)
             except BaseException:
                 connection.close()
                 raise
@@ -287,19 +254,12 @@ class PostgresBook(Book):
     """
 
     @contextmanager
-    def using(self, *, patient: bool) -> "Iterator[PostgresDatabase]":
-        """The database; `patient` asks the server also where it has just failed."""
-        if not patient:
-            self._leave_alone()
-        try:
-            database = open_postgres(SPENDING_TABLES)
-            if database is None:
-                raise StoreError("No shared store is named any more: start the program anew.")  # noqa: TRY301
-            yield database
-        except StoreError as error:
-            self._trouble = self._now(), f"{error} It is asked again after {LEFT_ALONE.seconds} s."
-            raise
-        self._trouble = None
+    def using(self, *, patient: bool) -> "Iterator[PostgresDatabase]":  # noqa: ARG002 - as `SqliteBook.using`
+        """The database."""
+        database = open_postgres(SPENDING_TABLES)
+        if database is None:
+            raise StoreError("No shared store is named any more: start the program anew.")
+        yield database
 
     @contextmanager
     def entering(self, database: Database, *, accounts: Sequence[str] = ()) -> Iterator[None]:
@@ -310,9 +270,9 @@ class PostgresBook(Book):
             yield
 
 
-def open_book(base: str | None, now: Callable[[], datetime]) -> Book:
+def open_book(base: str | None) -> Book:
     """Where calls are entered now. A file lies in `base`, or in the data folder; nothing is touched yet."""
-    return PostgresBook(now) if uses_postgres() else SqliteBook(base, now)
+    return PostgresBook() if uses_postgres() else SqliteBook(base)
 
 
 @contextmanager

@@ -72,51 +72,57 @@ def _time(now: datetime) -> str:
 
 # --- Limits
 
-_SUMS: Final = "SELECT coalesce(sum(tokens), 0), coalesce(sum(cost_usd), 0) FROM {table} WHERE {which}"
-_SUM: Final = "coalesce((SELECT sum({column}) FROM {table} WHERE {which}), 0) + ? <= ?"
+_SUM: Final = "SELECT coalesce(sum({column}), 0) FROM {table} WHERE {which}"
 
 _USD_UNSEEN: Final = 5e-10
 """Sums of USD are compared to a billionth of one: what adding up in binary makes of ten times 0.1 passes no limit."""
 
 
 class _Cap(NamedTuple):
-    """The limits of an account or a day, and where their sums are."""
+    """A limit of an account or a day, what the call asks of it, and the SQL of its sum."""
 
     span: str
-    table: str
-    which: str
+    sum: str
     who: tuple[int | str, ...]
-    most_tokens: int | None
-    most_cost: float | None
+    asked: float
+    most: float
+    in_usd: bool
+
+    def full(self, used: float) -> str:
+        """By what the call would pass it; "" where it fits."""
+        if used + self.asked <= self.most + _USD_UNSEEN:
+            return ""
+        if self.in_usd:
+            sums = f"{used:.6f} of {self.most:g} USD are used or reserved, and the next call may cost {self.asked:.6f}"
+            return f"Limit 'max_cost_usd_per_{self.span}' reached: {sums}"
+        sums = f"{used:,} of {self.most:,} tokens are used or reserved, and the next call may use {self.asked:,}"
+        return f"Limit 'max_tokens_per_{self.span}' reached: {sums}"
 
 
-def _caps(limits: RunLimits, now: datetime) -> list[_Cap]:
+def _caps(entry: Entry, limits: RunLimits, now: datetime) -> Iterator[_Cap]:
     """The limits that there are; an account that is full is told before a day, which ends."""
     day, own = day_of(now), limits.account if limits.account_days else ""
     which = "day = ? AND account = ?" if own else "day = ?"
-    of_account = limits.max_tokens_per_account, limits.max_cost_usd_per_account
-    of_day = limits.max_tokens_per_day, limits.max_cost_usd_per_day
-    caps = (
-        _Cap("account", "accounts", "account = ?", (limits.account,), *of_account),
-        _Cap("day", "days", which, (day, own) if own else (day,), *of_day),
-    )
-    return [each for each in caps if (each.most_tokens, each.most_cost) != (None, None)]
+    for span, table, where, who in (
+        ("account", "accounts", "account = ?", (limits.account,)),
+        ("day", "days", which, (day, own) if own else (day,)),
+    ):
+        tokens, cost = (getattr(limits, f"max_{what}_per_{span}") for what in ("tokens", "cost_usd"))
+        if tokens is not None:
+            asked = countable(entry.input_tokens + entry.output_tokens)
+            yield _Cap(span, _SUM.format(column="tokens", table=table, which=where), who, asked, tokens, in_usd=False)
+        if cost is not None:
+            asked_usd = entry.cost_usd or 0.0
+            yield _Cap(
+                span, _SUM.format(column="cost_usd", table=table, which=where), who, asked_usd, cost, in_usd=True
+            )
 
 
-def _condition(entry: Entry, limits: RunLimits, now: datetime) -> Condition:
-    """What the entry's own statement has to ask, so that nobody reserves between the question and the entry.
-
-    It holds where `_refusal`, which finds the words, would find none.
-    """
-    conditions, values = ["1 = 1"], list[Any]()
-    for cap in _caps(limits, now):
-        for column, asked, most in (
-            ("tokens", countable(entry.input_tokens + entry.output_tokens), cap.most_tokens),
-            ("cost_usd", entry.cost_usd or 0.0, None if cap.most_cost is None else cap.most_cost + _USD_UNSEEN),
-        ):
-            if most is not None:
-                conditions.append(_SUM.format(column=column, table=cap.table, which=cap.which))
-                values += [*cap.who, asked, most]
+def _condition(caps: Sequence[_Cap]) -> Condition:
+    """What the entry's own statement has to ask, so that nobody reserves between the question and the entry."""
+    conditions = ["1 = 1", *(f"({cap.sum}) + ? <= ?" for cap in caps)]
+    most = [cap.most + _USD_UNSEEN if cap.in_usd else cap.most for cap in caps]
+    values = [value for cap, limit in zip(caps, most, strict=True) for value in (*cap.who, cap.asked, limit)]
     return " AND ".join(conditions), values
 
 
@@ -129,29 +135,13 @@ def locked_accounts(limits: RunLimits) -> tuple[str, ...]:
     return (limits.account,) if of_a_day or of_an_account else ()
 
 
-def _refusal(database: Database, entry: Entry, limits: RunLimits, now: datetime) -> StopCause | None:
-    """The limit of the day or of the account into which the call does not fit.
-
-    Calls whose price was not known cannot count against a limit on cost.
-    """
-    for cap in _caps(limits, now):
-        tokens, cost = database.execute(_SUMS.format(table=cap.table, which=cap.which), cap.who).fetchone()
-        if full := _full(cap, entry, int(tokens), float(cost)):
+def _refusal(database: Database, caps: Sequence[_Cap], limits: RunLimits, now: datetime) -> StopCause | None:
+    """The limit of the day or of the account into which the call does not fit."""
+    for cap in caps:
+        (used,) = database.execute(cap.sum, cap.who).fetchone()
+        if full := cap.full(float(used) if cap.in_usd else int(used)):
             return _stop(full, cap, limits, now)
     return None
-
-
-def _full(cap: _Cap, entry: Entry, tokens: int, cost: float) -> str:
-    """Which limit of the day or the account the call would pass, and by what; "" where it fits."""
-    asked = entry.input_tokens + entry.output_tokens
-    if cap.most_tokens is not None and tokens + asked > cap.most_tokens:
-        sums = f"{tokens:,} of {cap.most_tokens:,} tokens are used or reserved, and the next call may use {asked:,}"
-        return f"Limit 'max_tokens_per_{cap.span}' reached: {sums}"
-    most, more = cap.most_cost, entry.cost_usd
-    if most is not None and more is not None and cost + more > most + _USD_UNSEEN:
-        sums = f"{cost:.6f} of {most:g} USD are used or reserved, and the next call may cost {more:.6f}"
-        return f"Limit 'max_cost_usd_per_{cap.span}' reached: {sums}"
-    return ""
 
 
 def _stop(full: str, cap: _Cap, limits: RunLimits, now: datetime) -> StopCause:
@@ -173,8 +163,7 @@ class SpendingStore:
     """A `SpendingBook` in `spending.sqlite` or in PostgreSQL, opened when it is first needed, for any thread.
 
     It never raises for what the disk or the server refuses: with a limit of a day or an account the call is then
-    refused, and without one it is made and not entered, which `trouble` tells. A book that another process holds, or
-    whose server does not answer, is then left alone for a while, so that not every call waits for it.
+    refused, and without one it is made and not entered, which `trouble` tells.
     """
 
     def __init__(self, base: str | None = None, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -188,9 +177,7 @@ class SpendingStore:
 
     def close(self) -> None:
         """Close the file. It is opened again where it is needed again."""
-        if self._settled:
-            self._book.try_again()  # the last chance to write it down
-            self.flush()
+        self.flush()
         self._book.close()
 
     def flush(self) -> None:
@@ -230,22 +217,23 @@ class SpendingStore:
 
     def reserve(self, entry: Entry, limits: RunLimits) -> int | StopCause:
         """Enter a call before it is sent; its number, 0 where it cannot be entered, or why it may not be sent."""
-        limited = bool(_caps(limits, self._utc()))
+        now = self._utc()
+        caps = [*_caps(entry, limits, now)]
         try:
-            with self._database(patient=limited) as database:
-                number = self._entered(database, entry, limits)
+            with self._database(patient=bool(caps)) as database:
+                number = self._entered(database, entry, limits, caps, now)
                 if isinstance(number, StopCause):
                     return number
                 self._reserved[number] = entry
         except StoreError as error:
             cause = self._failed(error)
-            if not limited:
+            if not caps:
                 return 0
             held = "No limit of a day or an account can be held without it."
             return cause.model_copy(update={"message": f"{cause.message} {held}"})
         if number % _PRUNED_EVERY == 0:
             with self._noted(), self._database() as database, self._book.entering(database):
-                self._book.prune(database)
+                self._book.prune(database, day_of(now))
         return number
 
     def settle(self, number: int, used: Used) -> None:
@@ -270,7 +258,7 @@ class SpendingStore:
 
     @cached_property
     def _book(self) -> Book:
-        return open_book(self._base, self._now)
+        return open_book(self._base)
 
     @contextmanager
     def _database(self, *, patient: bool = False) -> Iterator[Database]:
@@ -286,19 +274,20 @@ class SpendingStore:
         except StoreError as error:
             self._failed(error)
 
-    def _entered(self, database: Database, entry: Entry, limits: RunLimits) -> int | StopCause:
+    def _entered(
+        self, database: Database, entry: Entry, limits: RunLimits, caps: Sequence[_Cap], now: datetime
+    ) -> int | StopCause:
         """The number of an entry that fits, or why it does not."""
-        now = self._utc()
+        if entry.cost_usd is None:  # no limit on cost of a day or an account can hold it
+            of_many = limits.model_copy(update={"max_cost_usd": None})
+            if (cause := unknown_price(of_many, None, entry.model)) is not None:
+                return cause
         while True:
-            if entry.cost_usd is None:  # no limit on cost of a day or an account can hold it
-                of_many = limits.model_copy(update={"max_cost_usd": None})
-                if (cause := unknown_price(of_many, None, entry.model)) is not None:
-                    return cause
             with self._book.entering(database, accounts=locked_accounts(limits)):
-                number = _insert(database, entry, limits.account, now, _condition(entry, limits, now))
+                number = _insert(database, entry, limits.account, now, _condition(caps))
             if number is not None:
                 return number
-            if (cause := _refusal(database, entry, limits, now)) is not None:
+            if (cause := _refusal(database, caps, limits, now)) is not None:
                 return cause  # else somebody has settled for less since
 
     def _write_settled(self, database: Database) -> None:

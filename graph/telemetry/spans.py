@@ -1,49 +1,35 @@
 """One run as OpenTelemetry sees it: a span `invoke_agent mendgraph`, with a child for each model call and each tool.
 
-The machine says what happens (`observing`), and it becomes spans, events and metrics here. Nothing that goes
+The machine says what happens (`observing`), and it becomes spans here. Nothing that goes
 wrong with that may reach the run: a span processor of the user's own may fail in any way. Imported only where the
 process has OpenTelemetry.
 
 Names are those of OpenTelemetry's conventions for generative AI; what these have no name for begins with `mendgraph.`.
 What was said is an attribute only where the user has asked for it.
 Source: open-telemetry/semantic-conventions v1.41.0, docs/gen-ai: gen-ai-spans.md, gen-ai-agent-spans.md,
-gen-ai-metrics.md, gen-ai-input-messages.json and gen-ai-output-messages.json.
+gen-ai-input-messages.json and gen-ai-output-messages.json.
 """
 
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from contextvars import Token
 from dataclasses import dataclass
-from time import perf_counter
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
 from opentelemetry import context, trace
 
-from mendgraph.graph.telemetry.exporting import meter, own_version, tracer
+from mendgraph.graph.telemetry.exporting import own_version, tracer
 from mendgraph.nodes.call_model.endpoint import Endpoint, ModelChoice, find_endpoint
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
-from mendgraph.nodes.records import (
-    FinishReason,
-    JsonMap,
-    LoopVerdict,
-    ModelReply,
-    OutcomeKind,
-    ProviderFailure,
-    ToolCall,
-    VerdictKind,
-)
+from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, Outcome, OutcomeKind, ProviderFailure, ToolCall
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
     from opentelemetry.trace import Tracer
 
 Attributes = Mapping[str, Any]
-State = Mapping[str, Any]
 
 AGENT_NAME: Final = "mendgraph"
 OPERATION, PROVIDER, ERROR_TYPE = "gen_ai.operation.name", "gen_ai.provider.name", "error.type"
@@ -52,9 +38,6 @@ INPUT_TOKENS, OUTPUT_TOKENS = "gen_ai.usage.input_tokens", "gen_ai.usage.output_
 CACHED_TOKENS, CACHE_WRITE_TOKENS = "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_creation.input_tokens"
 REASONING_TOKENS, FINISH_REASONS = "gen_ai.usage.reasoning.output_tokens", "gen_ai.response.finish_reasons"
 CONVERSATION, TOOL_NAME, TOOL_CALL = "gen_ai.conversation.id", "gen_ai.tool.name", "gen_ai.tool.call.id"
-
-TOKEN_BUCKETS: Final = tuple(float(4**power) for power in range(14))
-DURATION_BUCKETS: Final = tuple(0.01 * 2**power for power in range(14))
 
 CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _ON_SPANS: Final = frozenset({"true", "span_only", "span_and_event"})
@@ -89,25 +72,47 @@ _FINISH_REASONS: Final = {FinishReason.TOOL_CALLS: "tool_call", FinishReason.REF
 """Where the schema's word is another one than the endpoint's, which the span's own attribute keeps."""
 
 
-CANCELLED: Final = "cancelled"
-"""The `error.type` of what somebody has stopped."""
-
-
 class Span:
-    """A span of OpenTelemetry's, once it has begun. Every method may be called at any time, and none of them raises."""
+    """A span of OpenTelemetry's, from now until it is left. Every method may be called at any time, and none raises."""
 
-    def __init__(self, attributes: Attributes) -> None:
-        """Not begun. `attributes` without a value are left out."""
+    def __init__(self, tracer: "Tracer", name: str, attributes: Attributes, *, remote: bool = False) -> None:
+        """Begin it, as a child of the current span; `remote` where another process does the work."""
         self.span: trace.Span | None = None
-        self.attributes = _known(attributes)
+        with suppress(Exception):
+            kind = trace.SpanKind.CLIENT if remote else trace.SpanKind.INTERNAL
+            self.span = tracer.start_span(name, kind=kind, attributes=_known(attributes))
+
+    def __enter__(self) -> Self:
+        """It has begun already."""
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """End it. Who stops listening has not seen a failure."""
+        if error is not None and not isinstance(error, GeneratorExit):
+            self.fail(type(error).__name__ if isinstance(error, Exception) else "cancelled")
+        with suppress(Exception):
+            if self.span is not None:
+                self.span.end()
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Inside, whatever begins in this thread or task is its child."""
+        attached = None
+        with suppress(Exception):
+            if self.span is not None:
+                attached = context.attach(trace.set_span_in_context(self.span))
+        try:
+            yield
+        finally:
+            with suppress(Exception):
+                if attached is not None:
+                    context.detach(attached)
 
     def set(self, attributes: Attributes) -> None:
         """Add attributes; those without a value are left out."""
-        given = _known(attributes)
-        self.attributes.update(given)
         with suppress(Exception):
             if self.span is not None and self.span.is_recording():
-                self.span.set_attributes(given)
+                self.span.set_attributes(_known(attributes))
 
     def fail(self, error_type: str) -> None:
         """It has failed for this reason, a word of a small vocabulary."""
@@ -115,22 +120,6 @@ class Span:
         with suppress(Exception):
             if self.span is not None and self.span.is_recording():
                 self.span.set_status(trace.Status(trace.StatusCode.ERROR, error_type))
-
-    def fail_with(self, error: BaseException) -> None:
-        """It has failed with this exception, or was stopped."""
-        self.fail(type(error).__name__ if isinstance(error, Exception) else CANCELLED)
-
-    def event(self, name: str, attributes: Attributes) -> None:
-        """Something happened at this moment."""
-        with suppress(Exception):
-            if self.span is not None and self.span.is_recording():
-                self.span.add_event(name, _known(attributes))
-
-    def end(self) -> None:
-        """It is over."""
-        with suppress(Exception):
-            if self.span is not None:
-                self.span.end()
 
 
 class RunSpan(Span):
@@ -141,63 +130,44 @@ class RunSpan(Span):
 
     def __init__(self, tracer: "Tracer", run_id: str, scrub: Callable[[str], str]) -> None:
         """Begin it, as a child of the caller's span where there is one. `run_id` is "" where it is not known yet."""
-        super().__init__(
-            {
-                OPERATION: "invoke_agent",
-                "gen_ai.agent.name": AGENT_NAME,
-                "gen_ai.agent.version": own_version(),
-                CONVERSATION: scrub(run_id),
-            }
-        )
-        self._tracer, self.scrub = tracer, scrub
+        self._tracer, self.scrub, self._conversation = tracer, scrub, scrub(run_id)
         self._with_messages = captures_messages(os.environ)
         self._input, self._output = 0, 0
-        self._context: Context | None = None
-        with suppress(Exception):
-            self.span = tracer.start_span(f"invoke_agent {AGENT_NAME}", attributes=self.attributes)
-            self._context = trace.set_span_in_context(self.span)
+        about = {OPERATION: "invoke_agent", "gen_ai.agent.name": AGENT_NAME, "gen_ai.agent.version": own_version()}
+        super().__init__(tracer, f"invoke_agent {AGENT_NAME}", {**about, CONVERSATION: self._conversation})
 
-    def __enter__(self) -> Self:
-        """It has begun already."""
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """End it. Who stops listening has not seen a failure."""
-        if error is not None and not isinstance(error, GeneratorExit):
-            self.fail_with(error)
-        self.end()
-
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Inside, whatever begins in this thread or task is its child."""
-        attached: Token[Context] | None = None
-        with suppress(Exception):
-            if self._context is not None:
-                attached = context.attach(self._context)
-        try:
-            yield
-        finally:
-            with suppress(Exception):
-                if attached is not None:
-                    context.detach(attached)
-
-    def child(self, name: str, attributes: Attributes, *, remote: bool = False) -> "Child":
-        """A span inside of the run, as a context manager; `remote` where another process does the work."""
-        known = {CONVERSATION: self.attributes.get(CONVERSATION)}
-        return Child(self._tracer, name, {**attributes, **known}, remote=remote)
+    def child(self, name: str, attributes: Attributes, *, remote: bool = False) -> Span:
+        """A span inside of the run, which begins now."""
+        return Span(self._tracer, name, {**attributes, CONVERSATION: self._conversation}, remote=remote)
 
     def spent(self, input_tokens: int, output_tokens: int) -> None:
         """Count the tokens of a model call, and set the run's sum of them."""
         self._input, self._output = self._input + input_tokens, self._output + output_tokens
         self.set({INPUT_TOKENS: self._input, OUTPUT_TOKENS: self._output})
 
-    def node_ended(self, node: str, state: Mapping[str, Any], update: Mapping[str, Any] | None) -> None:
-        """Record what a node decides, which no model call and no tool can tell by itself."""
+    def node_ended(self, node: str, update: Mapping[str, Any] | None) -> None:
+        """Record what a node decides, which no model call and no tool can tell by itself; None: a person is asked."""
         if update is None:
             self.set({"mendgraph.waiting_for_approval": True})
-            self.event("mendgraph.approval.asked", {})
-        elif node in _HEARD:
-            _HEARD[node](self, state, update)
+        elif node == "begin_turn" and "context" in update:
+            self._conversation = self.scrub(update["run_id"])
+            self.set({CONVERSATION: self._conversation, "mendgraph.mode": update["context"].mode})
+        elif node in OutcomeKind.__members__:
+            self._stopped(update["outcome"])
+
+    def _stopped(self, outcome: Outcome) -> None:
+        """The kind and the reason of the end, never its words."""
+        self.set(
+            {
+                "mendgraph.outcome.kind": outcome.kind.value,
+                "mendgraph.outcome.reason": outcome.reason.value,
+                "mendgraph.outcome.checks": outcome.checks,
+                "mendgraph.changed_files": len(outcome.changed_files),
+                "mendgraph.session.cost_usd": outcome.usage.get("cost_usd"),
+            }
+        )
+        if outcome.kind is OutcomeKind.SYSTEM_ERROR:
+            self.fail(outcome.reason.value)
 
     def said(self, words: Callable[[], Mapping[str, str]]) -> dict[str, str]:
         """The attributes for what was said, without secrets; nothing where the user has not asked for them."""
@@ -213,7 +183,7 @@ class RunSpan(Span):
             TOOL_CALL: call.call_id,
             **self.said(lambda: {"gen_ai.tool.call.arguments": _compact(call.arguments)}),
         }
-        with self.child(f"execute_tool {call.tool}", attributes) as span:
+        with self.child(f"execute_tool {call.tool}", attributes) as span, span.at_work():
 
             def ended(ran: ToolRun) -> None:
                 span.set({"mendgraph.tool.attempts": ran.attempts})
@@ -224,67 +194,12 @@ class RunSpan(Span):
             yield ended
 
     def model(self, model: Model, wanted: ModelChoice, *, own: bool) -> Model:
-        """The model, whose calls are spans `chat {model}`."""
+        """The model, whose calls are spans `chat {model}`; `own`: it is the user's, at no endpoint."""
         found = find_endpoint(wanted.model, wanted.base_url, os.environ, key_variable=wanted.key_variable)
         endpoint = None if own or isinstance(found, ProviderFailure) else found
         name = self.scrub(wanted.model or (endpoint.model if endpoint else ""))
         self.set({PROVIDER: provider_of(endpoint), REQUEST_MODEL: name})
         return _ObservedModel(model, self, endpoint, name)
-
-
-class Child(Span):
-    """A part of a run: begun when it is entered, ended when it is left, failed where something is raised."""
-
-    def __init__(self, tracer: "Tracer", name: str, attributes: Attributes, *, remote: bool) -> None:
-        super().__init__(attributes)
-        self._tracer, self._name, self._remote = tracer, name, remote
-        self._attached: Token[Context] | None = None
-        self._started = perf_counter()
-
-    def __enter__(self) -> Self:
-        """Begin it; what begins inside is its child."""
-        self._started = perf_counter()
-        with suppress(Exception):
-            kind = trace.SpanKind.CLIENT if self._remote else trace.SpanKind.INTERNAL
-            self.span = self._tracer.start_span(self._name, kind=kind, attributes=self.attributes)
-            self._attached = context.attach(trace.set_span_in_context(self.span))
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """End it, and measure it."""
-        if error is not None:
-            self.fail_with(error)
-        with suppress(Exception):
-            if self._attached is not None:
-                context.detach(self._attached)
-        if self._remote:
-            with suppress(Exception):
-                self._measure(perf_counter() - self._started)
-        self.end()
-
-    def _measure(self, seconds: float) -> None:
-        """The two histograms of the conventions; what a meter drops costs nothing."""
-        kept = (
-            *(OPERATION, PROVIDER, REQUEST_MODEL, RESPONSE_MODEL, ERROR_TYPE),
-            *("server.address", "server.port"),
-        )
-        told = {name: self.attributes[name] for name in kept if name in self.attributes}
-        measured = meter()
-        measured.create_histogram(
-            "gen_ai.client.operation.duration",
-            unit="s",
-            description="Duration of a model call.",
-            explicit_bucket_boundaries_advisory=DURATION_BUCKETS,
-        ).record(seconds, told)
-        tokens = measured.create_histogram(
-            "gen_ai.client.token.usage",
-            unit="{token}",
-            description="Tokens of a model call.",
-            explicit_bucket_boundaries_advisory=TOKEN_BUCKETS,
-        )
-        for kind, name in (("input", INPUT_TOKENS), ("output", OUTPUT_TOKENS)):
-            if self.attributes.get(name):
-                tokens.record(self.attributes[name], {**told, "gen_ai.token.type": kind})
 
 
 @dataclass(frozen=True)
@@ -308,19 +223,15 @@ class _ObservedModel:
             **server_of(self.endpoint),
             **self.run.said(lambda: asked(call.prompt.messages)),
         }
-        with self.run.child(f"chat {self.name}".rstrip(), attributes, remote=True) as chat:
+        with self.run.child(f"chat {self.name}".rstrip(), attributes, remote=True) as chat, chat.at_work():
             result = await self.model.acomplete(call, on_text)
             self._ended(chat, result)
             return result
 
-    def _ended(self, chat: Child, result: ModelReply | ProviderFailure) -> None:
+    def _ended(self, chat: Span, result: ModelReply | ProviderFailure) -> None:
         if not isinstance(result, ModelReply):  # or nothing that a model may give back, which the driver says
             chat.fail(result.kind.value if isinstance(result, ProviderFailure) else "invalid_reply")
             return
-        if not self.name and result.model:
-            with suppress(Exception):
-                if chat.span is not None:
-                    chat.span.update_name(f"chat {result.model}")
         chat.set(
             {
                 RESPONSE_MODEL: result.model,
@@ -334,61 +245,6 @@ class _ObservedModel:
             }
         )
         self.run.spent(result.input_tokens, result.output_tokens)
-
-
-def _begun(run: RunSpan, _: State, update: State) -> None:
-    if "context" in update:
-        run.set({CONVERSATION: run.scrub(update["run_id"]), "mendgraph.mode": update["context"].mode})
-
-
-def _healed(run: RunSpan, _: State, update: State) -> None:
-    attempts = update.get("healing_attempts") or ()
-    errors = tuple(error.error_type.value for error in attempts[-1].errors) if attempts else ()
-    name = "mendgraph.reply.rescued" if "reading" in update else "mendgraph.reply.healing"
-    run.event(name, {"mendgraph.healing.attempt": len(attempts) or None, "mendgraph.healing.errors": errors})
-
-
-def _judged(run: RunSpan, state: State, update: State) -> None:
-    for item, verdict in zip(state["items"], update["verdicts"], strict=False):
-        if verdict.kind is VerdictKind.DENY:
-            code = verdict.error.code.value if verdict.error else ""
-            call = {TOOL_NAME: run.scrub(item.tool), TOOL_CALL: run.scrub(item.call_id)}
-            run.event("mendgraph.call.denied", {**call, "mendgraph.rule": verdict.rule, ERROR_TYPE: code})
-
-
-def _checked(run: RunSpan, _: State, update: State) -> None:
-    loop = update.get("loop")
-    for override in loop.overrides if loop is not None and loop.verdict is LoopVerdict.OVERRIDE else ():
-        repeated = {TOOL_NAME: run.scrub(override.tool), "mendgraph.loop.repeats": override.repeats}
-        run.event("mendgraph.loop.override", repeated)
-
-
-def _stopped(run: RunSpan, _: State, update: State) -> None:
-    """The run has an outcome: its kind and its reason, never its words."""
-    outcome = update["outcome"]
-    run.set(
-        {
-            "mendgraph.outcome.kind": outcome.kind.value,
-            "mendgraph.outcome.reason": outcome.reason.value,
-            "mendgraph.outcome.checks": outcome.checks,
-            "mendgraph.changed_files": len(outcome.changed_files),
-            "mendgraph.session.cost_usd": outcome.usage.get("cost_usd"),
-        }
-    )
-    if outcome.kind is OutcomeKind.SYSTEM_ERROR:
-        run.fail(outcome.reason.value)
-
-
-_HEARD: Final[Mapping[str, Callable[[RunSpan, State, State], None]]] = MappingProxyType(
-    {
-        "begin_turn": _begun,
-        "heal": _healed,
-        "guard": _judged,
-        "loop_check": _checked,
-        **dict.fromkeys(map(str, OutcomeKind), _stopped),
-    }
-)
-"""What is recorded of the nodes."""
 
 
 def observer(run_id: str, scrub: Callable[[str], str]) -> RunSpan | None:

@@ -43,7 +43,7 @@ def diff_lines(diffs: Iterable[str]) -> Iterator[Line]:
 
 
 def outcome_lines(outcome: Outcome) -> Iterator[Line]:
-    """The outcome in one line; for a run that did not finish also its evidence, its own account, and how to go on."""
+    """The outcome in one line; for a run that did not finish also its evidence and how to go on."""
     style = OUTCOME_STYLES[outcome.kind]
     head = f"{outcome.kind.value} ({outcome.reason.value}): "
     if outcome.kind is OutcomeKind.FINISHED:
@@ -56,9 +56,6 @@ def outcome_lines(outcome: Outcome) -> Iterator[Line]:
     yield from (Line(f"  - {' '.join(line.split())}", "dim") for line in outcome.diagnostics)
     if outcome.changed_files:
         yield Line(_changed(outcome.changed_files))
-    if outcome.account:
-        yield Line("The model's own account:")
-        yield from (Line(f"  {line}".rstrip()) for line in outcome.account.splitlines())
     yield Line(f"How to go on: {outcome.how_to_go_on}")
 
 
@@ -256,7 +253,7 @@ _LONGEST_TASK = 200
 _STYLES = {
     **dict.fromkeys(("working", "asks"), "bold cyan"),
     **dict.fromkeys(("cut off", "stopped", "forked"), "yellow"),
-    **dict.fromkeys(("failed", "damaged"), "red"),
+    "failed": "red",
 }
 
 

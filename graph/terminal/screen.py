@@ -117,7 +117,7 @@ class VisibleText:
         return "\n".join(line for at, line in enumerate(lines) if at not in hidden)
 
     def _without_calls(self, text: str) -> str:
-        calls = extract_in_order(text, self._known_tools, {})
+        calls = extract_in_order(text, self._known_tools)
         if not calls:
             return "" if looks_like_call(text, self._known_tools) else text
         lines, hidden = text.splitlines(keepends=True), set[int]()

@@ -18,13 +18,7 @@ from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, table
 from mendgraph.graph.terminal.options import options_without_a_task, options_without_events
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, found, loaded, write_file
-from mendgraph.nodes.call_model.embedded.weights import (
-    PullPhase,
-    PullProgress,
-    WeightsState,
-    weights_path,
-    weights_status,
-)
+from mendgraph.nodes.call_model.embedded.weights import WeightsState, weights_path, weights_status
 from mendgraph.nodes.language.display import count_of, one_line, plain, usd
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -223,14 +217,14 @@ def pull(context: typer.Context) -> int:
 
     Once for all projects.
     """
-    from mendgraph.nodes.call_model.embedded.pull import PullFailure, PullFailureKind, pull_weights
+    from mendgraph.nodes.call_model.embedded.pull import PullFailure, pull_weights
 
     chosen = options_without_events(context)
     with shown_pull() as progress:
         pulled = pull_weights(progress)
     if isinstance(pulled, PullFailure):
-        interrupted = pulled.kind is PullFailureKind.INTERRUPTED
-        raise RefusedError(ExitCode.INTERRUPTED if interrupted else ExitCode.SYSTEM_ERROR, plain(pulled.message))
+        code = ExitCode.INTERRUPTED if pulled.interrupted else ExitCode.SYSTEM_ERROR
+        raise RefusedError(code, plain(pulled.message))
     how = "was already there" if pulled.source == "cache" else "is in place and verified"
     said = Line(f"the model {how}: {pulled.path} ({_gigabytes(pulled.size_bytes)})")
     return answer(asdict(pulled), [said], as_json=chosen.as_json)
@@ -276,7 +270,7 @@ def _gigabytes(count: int) -> str:
 
 
 @contextmanager
-def shown_pull(console: "Console | None" = None) -> Iterator[Callable[[PullProgress], None]]:
+def shown_pull(console: "Console | None" = None) -> Iterator[Callable[[str, int, int], None]]:
     """Show a pull or a check of the weights on standard error: a bar, or without a terminal a line for each phase."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
@@ -284,20 +278,20 @@ def shown_pull(console: "Console | None" = None) -> Iterator[Callable[[PullProgr
     console = console or Console(stderr=True)
     live = console.is_terminal and not console.is_dumb_terminal
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    phase: PullPhase | None = None
+    phase = ""
 
-    def show(report: PullProgress) -> None:
+    def show(doing: str, done: int, total: int) -> None:
         nonlocal phase
-        if report.phase is not phase:
-            phase = report.phase
+        if doing != phase:
+            phase = doing
             if not live:
-                console.file.write(f"{phase.value}\n")
+                console.file.write(f"{phase}\n")
                 console.file.flush()
             for task in bar.task_ids:
                 bar.remove_task(task)
-            bar.add_task(phase.value, completed=report.bytes_done)
+            bar.add_task(phase, completed=done)
         for task in bar.task_ids:
-            bar.update(task, completed=report.bytes_done, total=report.bytes_total or None)
+            bar.update(task, completed=done, total=total)
 
     with Progress(*columns, console=console, transient=True, disable=not live) as bar:
         yield show

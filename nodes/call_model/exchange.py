@@ -2,8 +2,7 @@
 
 It is a generator, so that the sync and the async node run the very same decisions, and a test can play the endpoint
 without one. `paid_call` makes and pays each request; here stands which requests there are: the reply itself, a summary
-where the conversation outgrows the window, one more try after the endpoint said that it did, and the account of a run
-that a limit ends.
+where the conversation outgrows the window, and one more try after the endpoint said that it did.
 
 Nothing is done, and nothing is counted, while the whole conversation fits. Otherwise old results are cleared, then the
 model sums up what was first, which is a request that is paid like any other, and where that does not help the window
@@ -11,39 +10,31 @@ slides.
 """
 
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from math import ceil
 from typing import Final
 
-from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
 from mendgraph.nodes.call_model.compaction import TRIGGER, Budget, Compacted, NeedsSummary, compact
-from mendgraph.nodes.call_model.ledger import (
-    MIN_OUTPUT_TOKENS,
-    WRAP_UP_OUTPUT_TOKENS,
-    RunLimits,
-    Spending,
-    exhausted_limit,
-)
+from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
 from mendgraph.nodes.call_model.model import Answer, Effect, Emit, Update
 from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
-from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages, message_of
+from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages
 from mendgraph.nodes.call_model.window import StandIns, Window, noted_request, notes_tokens, shown, with_notes
 from mendgraph.nodes.language.content_blocks import without_thoughts
-from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import (
     Correction,
     EditForm,
     FileChange,
     FinishReason,
-    JsonMap,
     ModelReply,
     Plan,
     Profile,
@@ -127,7 +118,7 @@ def exchange(
     step = {"step": state.get("step", 0) + 1}
     if preload := state.get("preload"):
         return {"reply": preload, "preload": None, **step}
-    spending, budget = state["spending"], settings.budget
+    spending = state["spending"]
     window = state.get("window") or Window()
     conversation = Conversation(
         history=state["messages"],
@@ -148,10 +139,7 @@ def exchange(
         kept["profile"] = state["profile"].model_copy(update={"protocol": Protocol.TEXT})
     if paid.reply is not None:
         return {"reply": paid.reply, "spending": paid.spending, **kept, **step}
-    cause, spending = paid.stop, paid.spending
-    if cause is not None and cause.reason in WRAPPED_UP and budget.limits.wrap_up:
-        cause, spending = yield from _wrapped_up(state, cause, spending, budget)
-    return {"reply": None, "spending": spending, "stop": cause, **kept}
+    return {"reply": None, "spending": paid.spending, "stop": paid.stop, **kept}
 
 
 def _reply(
@@ -209,21 +197,6 @@ def thought_too_long(room: int, *, of_chat_model: bool = False) -> StopCause:
 
 def _with(cause: StopCause | None, diagnostics: tuple[str, ...]) -> StopCause | None:
     return cause and cause.model_copy(update={"diagnostics": (*cause.diagnostics, *diagnostics)})
-
-
-def _wrapped_up(
-    state: CallModelState, cause: StopCause, spending: Spending, budget: CallBudget
-) -> Generator[Effect, Answer, tuple[StopCause, Spending]]:
-    """The cause with the model's own account of the turn, for which a call was held back; without one, as it was."""
-    if not spending.usage.calls_in_current_turn:
-        return cause, spending
-    messages = wrap_up_messages(state["messages"], cause, state.get("plan") or Plan(), state.get("changes") or ())
-    request = Request(Prompt(messages=messages), purpose="wrap_up", most_output=WRAP_UP_OUTPUT_TOKENS, wrapping_up=True)
-    paid = yield from paid_call(request, spending, replace(budget, retries=0))
-    if paid.stop is not None and paid.stop.reason is StopReason.CANCELLED:
-        return paid.stop, paid.spending
-    account = account_of(without_thoughts(paid.reply)) if paid.reply else ""
-    return cause.model_copy(update={"account": account}), paid.spending
 
 
 # --- Making a request fit the window of its model
@@ -390,98 +363,3 @@ def overflow_window(message: str) -> int | None:
     found = chain.from_iterable(phrase.findall(message) for phrase in _PHRASES)
     numbers = (int(re.sub(r"\D", "", number)) for number in found)
     return next((number for number in numbers if SMALLEST <= number <= LARGEST), None)
-
-
-# --- The account of a run that a limit ends
-
-MOST_BYTES: Final = 4_800
-"""Of what is asked, so that it needs at most 2,000 tokens even at a rate of 2.4 bytes each."""
-
-LONGEST_ACCOUNT: Final = 2_000
-"""Of an account that are kept, in bytes of UTF-8 like all of these."""
-
-WRAPPED_UP: Final = frozenset(
-    {
-        StopReason.MAX_CALLS_PER_SESSION,
-        StopReason.MAX_CALLS_PER_TURN,
-        StopReason.MAX_INPUT_TOKENS,
-        StopReason.MAX_OUTPUT_TOKENS,
-        StopReason.MAX_STEPS,
-        StopReason.MAX_COST,
-    }
-)
-"""The limits of which something is held back. Of time and of a day's limits nothing is: what is over is over."""
-
-WRAP_UP_SYSTEM: Final = """\
-You are a coding agent whose run ends now, because a limit of it is reached. You can make no more calls.
-Write a short account for the person who gave you the task, in plain text and at most 150 words: what is done, what is
-left, and what to know before going on. Say nothing that the facts do not say."""
-
-_CALL: Final = "tool:"
-_MOST_TASK, _MOST_LIMIT, _MOST_PLAN, _MOST_PATHS, _MOST_CALLS, _MOST_SAID = 1_400, 300, 700, 500, 800, 500
-"""All together, with their titles and `WRAP_UP_SYSTEM`, are fewer than `MOST_BYTES`: no fact drives out another."""
-
-
-def may_wrap_up(spending: Spending, limits: RunLimits, cause: StopCause) -> bool:
-    """Whether this limit, which a router has seen, still lets the last call be made: steps are no calls."""
-    if cause.reason is not StopReason.MAX_STEPS or not limits.wrap_up:
-        return False
-    return exhausted_limit(spending, limits.model_copy(update={"max_steps": None})) is None
-
-
-def wrap_up_messages(
-    history: Sequence[AnyMessage], cause: StopCause, plan: Plan, changes: Sequence[FileChange]
-) -> tuple[JsonMap, ...]:
-    """What the model is asked: the task, the limit, the plan, the changed files, its last calls and last words."""
-    start = max((place for place, message in enumerate(history) if is_request(message)), default=0)
-    task = history[start].text if history else ""
-    facts = [f"Task:\n{_cut(task, _MOST_TASK)}", f"Limit: {_cut(cause.message, _MOST_LIMIT)}"]
-    if plan.steps:
-        steps = "\n".join(f"- {step.title} ({step.status.value})" for step in plan.steps)
-        facts.append(f"Plan:\n{_cut_front(steps, _MOST_PLAN)}")
-    paths = list(dict.fromkeys(change.path for change in changes))
-    facts.append(f"Changed files: {_cut(', '.join(paths), _MOST_PATHS) or 'none'}")
-    replies = [message for message in history[start:] if isinstance(message, AIMessage)]
-    if calls := list(dict.fromkeys(_calls(replies))):
-        facts.append("Calls, the last one at the end:\n" + _cut_front("\n".join(calls), _MOST_CALLS))
-    if said := next((text for reply in reversed(replies) if (text := reply.text.strip())), ""):
-        facts.append(f"What you said last:\n{_cut(said, _MOST_SAID)}")
-    return message_of("system", WRAP_UP_SYSTEM), message_of("user", "\n\n".join(facts))
-
-
-def account_of(reply: ModelReply) -> str:
-    """The account that a reply gives; "" where it calls tools instead."""
-    text = reply.text.strip()
-    if reply.calls or any(map(_is_call, text.splitlines())):
-        return ""
-    return _cut(text, LONGEST_ACCOUNT)
-
-
-def _calls(replies: Sequence[AIMessage]) -> Iterator[str]:
-    """Each call in a few words: its tool, and the short ones of its arguments."""
-    for reply in replies:
-        for call in reply.tool_calls:
-            words = [str(value) for value in call["args"].values() if isinstance(value, str | int) and _is_short(value)]
-            yield f"- {call['name']} {' '.join(words)}".strip()
-        yield from (f"- {_cut(line[len(_CALL) :].strip(), 100)}" for line in reply.text.splitlines() if _is_call(line))
-
-
-def _is_call(line: str) -> bool:
-    return line.startswith(_CALL)
-
-
-def _is_short(value: object) -> bool:
-    text = str(value)
-    return len(text) <= 80 and "\n" not in text
-
-
-def _cut(text: str, most: int) -> str:
-    """The text, or its beginning. Sizes are bytes of UTF-8; what that cannot say, half a character, is replaced."""
-    data = text.encode("utf-8", "replace")
-    return data.decode() if len(data) <= most else f"{data[: most - 4].decode(errors='ignore').rstrip()} ..."
-
-
-def _cut_front(text: str, most: int) -> str:
-    """The text, or its end."""
-    data = text.encode("utf-8", "replace")
-    return data.decode() if len(data) <= most else f"... {data[4 - most :].decode(errors='ignore').lstrip()}"

@@ -1,14 +1,12 @@
 """The machine's own budget: every limit of a run in one place, asked before each call and settled after it.
 
 A call is sent only if its reservation (estimated input plus the most it may answer) fits into what is left, so a
-limit is a wall and not a display. Healing, retries, summaries and failed calls all pay. One small call is held back
-where `wrap_up` says so, for the account of a run that a limit ends. The limits of a day, over all workspaces, are the
-spending book's.
+limit is a wall and not a display. Healing, retries, summaries and failed calls all pay. The limits of a day, over all
+workspaces, are the spending book's.
 Source: names and defaults of spec 1 section 4 and spec 3.
 """
 
-import re
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from mendgraph.nodes.call_model.budget import (
     INITIAL_API_USAGE,
@@ -22,21 +20,8 @@ from mendgraph.nodes.call_model.prices import PRICES_VARIABLE, Price, cache_part
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, countable
 from mendgraph.nodes.records import JsonMap, Record, StopCause, StopReason
 
-WRAP_UP_INPUT_TOKENS: Final = 2_000
-WRAP_UP_OUTPUT_TOKENS: Final = 400
-"""What is held back for the account of a run that a limit ends."""
-
 LONGEST_ACCOUNT_NAME: Final = 200
 """Characters of an account's name."""
-
-FEWEST_CALLS_TO_HOLD_BACK: Final = 3
-HOLD_BACK_AT_MOST: Final = 0.1
-"""Nothing is held back of a limit with fewer calls, or of which the tokens or USD would be more than this part."""
-
-_EXCEEDED: Final = re.compile(r"Limit '(\w+)' exceeded: ([\d.e-]+)/[\d.e-]+")
-_CALLS: Final = frozenset({"max_calls_per_session", "max_calls_per_turn"})
-
-Amount = TypeVar("Amount", int, float)
 
 
 def account_problem(account: str) -> str | None:
@@ -67,7 +52,6 @@ class RunLimits(Record):
     account_days: bool = False
     max_tokens_per_account: int | None = None
     max_cost_usd_per_account: float | None = None
-    wrap_up: bool = False
 
 
 def unknown_price(limits: RunLimits, price: Price | None, model: str = "") -> StopCause | None:
@@ -88,47 +72,8 @@ def unknown_price(limits: RunLimits, price: Price | None, model: str = "") -> St
     return None
 
 
-def less_wrap_up(limits: RunLimits, price: Price | None) -> RunLimits:
-    """The limits as ordinary calls see them: without what is held back, wherever they are large enough for it."""
-    sessions, turns = limits.api.max_calls_per_session, limits.api.max_calls_per_turn
-    cost = 0.0 if price is None else most_cost(price, WRAP_UP_INPUT_TOKENS, WRAP_UP_OUTPUT_TOKENS)
-    turn_input, turn_output = limits.max_input_tokens_per_turn, limits.max_output_tokens_per_turn
-    return limits.model_copy(
-        update={
-            "api": APILimits(
-                max_calls_per_session=sessions - (sessions >= FEWEST_CALLS_TO_HOLD_BACK),
-                max_calls_per_turn=turns - (turns >= FEWEST_CALLS_TO_HOLD_BACK),
-                max_input_tokens_per_session=_less(limits.api.max_input_tokens_per_session, WRAP_UP_INPUT_TOKENS),
-                max_output_tokens_per_session=_less(limits.api.max_output_tokens_per_session, WRAP_UP_OUTPUT_TOKENS),
-            ),
-            "max_input_tokens_per_turn": turn_input and _less(turn_input, WRAP_UP_INPUT_TOKENS),
-            "max_output_tokens_per_turn": turn_output and _less(turn_output, WRAP_UP_OUTPUT_TOKENS),
-            "max_cost_usd": limits.max_cost_usd and _less(limits.max_cost_usd, cost),
-        }
-    )
-
-
-def kept_for_account(cause: StopCause, limits: RunLimits) -> StopCause:
-    """The words for a limit that only `less_wrap_up` makes reached, with the number that the user set.
-
-    `cause` is that of the lowered limits ("Limit 'max_calls_per_turn' exceeded: 9/9"), `limits` are those of the user.
-    """
-    reached = _EXCEEDED.fullmatch(cause.message)
-    if reached is None:
-        return cause
-    name, current = reached.groups()
-    set_by_user = getattr(limits.api, name, None) or getattr(limits, name, None)
-    rest = "the last of them" if name in _CALLS else "the rest"
-    message = f"Limit '{name}' reached: {current}/{set_by_user}, {rest} is kept for the account of the run."
-    return cause.model_copy(update={"message": message})
-
-
-def _less(limit: Amount, held_back: Amount) -> Amount:
-    return limit - held_back if held_back <= limit * HOLD_BACK_AT_MOST else limit
-
-
 class Entry(Record):
-    """A call before it is sent: whose it is, what for (`reply`, `summary`, `wrap_up`), and the most that it may use.
+    """A call before it is sent: whose it is, what for (`reply`, `summary`), and the most that it may use.
 
     `cost_usd` is None where the model's price is not known. No text of anybody is in it.
     """
@@ -341,27 +286,16 @@ def reserve(
     price: Price | None,
     *,
     most_output: int | None = None,
-    wrapping_up: bool = False,
 ) -> Reservation | StopCause:
     """Ask leave for one call with about this many input tokens, to a model of this price (None: not known).
-
-    Only a call that is `wrapping_up` may use what is held back for it, and `max_steps`, which counts rounds of tools,
-    does not stop it.
 
     Returns:
         The reservation, its output cut to what is left and to `most_output`; or the limit into which the call does not
         fit.
     """
-    if wrapping_up:
-        limits = limits.model_copy(update={"max_steps": None})
     cause = exhausted_limit(spending, limits) or unknown_price(limits, price)
     if cause is not None:
         return cause
-    if limits.wrap_up and not wrapping_up:
-        lowered = less_wrap_up(limits, price)
-        if (cause := exhausted_limit(spending, lowered)) is not None:
-            return kept_for_account(cause, limits)
-        limits = lowered
     input_left, output_left = _tokens_left(spending, limits)
     if estimated_input > input_left:
         message = f"The next call needs about {estimated_input} input tokens, and {input_left} are left."

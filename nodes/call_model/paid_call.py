@@ -83,7 +83,6 @@ class Request:
     seed: int | None = None
     purpose: str = "reply"
     most_output: int | None = None
-    wrapping_up: bool = False
 
 
 @dataclass(frozen=True)
@@ -156,9 +155,8 @@ class _PaidCall:
         return Paid(self.spending, stop=stop)
 
     def _reserved(self) -> Reservation | StopCause:
-        request, limits = self.request, self.budget.limits
-        most, last = request.most_output, request.wrapping_up
-        return reserve(self.spending, limits, self.estimated, self.price, most_output=most, wrapping_up=last)
+        most = self.request.most_output
+        return reserve(self.spending, self.budget.limits, self.estimated, self.price, most_output=most)
 
     def _one_try(self, leave: Reservation) -> Generator[Effect, Answer, Paid | None]:
         """Send the request once; None where there is to be another try, for which it has been waited then."""

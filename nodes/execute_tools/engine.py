@@ -25,7 +25,6 @@ from mendgraph.nodes.execute_tools.files.deadline import (
     CancellationScope,
     await_call,
     call_here,
-    call_isolated,
     monotonic_ms,
     monotonic_s,
     pause,
@@ -64,8 +63,6 @@ def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: f
         return _run_loop(tool, context, arguments, timeout_s)
     scope = CancellationScope(context.scope)
     call = partial(tool.s, _in_scope(tool, context, scope, timeout_s), **arguments)
-    if tool.isolated:
-        return call_isolated(timeout_s, call)
     return call_here(_patience(tool, timeout_s), call, scope)
 
 
@@ -76,8 +73,6 @@ async def await_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeo
     if tool.asynchronous:
         return await _within(_patience(tool, timeout_s), tool, in_scope, arguments, scope)
     call = partial(tool.s, in_scope, **arguments)
-    if tool.isolated:
-        return await await_call(partial(call_isolated, timeout_s, call))
     return await await_call(call, _patience(tool, timeout_s), scope)
 
 

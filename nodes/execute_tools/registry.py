@@ -113,11 +113,11 @@ class Tool:
     """A tool as the engine runs it. `cacheable` results may be given again while the workspace is unchanged.
 
     `run` gives back a ToolOutput, or what `results.plain_output` makes one of. `self_timed` tools keep their time by
-    themselves; the engine steps in only where they fail to. `isolated` ones run in a process of their own, which is
-    killed when their time is over. `one_change` says that all that a call does is one change of files, at its end.
-    `remote` ones ask a server, as those with the effect NETWORK do: a circuit breaker counts when it does not answer.
-    `paths_of` names the workspace paths that stand inside an argument, such as a patch, for guard. Where there is a
-    `schema`, it describes and checks the arguments, and the model may be open. The rest is as in `ToolSpec`.
+    themselves; the engine steps in only where they fail to. `one_change` says that all that a call does is one change
+    of files, at its end. `remote` ones ask a server, as those with the effect NETWORK do: a circuit breaker counts when
+    it does not answer. `paths_of` names the workspace paths that stand inside an argument, such as a patch, for guard.
+    Where there is a `schema`, it describes and checks the arguments, and the model may be open. The rest is as in
+    `ToolSpec`.
 
     Raises:
         ValueError: the schema cannot be used.
@@ -132,7 +132,6 @@ class Tool:
     terminal: bool = False
     cacheable: bool = False
     self_timed: bool = False
-    isolated: bool = False
     one_change: bool = False
     remote: bool = False
     paths_of: Callable[[JsonMap], list[str]] | None = None
@@ -140,7 +139,6 @@ class Tool:
     edit_forms: tuple[EditForm, ...] = ()
     seldom_in: tuple[EditForm, ...] = ()
     offered: bool = True
-    body_argument: str = ""
 
     def __post_init__(self) -> None:
         try:
@@ -162,7 +160,6 @@ class Tool:
             edit_forms=self.edit_forms,
             seldom_in=self.seldom_in,
             offered=self.offered,
-            body_argument=self.body_argument,
         )
 
     @cached_property
@@ -223,13 +220,11 @@ class ToolOptions(TypedDict, total=False):
     name: str | None
     cacheable: bool | None
     self_timed: bool
-    isolated: bool
     one_change: bool
     paths_of: Callable[[JsonMap], list[str]] | None
     edit_forms: tuple[EditForm, ...]
     seldom_in: tuple[EditForm, ...]
     offered: bool
-    body_argument: str
 
 
 @overload

@@ -125,28 +125,28 @@ def _split(text: str, shown_files: Sequence[str]) -> tuple[list[Fence], str]:
     fences: list[Fence] = []
     prose: list[str] = []
     heading = ""
-    lines = text.split("\n")  # not splitlines: a form feed inside a block is the file's
+    lines = text.splitlines(keepends=True)
     index = 0
     while index < len(lines):
-        opening = _FENCE.fullmatch(lines[index])
+        opening = _FENCE.fullmatch(lines[index].rstrip())
         if opening is None:
             heading = lines[index].strip() or heading
             prose.append(lines[index])
             index += 1
             continue
         end = _closing(lines, index + 1, opening.group(1))
-        body = "".join(f"{line}\n" for line in lines[index + 1 : end])
+        body = "".join(lines[index + 1 : end])
         fences.append(Fence(index + 1, opening.group(2).strip(), body, heading, end < len(lines), end + 1))
         if heading and _path_in(heading, shown_files):
             del prose[max(at for at, line in enumerate(prose) if line.strip()) :]
         heading = ""
         index = end + 1
-    return fences, "\n".join(prose).strip()
+    return fences, "".join(prose).strip()
 
 
 def _closing(lines: list[str], start: int, fence: str) -> int:
     for index in range(start, len(lines)):
-        closing = _FENCE.fullmatch(lines[index])
+        closing = _FENCE.fullmatch(lines[index].rstrip())
         if closing and closing.group(1).startswith(fence) and not closing.group(2).strip():
             return index
     return len(lines)

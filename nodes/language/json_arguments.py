@@ -8,9 +8,9 @@ RecursionError or a plain ValueError where one expects JSONDecodeError. Here eac
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, JsonMap, RawCall, ToolInvocation
 
@@ -22,12 +22,6 @@ _BRACKET = re.compile(r'(?P<open>[{\[])|(?P<close>[}\]])|"[^"\\]*+(?:\\.[^"\\]*+
 _TRAILING_COMMA = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*"?+|[{\[]\s*+,|(?P<comma>,)(?=\s*+[}\]])', re.DOTALL)
 _MAX_INTEGER_CHARS = 20
 _JSON_KINDS = {list: "an array", str: "a string", bool: "true or false", type(None): "null"}
-
-Pairs: TypeAlias = list[tuple[str, Any]]
-"""The keys and values of one JSON object, in order."""
-
-Join: TypeAlias = Callable[[Pairs], JsonMap | None]
-"""What an object with equal keys means, or None where it means nothing."""
 
 
 class ArgumentProblem(NamedTuple):
@@ -41,36 +35,35 @@ class _RejectedError(ValueError):
     """Leaves the JSON scanner with the sentence for the model."""
 
 
-def decode_arguments(text: str, *, max_chars: int = MAX_ARGUMENT_CHARS) -> JsonMap | ArgumentProblem:
+def decode_arguments(text: str) -> JsonMap | ArgumentProblem:
     """Decode one JSON object; the time is linear in the length of `text`.
 
     Line breaks and tabs inside strings are accepted as they stand, and so is one comma after the last element, for
     nothing is lost by it. Nothing else is repaired: a missing bracket or quote would have to be guessed.
 
     Returns:
-        The object, or an `ArgumentProblem`: OVERSIZED_ARGUMENTS beyond `max_chars` characters, else
+        The object, or an `ArgumentProblem`: OVERSIZED_ARGUMENTS beyond a million characters, else
         INVALID_JSON_SYNTAX (bad syntax, not an object, equal keys, NaN, integers beyond 64 bits, half a surrogate
         pair, nesting deeper than 64). Details quote at most 200 characters. Nothing is raised.
     """
-    value = decode_strictly(text, max_chars=max_chars)
+    value = decode_strictly(text)
     if isinstance(value, dict | ArgumentProblem):
         return value
     kind = _JSON_KINDS.get(type(value), "a number")
     return _invalid(f'The arguments must be one JSON object such as {{"param": "value"}}, not {kind}.')
 
 
-def decode_strictly(text: str, *, max_chars: int = MAX_ARGUMENT_CHARS, join: Join | None = None) -> Any:
-    """Decode any JSON value under the rules of `decode_arguments`; an `ArgumentProblem` where it breaks them.
-
-    `join` is asked about each object with equal keys, which is a problem where it gives None.
-    """
-    if len(text) > max_chars:
-        details = f"The arguments have {len(text)} characters, the limit is {max_chars}. Send less in one call."
+def decode_strictly(text: str) -> Any:
+    """Decode any JSON value under the rules of `decode_arguments`; an `ArgumentProblem` where it breaks them."""
+    if len(text) > MAX_ARGUMENT_CHARS:
+        details = (
+            f"The arguments have {len(text)} characters, the limit is {MAX_ARGUMENT_CHARS}. Send less in one call."
+        )
         return ArgumentProblem(ExtractionErrorType.OVERSIZED_ARGUMENTS, details)
     if _nests_too_deeply(text):
         return _invalid(f"The arguments are nested deeper than {MAX_NESTING} levels. Send a flatter object.")
     try:
-        value = _loads(text, join)
+        value = _loads(text)
     except json.JSONDecodeError as error:
         quoted = excerpt(text, at=error.pos)
         return _invalid(f"JSON parse error: {error.msg} at position {error.pos}. JSON: '{quoted}'")
@@ -95,12 +88,12 @@ def _invalid(details: str) -> ArgumentProblem:
     return ArgumentProblem(ExtractionErrorType.INVALID_JSON_SYNTAX, details)
 
 
-def _loads(text: str, join: Join | None) -> Any:
+def _loads(text: str) -> Any:
     """The value; a text that is no JSON for a trailing comma alone is read without it."""
     load = partial(
         json.loads,
         strict=False,
-        object_pairs_hook=partial(_object_without_equal_keys, join=join),
+        object_pairs_hook=_object_without_equal_keys,
         parse_int=_integer_of_64_bits,
         parse_float=_finite_number,
         parse_constant=_no_constant,
@@ -126,12 +119,9 @@ def _nests_too_deeply(text: str) -> bool:
     return False
 
 
-def _object_without_equal_keys(pairs: Pairs, join: Join | None) -> JsonMap:
+def _object_without_equal_keys(pairs: list[tuple[str, Any]]) -> JsonMap:
     values = dict(pairs)
     if len(values) < len(pairs):
-        joined = join(pairs) if join else None
-        if joined is not None:
-            return joined
         counts = Counter(key for key, _ in pairs)
         names = ", ".join(f"'{excerpt(key, limit=40)}'" for key, count in counts.items() if count > 1)
         raise _RejectedError(f"Duplicate key {excerpt(names)}: write each key once, and one call for each change.")
@@ -170,67 +160,6 @@ def unknown_tool_details(name: str, known_tools: frozenset[str]) -> str:
     return f"Unknown tool '{excerpt(name)}'. Available: {sorted(known_tools)}"
 
 
-EDIT_TOOL: Final = "edit_file"
-MULTI_EDIT_TOOL: Final = "multi_edit"
-OLD, NEW, EDITS = "old_str", "new_str", "edits"
-
-
-class RepeatedEdits(dict[str, Any]):
-    """The arguments of `multi_edit`, made of an object with several pairs of old and new text."""
-
-
-class DecodedCall(NamedTuple):
-    """The tool that a call is of, and its arguments."""
-
-    tool: str
-    arguments: JsonMap
-
-
-def decode_call(tool: str, text: str, known_tools: frozenset[str]) -> DecodedCall | ArgumentProblem:
-    """Decode the arguments of a call as `decode_arguments` does; several edits in one object become `multi_edit`."""
-    arguments = decode_arguments(text)
-    if isinstance(arguments, dict):
-        return DecodedCall(tool, arguments)
-    joined = decode_strictly(text, join=join_edits)
-    split = split_call(tool, joined, known_tools) if isinstance(joined, RepeatedEdits) else None
-    return split or arguments
-
-
-def split_call(tool: str, arguments: JsonMap, known_tools: frozenset[str]) -> DecodedCall | None:
-    """The call that these arguments, decoded with `join_edits`, make; None where edits stand in them out of place."""
-    if isinstance(arguments, RepeatedEdits):
-        splits = tool in {EDIT_TOOL, MULTI_EDIT_TOOL} and MULTI_EDIT_TOOL in known_tools
-        return DecodedCall(MULTI_EDIT_TOOL, dict(arguments)) if splits else None
-    return None if _holds_repeated(arguments) else DecodedCall(tool, arguments)
-
-
-def join_edits(pairs: Pairs) -> RepeatedEdits | None:
-    """The object as several edits in order: the first `old_str` with the first `new_str`, and so on.
-
-    None unless there is one new text for each old one, and nothing else is repeated or holds more than one value.
-    """
-    old = [value for key, value in pairs if key == OLD]
-    new = [value for key, value in pairs if key == NEW]
-    others = [(key, value) for key, value in pairs if key not in {OLD, NEW}]
-    rest = dict(others)
-    are_texts = all(isinstance(value, str) for value in (*old, *new))
-    is_plain = (
-        len(rest) == len(others)
-        and EDITS not in rest
-        and not any(isinstance(value, dict | list) for value in rest.values())
-    )
-    if len(old) != len(new) or not are_texts or not is_plain:
-        return None
-    return RepeatedEdits({**rest, EDITS: [{OLD: each, NEW: by} for each, by in zip(old, new, strict=True)]})
-
-
-def _holds_repeated(value: Any) -> bool:
-    if isinstance(value, RepeatedEdits):
-        return True
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return any(map(_holds_repeated, inner))
-
-
 LONGEST_ID: Final = 20_000
 """Characters of an id that go back to its endpoint. Some proxies keep a signature of some kilobytes in it."""
 
@@ -239,10 +168,7 @@ _LONGEST_NAME: Final = 200
 
 
 class ReadCall(NamedTuple):
-    """One call at its place in the reply; a native one under an id that no other call of the reply has.
-
-    `tool` is the tool that will run: `multi_edit` where several edits were sent as one.
-    """
+    """One call at its place in the reply; a native one under an id that no other call of the reply has."""
 
     call_id: str
     tool: str
@@ -259,8 +185,7 @@ def read_native_calls(calls: Sequence[RawCall], known_tools: frozenset[str], id_
     read: list[ReadCall] = []
     for call_id, call in zip(_unique_ids(calls, id_prefix), calls, strict=True):
         outcome = _read_call(call, known_tools)
-        tool = outcome.tool_name if isinstance(outcome, ToolInvocation) else call.tool.strip()[:_LONGEST_NAME]
-        read.append(ReadCall(call_id, tool, call.arguments, outcome))
+        read.append(ReadCall(call_id, call.tool.strip()[:_LONGEST_NAME], call.arguments, outcome))
     return read
 
 
@@ -273,10 +198,10 @@ def _read_call(call: RawCall, known_tools: frozenset[str]) -> ToolInvocation | E
         return broken(ExtractionErrorType.EMPTY_TOOL_NAME, "Tool name is empty")
     if tool not in known_tools:
         return broken(ExtractionErrorType.UNKNOWN_TOOL_NAME, unknown_tool_details(tool, known_tools))
-    decoded = decode_call(tool, call.arguments.strip() or "{}", known_tools)
-    if isinstance(decoded, ArgumentProblem):
-        return broken(decoded.kind, decoded.details)
-    return ToolInvocation(decoded.tool, decoded.arguments, 0)
+    arguments = decode_arguments(call.arguments.strip() or "{}")
+    if isinstance(arguments, ArgumentProblem):
+        return broken(arguments.kind, arguments.details)
+    return ToolInvocation(tool, arguments, 0)
 
 
 def _unique_ids(calls: Sequence[RawCall], id_prefix: str) -> Iterator[str]:

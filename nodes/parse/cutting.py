@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from mendgraph.nodes.language.content_blocks import without_thoughts
-from mendgraph.nodes.language.dialects import recognised
+from mendgraph.nodes.language.dialects import begins_call, recognised
 from mendgraph.nodes.language.text_protocol import extract_in_order, fence_after
 from mendgraph.nodes.records import FinishReason, ModelReply
 
@@ -41,32 +41,20 @@ _ROLE_LINE = re.compile(
     )""",
     re.VERBOSE,
 )
-_FOREIGN_CALL = re.compile(
-    r"""[ \t]*+(?:
-        <(?:tool_call|function_call|tools)> | <function= | <tool: | \[TOOL_CALLS\] | <\|python_tag\|>
-      | (?i:action(?:[ _]input)?)[ \t]*+:
-      | \{\s*+"(?:name|tool|function|action)"\s*+:\s*+"[^"\n]*+"\s*+,
-          \s*+"(?:arguments|parameters|args|input|action_input)"\s*+:
-    )""",
-    re.VERBOSE,
-)
 
 
 def cut_invented(text: str, known_tools: frozenset[str]) -> str:
     """The reply up to the line where it begins to invent; the time is linear.
 
     A `tool_result(` line always begins it. After a call, in any form, so does the beginning of another role's message:
-    `user:`, `### User`, `<|im_start|>`. What stands inside a call, its block or a code fence is content. Whether the
-    whole reply is a call in another form should be asked before, for content may stand in it that looks like a role.
-    `known_tools` tell which calls take the block after them.
+    `user:`, `### User`, `<|im_start|>`. What stands in a call or a code fence is content. Whether the whole reply is
+    a call in another form should be asked before, for content may stand in it that looks like a role.
     """
-    calls = extract_in_order(text, known_tools)
-    begun = {call.line_number: call for call in calls}
+    ends = {call.line_number: call.end_line for call in extract_in_order(text, known_tools)}
     at, inside, fence, called = 0, 0, "", False
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
-        if call := begun.get(number):
-            inside, fence = call.end_line, call.fences[1]
-        called = called or number in begun or _FOREIGN_CALL.match(line) is not None
+        inside = ends.get(number, inside)
+        called = called or number in ends or begins_call(line)
         if number > inside:
             before, fence = fence, fence_after(line, fence)
             if not (before or fence) and (line.startswith(RESULT_MARK) or (called and _ROLE_LINE.match(line))):

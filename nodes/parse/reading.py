@@ -7,26 +7,23 @@ with nothing to call is the answer, and so is one that only explains calls which
 """
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from itertools import accumulate, count
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 from mendgraph.nodes.language.blocks import EDIT_TOOL, read_blocks
 from mendgraph.nodes.language.dialects import (
     NO_SINGLE,
+    Passage,
     Rescue,
     describe_dialect,
     fenced_calls,
-    holds_call,
     looks_like_call,
-    passages,
     recognised,
 )
 from mendgraph.nodes.language.json_arguments import ReadCall, read_native_calls, unknown_tool_details
 from mendgraph.nodes.language.names import is_question, named_paths
-from mendgraph.nodes.language.text_protocol import BODY_ARGUMENTS, TextCall, extract_in_order, without_bodies
+from mendgraph.nodes.language.text_protocol import extract_in_order, without_lines
 from mendgraph.nodes.parse.answers import TurnFacts, echoes, is_placeholder_content, paths_to_check, unfounded
 from mendgraph.nodes.records import (
     Answer,
@@ -51,9 +48,6 @@ MOST_CALLS: Final = 64
 thousands is a model that repeats itself: what it sees of the first ones has to come before the next ones."""
 
 _TOO_MANY: Final = f"Not run: a reply may hold {MOST_CALLS} calls at most. Send it again."
-
-_WORDS = re.compile(r"[\w.-]++")
-_NAMELESS = frozenset({ExtractionErrorType.MISSING_OPENING_PAREN, ExtractionErrorType.UNKNOWN_TOOL_NAME})
 
 _STRAY: Final = {
     Protocol.NATIVE: "This call stands in the text, where it does not run. Send it as a function call.",
@@ -82,10 +76,7 @@ class Reader(NamedTuple):
     `shown_files` are those that the model was shown in this turn, `told` what it was told of its failures: both are
     for the block form, where a small model answers by their names and repeats such sentences. `turn` is what its answer
     is held against. `only_required` is the argument of each tool that needs exactly one. `offered` are the tools that
-    the model is told of, None means all, and `bodies` says that a block may give what a call leaves out.
-
-    `earlier` are the model's other replies of this turn, and `was_made` says whether a call was made since a file was
-    changed last: by both, an explanation of a call is told from a call.
+    the model is told of, None means all.
     """
 
     profile: Profile
@@ -98,30 +89,6 @@ class Reader(NamedTuple):
     turn: TurnFacts = TurnFacts()
     only_required: Mapping[str, str] = NO_SINGLE
     offered: frozenset[str] | None = None
-    bodies: bool = True
-    body_arguments: Mapping[str, str] = BODY_ARGUMENTS
-    earlier: Callable[[], Sequence[ModelReply]] = tuple
-    was_made: Callable[[ToolCall], bool] = lambda _: False
-
-
-class _Written(NamedTuple):
-    """A call that stands in the text of a reply: in a code fence or not, `foreign` where its form does not run.
-
-    `nameless` is a line outside of fences that names no tool and holds no JSON: it may be a program's output.
-    """
-
-    line_number: int
-    tool: str
-    source: str
-    calls: list[ToolInvocation]
-    fenced: bool
-    foreign: bool
-    nameless: bool = False
-
-    @property
-    def keys(self) -> set[str]:
-        """What it has in common with every other writing of the same calls."""
-        return {_key(call.tool_name, call.args) for call in self.calls} or {self.source}
 
 
 def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
@@ -129,8 +96,6 @@ def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
     broken = _broken_reply(reply)
     if broken is not None:
         return _malformed([broken])
-    if _is_explanation(reply, reader):
-        return _judged_answer(reply, step, reader)
     calls, prose = _read_calls(reply, step, reader)
     items = completed([_checked(call, reader) for call in calls], prose, step, reader)
     if not items and (dialect := looks_like_call(reply.text, reader.known_tools)):
@@ -238,206 +203,101 @@ def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[Read
     """
     prefix = f"call_{step}"
     blocks = reader.profile.edit_form is EditForm.BLOCKS
-    edits, prose, content = _edits(reply.text, reader) if blocks else ([], "", [])
-    if reader.profile.protocol is Protocol.NATIVE and (reply.calls or not blocks):
-        native = read_native_calls(reply.calls, reader.known_tools, prefix)
-        return [*native, *_numbered(_strays(reply, native, content, reader), prefix, native)], ""
-    said = _lines(reply.text, reader, content)
-    if ANSWER_TOOL in {*(call.tool for call in said), *(call.tool for call in reply.calls)}:
-        written, heard = _written(reply.text, reader, content), _heard(reader)
-        explained = {call.line_number for call in written if _is_explained(call, heard, reader)}
-        said = [call for call in said if call.line_number not in explained]
-    lines = [ReadCall("", call.tool, _as_decoded(call), _outcome(call, reader)) for call in said]
-    native = read_native_calls(reply.calls, reader.known_tools, f"{prefix}_native" if lines else prefix)
-    if native:
-        edits = []
+    edits, prose, text = _edits(reply.text, reader) if blocks else ([], "", reply.text)
+    native = read_native_calls(reply.calls, reader.known_tools, prefix)
+    lines, foreign = _written(text, reader, any(call.tool == ANSWER_TOOL for call in native))
+    if reader.profile.protocol is Protocol.NATIVE and (native or not blocks):
+        known = [line for line in lines if line.tool in reader.known_tools]
+        return [*native, *_numbered(_strays([*known, *foreign], native, reader), prefix, native)], ""
+    edits = edits if not native else []
     lines = [line for line in lines if not _is_heading(line, [edit.outcome for edit in edits], reader)]
-    made = [*lines, *edits, *native]
-    both = sorted([*lines, *edits, *_strays(reply, made, content, reader)], key=lambda call: call.outcome.line_number)
+    both = [*lines, *edits, *_strays(foreign, [*lines, *edits, *native], reader)]
+    both.sort(key=lambda call: call.outcome.line_number)
     return [*_numbered(both, prefix, native), *native], "" if lines else prose
 
 
-def _lines(
-    text: str, reader: Reader, content: Sequence[tuple[int, int]] = (), *, fenced: bool = True
-) -> list[TextCall]:
-    """The `tool:` lines of a text, but for those that belong to `content` or to a call in another form."""
-    foreign = partial(holds_call, known_tools=reader.known_tools)
-    return extract_in_order(
-        text, reader.known_tools, reader.body_arguments, content=content, fenced=fenced, foreign=foreign
-    )
+def _written(text: str, reader: Reader, answered: bool) -> tuple[list[ReadCall], list[ReadCall]]:
+    """The `tool:` lines of a text, and the calls that stand in code fences in another form, in which no line is one.
+
+    Beside a final answer, what stands in code fences is quoted.
+    """
+    calls = extract_in_order(text, reader.known_tools, fenced=False)
+    fences: list[Passage] = []
+    if not answered and all(call.tool != ANSWER_TOOL for call in calls):
+        plain = without_lines(text, [(call.line_number + 1, call.end_line) for call in calls])
+        fences = fenced_calls(plain, reader.known_tools)
+        rest = without_lines(text, [(fence.line, fence.end) for fence in fences])
+        calls = extract_in_order(rest, reader.known_tools)
+    foreign: list[ReadCall] = []
+    for fence in fences:
+        rescue = recognised(fence.body, reader.known_tools, reader.only_required)
+        if rescue is None:
+            error = ExtractionError(ExtractionErrorType.MISSING_TOOL_PREFIX, fence.line, fence.body[:200], "")
+            foreign.append(ReadCall("", "", fence.body, error))
+            continue
+        found = [call._replace(line_number=fence.line) for call in rescue.calls]
+        foreign += [ReadCall("", call.tool_name, fence.body, call) for call in found]
+    return [ReadCall("", call.tool, call.raw_arguments, call.outcome) for call in calls], foreign
 
 
-def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, list[tuple[int, int]]]:
-    """The edits of a reply in block form, the prose around them, and where in the text their blocks stand."""
-    said = _lines(text, reader, fenced=False)
+def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, str]:
+    """The edits of a reply in block form, the prose around them, and the text without their blocks."""
+    said = extract_in_order(text, reader.known_tools, fenced=False)
     if not said and foreign_calls(text, reader):
-        return [], "", []
-    found = read_blocks(without_bodies(text, said), reader.shown_files, reader.turn.request or None)
-    starts = list(accumulate((len(line) + 1 for line in text.split("\n")), initial=0))
-    content = [(starts[first - 1], starts[min(last, len(starts) - 1)]) for first, last in found.lines]
+        return [], "", text
+    plain = without_lines(text, [(call.line_number + 1, call.end_line) for call in said])
+    found = read_blocks(plain, reader.shown_files, reader.turn.request or None)
+    taken = [
+        (edit, lines) for edit, lines in zip(found.outcomes, found.lines, strict=True) if not _holds_call(edit, reader)
+    ]
+    rest = without_lines(text, [lines for _, lines in taken])
     if is_question(reader.turn.request):
-        return [], "", content
+        return [], "", rest
     edits = [
         ReadCall(
             "", EDIT_TOOL, str(edit.args["content"]) if isinstance(edit, ToolInvocation) else edit.line_content, edit
         )
-        for edit in found.outcomes
+        for edit, _ in taken
     ]
-    return edits, found.prose, content
+    return edits, found.prose, rest
 
 
-def _strays(
-    reply: ModelReply, made: Sequence[ReadCall], content: Sequence[tuple[int, int]], reader: Reader
-) -> list[ReadCall]:
-    """The calls of a text that do not run for their form: each as an error, unless it is made beside, or alone.
+def _holds_call(edit: ToolInvocation | ExtractionError, reader: Reader) -> bool:
+    """Whether the new text of a file is a call, and the file's name only stands in a sentence before it."""
+    if isinstance(edit, ExtractionError) or str(edit.args["path"]).endswith((".json", ".md")):
+        return False
+    return foreign_calls(str(edit.args["content"]), reader) is not None
 
-    One that the model was told of before, and repeats, is meant as it stands: it is run if it changes nothing. One that
-    stands alone is left to `heal`, which may read it as it is, and one that a final answer explains is passed over.
+
+def _strays(found: Sequence[ReadCall], made: Sequence[ReadCall], reader: Reader) -> list[ReadCall]:
+    """The calls of a text that do not run for their form, each as an error, but for those that are made as well.
+
+    Where none is made, the reply is left to `heal`, which may read it as it is.
     """
-    known = {
-        _key(call.outcome.tool_name, call.outcome.args) for call in made if isinstance(call.outcome, ToolInvocation)
-    }
-    found = [call for call in _written(reply.text, reader, content) if call.foreign and not call.keys <= known]
-    heard = _heard(reader) if found else set()
-    if any(call.tool == ANSWER_TOOL for call in made):
-        found = [call for call in found if not _is_explained(call, heard, reader)]
-    if not found or (not made and foreign_calls(reply.text, reader)):
-        return []
-    strays: list[ReadCall] = []
-    for call in found:
-        harmless = not any(each.tool_name in reader.writing_tools for each in call.calls)
-        if call.calls and harmless and call.keys <= heard:
-            outcomes = [each._replace(line_number=call.line_number) for each in call.calls]
-            strays += [
-                ReadCall("", each.tool_name, json.dumps(each.args, ensure_ascii=False), each) for each in outcomes
-            ]
-        else:
-            kind, details = ExtractionErrorType.MISSING_TOOL_PREFIX, _STRAY[reader.profile.protocol]
-            error = ExtractionError(kind, call.line_number, call.source[:200], details)
-            strays.append(ReadCall("", call.tool, call.source, error))
-    return strays if made or any(isinstance(call.outcome, ToolInvocation) for call in strays) else []
-
-
-def _written(text: str, reader: Reader, content: Sequence[tuple[int, int]] = ()) -> list[_Written]:
-    """The calls that stand in a text, but for what belongs to something else.
-
-    In the native protocol a line `tool: x` may be any text: there those count that name a tool, and none of them runs.
-    """
-    native = reader.profile.protocol is Protocol.NATIVE and reader.profile.edit_form is not EditForm.BLOCKS
-    said = text.splitlines()
-    lines = _lines(text, reader, content)
-    found = [
-        _Written(
-            call.line_number,
-            call.tool,
-            said[call.line_number - 1].strip(),
-            [call.outcome] if isinstance(call.outcome, ToolInvocation) else [],
-            bool(call.fences[0]),
-            native,
-            _is_nameless(call, reader),
+    known = [call.outcome[:2] for call in made if isinstance(call.outcome, ToolInvocation)]
+    details = _STRAY[reader.profile.protocol]
+    return [
+        call._replace(
+            outcome=ExtractionError(
+                ExtractionErrorType.MISSING_TOOL_PREFIX, call.outcome.line_number, call.raw_arguments[:200], details
+            )
         )
-        for call in lines
-        if not native or call.tool in reader.known_tools
+        for call in found
+        if made and call.outcome[:2] not in known
     ]
-    taken = [(call.line_number, call.end_line) for call in lines]
-    taken += [(text.count("\n", 0, start) + 1, text.count("\n", 0, end)) for start, end in content]
-    return found + [
-        _Written(fence.line_number, fence.tool, fence.source, fence.calls, fenced=True, foreign=True)
-        for fence in fenced_calls(without_bodies(text, lines), reader.known_tools)
-        if not any(first <= fence.line_number <= last for first, last in taken)
-    ]
-
-
-def _is_nameless(call: TextCall, reader: Reader) -> bool:
-    """Whether a line outside of fences begins like a call by chance: nothing else of it is one."""
-    error = call.outcome
-    if call.fences[0] or call.end_line != call.line_number or not isinstance(error, ExtractionError):
-        return False
-    words = {word.rstrip(".") for word in _WORDS.findall(error.line_content)}
-    return error.error_type in _NAMELESS and "{" not in error.line_content and words.isdisjoint(reader.known_tools)
-
-
-def _is_explanation(reply: ModelReply, reader: Reader) -> bool:
-    """Whether a reply is words about calls, each of which was made or told before, after the work.
-
-    The calls stand in code fences, or are lines that may be a program's output. A call that has run counts until a file
-    is changed. An answer that what happened speaks against is none.
-    """
-    written = [] if reply.calls else _written(reply.text, reader)
-    if not written or not all(call.fenced or (call.nameless and reader.turn.changed) for call in written):
-        return False
-    outside = {call.line_number for call in written if not call.fenced}
-    words = "\n".join(line for number, line in enumerate(reply.text.splitlines(), 1) if number not in outside)
-    if all(part.opening is not None for part in passages(words)) or _unfounded(reply.text, reader):
-        return False
-    if not reader.turn.changed and foreign_calls(reply.text, reader):
-        return False
-    heard = _heard(reader)
-    return all(_is_explained(call, heard, reader) for call in written)
-
-
-def _is_explained(written: _Written, heard: set[str], reader: Reader) -> bool:
-    """Whether nothing new would come of a call in a fence, which the model has written or made before.
-
-    Nor would anything of a line that may be a program's output, once the model was told of it and has changed a file.
-    """
-    quoted = written.fenced or (written.nameless and reader.turn.changed)
-    if not quoted or written.tool == ANSWER_TOOL or not written.keys <= heard:
-        return False
-    for call in written.calls:
-        checked = check_call(call, "", written.source, reader)
-        told = written.foreign and call.tool_name in reader.writing_tools
-        if isinstance(checked, ToolCall) and not told and not reader.was_made(checked):
-            return False
-    return True
-
-
-def _heard(reader: Reader) -> set[str]:
-    """The keys of all calls in the earlier replies of the turn."""
-    keys: set[str] = set()
-    for reply in reader.earlier():
-        keys |= {key for call in _written(reply.text, reader) for key in call.keys}
-        native = (call.outcome for call in read_native_calls(reply.calls, reader.known_tools))
-        keys |= {_key(call.tool_name, call.args) for call in native if isinstance(call, ToolInvocation)}
-    return keys
-
-
-def _key(tool: str, arguments: dict[str, Any]) -> str:
-    return f"{tool}({json.dumps(arguments, sort_keys=True)})"
-
-
-def _outcome(call: TextCall, reader: Reader) -> ToolInvocation | ExtractionError:
-    """What a line came to; a block that was not offered gives it nothing, and is no text of the reply either."""
-    if call.body is None or reader.bodies or not isinstance(call.outcome, ToolInvocation):
-        return call.outcome
-    name = reader.body_arguments[call.tool]
-    details = f"{call.tool}: the block after the call is not read. Put {name} into the JSON."
-    return ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, call.line_number, call.raw_arguments[:200], details)
 
 
 def foreign_calls(text: str, reader: Reader) -> Rescue | None:
-    """The calls of a reply that is written in another form, and whose arguments fit."""
-    return recognised(
-        text,
-        reader.known_tools,
-        lambda tool, arguments: isinstance(reader.validate(tool, arguments), dict),
-        reader.only_required,
-    )
-
-
-def _as_decoded(call: TextCall) -> str:
-    """The arguments as text, with the body that followed the line."""
-    if call.body is None or not isinstance(call.outcome, ToolInvocation):
-        return call.raw_arguments
-    return json.dumps(call.outcome.args, ensure_ascii=False)
+    """The calls of a reply that is written in another form."""
+    return recognised(text, reader.known_tools, reader.only_required)
 
 
 def _is_heading(line: ReadCall, edits: Sequence[ToolInvocation | ExtractionError], reader: Reader) -> bool:
-    """Whether a call would read what is known already, in a reply that gives a new text: then it is but a heading."""
-    if not edits or not isinstance(line.outcome, ToolInvocation) or line.tool != "read_file":
+    """Whether a call only names the file whose new text the reply gives, or would read what is known already."""
+    if not edits or not isinstance(line.outcome, ToolInvocation) or line.outcome.args.keys() != {"path"}:
         return False
-    path = line.outcome.args.get("path")
-    known = path in reader.shown_files or path in named_paths(reader.turn.request)
+    path = line.outcome.args["path"]
+    known = line.tool == "read_file" and (path in reader.shown_files or path in named_paths(reader.turn.request))
     return known or any(isinstance(edit, ToolInvocation) and edit.args["path"] == path for edit in edits)
 
 

@@ -1,7 +1,6 @@
 """The outcome of a run: what ended it, what was done, what is left, and how to go on.
 
-Nothing here asks the model: a run that ended without its budget still gives a full account of itself. Where a call was
-held back for it, the model's own account stands beside that.
+Nothing here asks the model: a run that ended without its budget still gives a full account of itself.
 """
 
 from collections.abc import Sequence
@@ -52,7 +51,6 @@ def stopped(
         diagnostics=cause.diagnostics,
         changed_files=changed_files(changes),
         checks=checks,
-        account=cause.account,
         usage=usage,
         how_to_go_on=f"{_left(plan)}{cause.reason.how_to_go_on}",
     )
@@ -68,8 +66,6 @@ def wrap_up(outcome: Outcome, plan: Plan, last_results: Sequence[CallResult]) ->
     failed = [r.result.error.message for r in last_results if r.result.error is not None]
     if failed:
         lines.append(f"Last failure: {failed[-1]}")
-    if outcome.account:
-        lines.append(f"The model's account: {outcome.account}")
     lines.append(f"How to go on: {outcome.how_to_go_on}")
     # What is quoted from a reply may hold a `tool:` line, which must not stand in the history as one.
     return "\n".join(" ".join(line.split()) for line in lines)

@@ -12,14 +12,6 @@ from tests.architecture.product import PACKAGES, module_name, sources, text_of
 
 NOT_IMPORTED: Final = frozenset({"mendgraph.graph.agent", "mendgraph.nodes.call_model.embedded.local_server"})
 """Modules that do something when they are imported."""
-HANDED_ON: Final = frozenset(
-    {
-        "mendgraph.nodes.execute_tools.edits.diffs._DEFINITIONS",
-        "mendgraph.nodes.execute_tools.edits.diffs._TABLES",
-        "mendgraph.nodes.language.dialects._in_json",
-    }
-)
-"""Patterns that are given to a function, which compares them with a text from one position on."""
 FROM_THE_START: Final = frozenset({"match", "fullmatch"})
 CALLS: Final = frozenset({"search", "finditer", "findall", "sub", "subn", "split"}) | FROM_THE_START
 STAND_IN: Final = "ab"
@@ -42,7 +34,7 @@ def patterns() -> tuple[Found, ...]:
     used = _uses()
 
     def note(name: str, pattern: str, flags: int, uses: set[str]) -> None:
-        anchored = name in HANDED_ON or (bool(uses) and uses <= FROM_THE_START)
+        anchored = bool(uses) and uses <= FROM_THE_START
         found.setdefault((pattern, flags), Found(name, pattern, flags, anchored))
 
     for path in sources(*PACKAGES):

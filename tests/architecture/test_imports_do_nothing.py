@@ -108,21 +108,11 @@ def test_importing_the_product_does_nothing() -> None:
     ("body", "event"),
     [
         ("open('x.txt', 'w')", "open"),
-        ("import socket; socket.socket()", "socket.__new__"),
         ("import subprocess; subprocess.run(['true'])", "subprocess.Popen"),
-        ("import os; os.getenv('HOME')", "os.environ"),
         ("import os; os.environ.get('HOME')", "os.environ"),
-        ("import os; 'HOME' in os.environ", "os.environ"),
         ("import threading; threading.Thread(target=int).start()", "thread"),
-        ("import tempfile; tempfile.mkdtemp()", "tempfile.mkdtemp"),
-        ("class A:\n    import os\n    there = os.listdir('.')", "os.listdir"),
     ],
 )
 def test_an_import_that_does_something_is_caught(tmp_path: Path, body: str, event: str) -> None:
     (tmp_path / "busy.py").write_text(f"{body}\n", encoding="utf-8")
     assert any(each.startswith(f"busy.py: {event} ") for each in imported(tmp_path, ["busy"]))
-
-
-def test_functions_may_do_what_they_like_once_they_are_called(tmp_path: Path) -> None:
-    (tmp_path / "calm.py").write_text("import os\n\ndef home():\n    return os.environ['HOME']\n", encoding="utf-8")
-    assert imported(tmp_path, ["calm"]) == []

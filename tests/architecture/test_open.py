@@ -94,8 +94,3 @@ def test_import_linter_excuses_the_effect_files_and_no_other() -> None:
     packages = [module_name(each.rstrip("/")) for each in EFFECT_PACKAGES]
     files = {module_name(path) for path in EFFECT_FILES if path.startswith("nodes/")}
     assert excused == files | {name for each in packages for name in (each, f"{each}.**")}
-
-
-def test_the_effect_files_exist() -> None:
-    assert sorted(EFFECT_FILES - set(sources(*PACKAGES))) == []
-    assert [each for each in EFFECT_PACKAGES if not any(path.startswith(each) for path in sources("nodes"))] == []

@@ -3,7 +3,6 @@
 Steps are counted, not seconds: four times the text costs about four times the steps; a quadratic search costs 16 times.
 """
 
-import re
 from typing import Final
 
 import pytest
@@ -21,8 +20,7 @@ MADE_OF_THEM: Final = {
     "mendgraph.nodes.execute_tools.files.tree_walk._block": "see below",
     "mendgraph.nodes.execute_tools.files.tree_walk.expression": "see below",
     "mendgraph.nodes.execute_tools.secrets.shapes._folded": "its patterns are in a variable",
-    "mendgraph.nodes.execute_tools.files.path_globs._segments": "see below",
-    "mendgraph.nodes.language.dialects._in_json": "its patterns are in a table",
+    "mendgraph.nodes.execute_tools.files.tree_walk.segments_of": "see below",
 }
 """Functions that make patterns, and why none of them is missed here."""
 
@@ -81,8 +79,9 @@ LINES = st.lists(st.sampled_from(["*", "**/", "/**", "/", "a", "b", "?", "[ab]",
 def test_no_pattern_of_a_repository_takes_more_than_linear_time(line: str) -> None:
     rules = IgnoreRules().within(".", [Entry(".gitignore", "file", 0)], lambda _: line.encode())
     for _, blocks in rules.specs:
-        for each in (blocks[0].name, blocks[0].path):
-            assert growth(each.pattern, re.DOTALL, anchored=True, size=40)[0] <= MOST_GROWTH
+        segments = (segment for glob, _ in blocks[0].globs for segment in glob if segment is not None)
+        for each in (blocks[0].names, blocks[0].folders, *segments):
+            assert growth(each.pattern, 0, anchored=True, size=40)[0] <= MOST_GROWTH
 
 
 @given(LINES.filter(lambda line: "/" not in line))

@@ -235,8 +235,6 @@ OPEN(open64, AT_FDCWD, (const char *path, int flags, ...), path)
 OPEN(openat, directory, (int directory, const char *path, int flags, ...), directory, path)
 OPEN(openat64, directory, (int directory, const char *path, int flags, ...), directory, path)
 
-/* openat2(directory, path, how, size) has no name in libc: Python reaches it through this one. */
-#define OPENAT2 437
 long syscall(long number, ...) {
     static long (*real)(long, ...);
     if (!real)
@@ -247,14 +245,9 @@ long syscall(long number, ...) {
     for (int i = 0; i < 6; i++)
         more[i] = va_arg(list, long);
     va_end(list);
-    int creates = 0, action = 0;
-    if (number == OPENAT2 && counting()) {
-        long flags = (long)*(const uint64_t *)more[2]; /* the first member of struct open_how */
-        const char *subject = opened((int)more[0], (const char *)more[1], flags, &creates);
-        action = enter("openat2", subject, creates);
-    } else if (number == SYS_renameat2 && counting()) {
+    int action = 0;
+    if (number == SYS_renameat2 && counting())
         action = enter("renameat2", (const char *)more[3], 0);
-    }
     if (action & FAIL)
         return -1;
     long result = real(number, more[0], more[1], more[2], more[3], more[4], more[5]);

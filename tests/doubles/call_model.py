@@ -16,7 +16,6 @@ from pydantic import PrivateAttr
 
 from mendgraph.graph.langchain.failures import CallFailedError
 from mendgraph.nodes.call_model.compaction import SUMMARY_SYSTEM
-from mendgraph.nodes.call_model.exchange import WRAP_UP_SYSTEM
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.call_model.prompts.shown_messages import as_map
@@ -63,7 +62,7 @@ class _Asked(_Spoken):
             max_output_tokens=self.max_tokens or UNLIMITED,
             timeout_s=300.0,
             seed=self.seed,
-            quiet=system in (SUMMARY_SYSTEM, WRAP_UP_SYSTEM),
+            quiet=system == SUMMARY_SYSTEM,
         )
 
 

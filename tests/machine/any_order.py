@@ -65,7 +65,6 @@ contexts = st.fixed_dictionaries(
         "max_healing_attempts": st.sampled_from([3, 0, 1]),
         "provider_retries": st.sampled_from([2, 0]),
         "loop_repeat_threshold": st.sampled_from([3, 2]),
-        "wrap_up": st.booleans(),
         "max_steps": st.sampled_from([None, None, 2]),
     }
 )

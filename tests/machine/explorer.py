@@ -33,7 +33,6 @@ from tests.runs.playing import write_files
 
 SETTINGS: Final[JsonMap] = {
     "provider_retries": 1,
-    "wrap_up": False,
     "read_ahead": False,
     "evidence": False,
     "audit": False,

@@ -4,7 +4,6 @@ from itertools import pairwise
 from typing import Final
 
 from mendgraph.graph.machine.routes import TRANSITIONS
-from mendgraph.nodes.call_model.exchange import may_wrap_up
 from mendgraph.nodes.call_model.ledger import exhausted_limit
 from mendgraph.nodes.records import LoopVerdict, OutcomeKind, StopReason
 from tests.machine.alphabet import FILES, WRITE
@@ -65,7 +64,7 @@ def check_end(explorer: Explorer, edge: Edge) -> None:
     assert (values.get("stop"), values.get("answer")) == (None, None), "there is a cause to end, and it goes on"
     spending, limits = values["spending"], context.limits(values["profile"])
     cause = exhausted_limit(spending, limits)
-    assert cause is None or may_wrap_up(spending, limits, cause), f"it goes on, although {cause}"
+    assert cause is None, f"it goes on, although {cause}"
 
 
 def check_patience(explorer: Explorer, edge: Edge) -> None:

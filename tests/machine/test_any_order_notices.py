@@ -96,7 +96,7 @@ BROKEN: tuple[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[Native], Non
 
 def played(course: Callable[[Native], None]) -> None:
     """One request, this course, and an end."""
-    play, limits = Native(), {"mode": "auto", "max_calls_per_session": 3, "wrap_up": False}
+    play, limits = Native(), {"mode": "auto", "max_calls_per_session": 3}
     try:
         play.begin(limits=limits, forks=False)
         play.request(text="Mend calc.py.", way="invoke")

@@ -43,7 +43,7 @@ SEVERAL_AT_ONCE = (READ, LOOP, DENIED, MIXED, CLAIM, INVALID_JSON, FINAL)
 TIGHT: dict[str, JsonMap] = {
     "calls": {"max_calls_per_turn": 3},
     "steps": {"max_steps": 2},
-    "session": {"max_calls_per_session": 4, "wrap_up": True},
+    "session": {"max_calls_per_session": 4},
     "tokens": {"max_output_tokens_per_session": 25, "max_output_tokens_per_call": 20},
     "mending": {"max_healing_attempts": 1, "max_schema_repairs": 1, "loop_repeat_threshold": 2},
 }

@@ -20,7 +20,7 @@ from tests.machine.test_static import arrows, problems
 
 PLANTED: dict[str, tuple[str, str]] = {
     "the budget is not asked": (
-        "return cause is None or may_wrap_up(spending, limits, cause)",
+        'return exhausted_limit(state["spending"], state["context"].limits(state.get("profile"))) is None',
         "return True",
     ),
     "guard is bypassed": (

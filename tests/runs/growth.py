@@ -56,7 +56,6 @@ def context(root: Path, calls: int) -> AgentContext:
         audit=False,
         protocol="native",
         max_calls_per_turn=min(calls, 1_000),
-        wrap_up=False,
         max_calls_per_session=MOST,
         max_input_tokens_per_session=MOST,
         max_output_tokens_per_session=MOST,

@@ -42,7 +42,7 @@ def work(argument: JsonMap) -> JsonMap:
     each letter is what a model call comes to: "c" calls a tool, "a" answers, "d" is the end of the process.
     """
     os.environ[DATA_DIR_VARIABLE] = argument["data"]
-    context = AgentContext(protocol="native", evidence=False, read_ahead=False, wrap_up=False, **argument["context"])
+    context = AgentContext(protocol="native", evidence=False, read_ahead=False, **argument["context"])
     model, request = Moves(argument["moves"]), argument["request"]
     with Session(context, model=model, thread_id="t", durability=DURABILITY) as session:
         list(session.stream(request) if request else session.resume())

@@ -43,7 +43,7 @@ def play(scenario: Scenario, protocol: Protocol, folder: Path, base_url: str, pa
     """Play all turns of a scenario in `folder`, on the model at `base_url`; only what it replies makes calls."""
     write_files(folder, scenario.files)
     set_clock(patch, scenario.seconds_per_call)
-    off = dict.fromkeys(("evidence", "read_ahead", "wrap_up"), False)
+    off = dict.fromkeys(("evidence", "read_ahead"), False)
     settings: JsonMap = {"model": "scripted", "protocol": protocol.value, **off, **scenario.context}
     return run(AgentContext(workspace=str(folder), base_url=base_url, **settings), *(t.task for t in scenario.turns))
 

@@ -70,16 +70,10 @@ def recorded_replies() -> tuple[Recorded, ...]:
     return tuple(Recorded(name, body) for body, name in found.items())
 
 
-def streamed(documents: Iterable[JsonMap], newline: str = "\n", between: str = "", end: str = DONE) -> bytes:
-    """The documents as server-sent events, each after what stands `between` events, the last one being `end`."""
-    data = [*(json.dumps(document, ensure_ascii=False) for document in documents), *([end] if end else [])]
-    text = "".join(f"{between}data: {each}\n\n" for each in data)
-    return text.replace("\n", newline).encode()
-
-
-def escaped(documents: Iterable[JsonMap]) -> bytes:
-    """The same in ASCII, which may also spell half of a character."""
-    return "".join(f"data: {json.dumps(document)}\n\n" for document in documents).encode()
+def streamed(documents: Iterable[JsonMap]) -> bytes:
+    """The documents as server-sent events."""
+    data = [*(json.dumps(document, ensure_ascii=False) for document in documents), DONE]
+    return "".join(f"data: {each}\n\n" for each in data).encode()
 
 
 # --- From the bytes to a reply
@@ -289,46 +283,6 @@ def _cut(text: str, size: int) -> list[str]:
     units = text.encode("utf-16-le", "surrogatepass")
     ends = range(0, len(units), 2 * size)
     return [units[at : at + 2 * size].decode("utf-16-le", "surrogatepass") for at in ends]
-
-
-def sent_together(documents: Documents) -> Documents:
-    """The reply of an endpoint that sends each call in one piece, its name together with all of its arguments."""
-    kept: list[JsonMap] = []
-    for document in documents:
-        parts = call_parts(document)
-        before = call_parts(kept[-1]) if kept else []
-        if len(parts) == len(before) == 1 and not parts[0].get("id") and parts[0]["index"] == before[0]["index"]:
-            said = before[0]["function"]
-            function = {**said, "arguments": said["arguments"] + parts[0]["function"]["arguments"]}
-            kept[-1] = with_parts(kept[-1], [{**before[0], "function": function}])
-        else:
-            kept.append(document)
-    return tuple(kept)
-
-
-def foreign_letters(documents: Documents, letters: str) -> Documents:
-    """The reply with these letters at the end of each text, and of each value in the arguments of calls."""
-    return tuple(_lettered(document, letters) for document in documents)
-
-
-def _lettered(document: JsonMap, letters: str) -> JsonMap:
-    parts = call_parts(document)
-    if parts:
-        return with_parts(document, [{**part, "function": _valued(part["function"], letters)} for part in parts])
-    choices = document.get("choices") or [{}]
-    delta = choices[0].get("delta") or {}
-    if not delta.get("content"):
-        return document
-    return {**document, "choices": [{**choices[0], "delta": {**delta, "content": delta["content"] + letters}}]}
-
-
-def _valued(function: JsonMap, letters: str) -> JsonMap:
-    try:
-        arguments = json.loads(function.get("arguments") or "")
-    except ValueError:
-        return function
-    told = {key: value + letters if isinstance(value, str) else value for key, value in arguments.items()}
-    return {**function, "arguments": json.dumps(told, ensure_ascii=False)}
 
 
 def repeated(documents: Documents, name: str) -> Documents:

@@ -99,7 +99,6 @@ LIMITS: st.SearchStrategy[JsonMap] = st.fixed_dictionaries(
         "max_cost_usd": mostly(None, st.floats(0.005, 0.12)),
         "max_steps": mostly(None, st.integers(1, 4)),
         "provider_retries": st.integers(0, 2),
-        "wrap_up": st.booleans(),
         "protocol": st.sampled_from(["text", "native"]),
         "max_failed_tries": st.just(20),
     }

@@ -41,7 +41,7 @@ def streamed(run: AgentContext, *, asynchronous: bool) -> list[AIMessageChunk]:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_neither_the_summary_nor_the_wrap_up_is_shown_as_a_reply(tmp_path: Path, asynchronous: bool) -> None:
+def test_a_summary_is_not_shown_as_a_reply(tmp_path: Path, asynchronous: bool) -> None:
     write_files(tmp_path, {"big.txt": "".join(f"{number} {'word ' * 12}\n" for number in range(400))})
     asked: list[str] = []
 
@@ -51,8 +51,6 @@ def test_neither_the_summary_nor_the_wrap_up_is_shown_as_a_reply(tmp_path: Path,
         asked.append(system)
         if system == SUMMARY_SYSTEM:
             return Say(json.dumps({"done": ["SUMMED UP"], "findings": [], "left": [], "files": []}))
-        if "whose run ends now" in system:
-            return Say("WRAPPED UP")
         call = json.dumps({"path": "big.txt", "start_line": len(asked), "limit": 1})
         return Calls([("read_file", call)], text="I look once more. " * 60)
 
@@ -66,7 +64,6 @@ def test_neither_the_summary_nor_the_wrap_up_is_shown_as_a_reply(tmp_path: Path,
         )
         text = "".join(chunk.text for chunk in streamed(run, asynchronous=asynchronous))
     assert SUMMARY_SYSTEM in asked
-    assert "whose run ends now" in asked[-1]
     assert "I look once more." in text
     assert "UP" not in text
 

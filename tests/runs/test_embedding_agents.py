@@ -80,7 +80,7 @@ def test_a_subagent_takes_the_chiefs_context_where_it_is_its_own(tmp_path: Path,
 
 
 def test_a_subagent_that_ends_early_says_so_to_its_chief(tmp_path: Path, deep: Any) -> None:
-    agent = build_graph(model=told(*REPAIR), context=context(tmp_path, max_calls_per_turn=1, wrap_up=False))
+    agent = build_graph(model=told(*REPAIR), context=context(tmp_path, max_calls_per_turn=1))
     result = deep(agent, delegated(), AIMessage("It is not.")).invoke(ASKED, THREAD)
     assert result["messages"][-2].text.startswith(f"{OutcomeKind.BUDGET_STOP} (max_calls_per_turn)")
     assert changed_files(tmp_path, CALC) == {}

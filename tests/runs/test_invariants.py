@@ -255,7 +255,7 @@ READS = [use(("read_file", {"path": "notes.txt", "start_line": line}), usage=(10
 
 def test_counters_survive_a_resume(tmp_path: Path) -> None:
     """A process that stops after each step and starts again has spent as much as one that does not."""
-    limits: JsonMap = {"max_calls_per_turn": 3, "wrap_up": False, "read_ahead": False}
+    limits: JsonMap = {"max_calls_per_turn": 3, "read_ahead": False}
     whole = Run.prepared(Story(tuple(READS)), PROFILES[0], limits, fresh(tmp_path))
     invoke(whole.machine(), whole)
     parted = Run.prepared(Story(tuple(READS)), PROFILES[0], limits, fresh(tmp_path))

@@ -153,7 +153,7 @@ class Run:
             tools=[*default_tools(), *tools],
             rules=DEFAULT_GUARDRAIL_RULES,
         )
-        off = {"evidence": False, "wrap_up": False, "read_ahead": False, "provider_retries": 0}
+        off = {"evidence": False, "read_ahead": False, "provider_retries": 0}
         base: JsonMap = {"protocol": "native", **off}
         context = AgentContext(workspace=str(folder), **{**base, **settings})
         config: Any = {"configurable": {"thread_id": "t"}}

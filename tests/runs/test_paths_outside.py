@@ -43,7 +43,7 @@ CALLS: list[tuple[str, JsonMap]] = [
 def lines(folder: Path, *script: Message, task: str = "Do it.", **settings: Any) -> tuple[list[CallResult], list[str]]:
     """The results of a run in `folder`, and all that its model was sent."""
     model = ScriptedModel(script)
-    context = AgentContext(workspace=str(folder), evidence=False, wrap_up=False, **settings)
+    context = AgentContext(workspace=str(folder), evidence=False, **settings)
     machine, nodes = build_machine(
         InMemorySaver(serde=serializer()), model=model, tools=None, rules=DEFAULT_GUARDRAIL_RULES
     )

@@ -205,13 +205,6 @@ def test_the_endpoints_wish_is_read(provider: Provider, status: int, wish: str, 
     assert failure(provider.answer(Status(status, headers={"Retry-After": wish}))) == (kind, seconds)
 
 
-def test_a_date_is_measured_from_today(provider: Provider) -> None:
-    provider.reply = Status(429, headers={"Retry-After": "Fri, 31 Dec 2100 23:59:59 GMT"})
-    _, seconds = failure(asyncio.run(asked(connected(provider.base_url))))
-    assert seconds is not None
-    assert 1e9 < seconds < 4_133_980_799
-
-
 BREAKING = [Disconnect(0), Disconnect(0, reset=True), Disconnect(2), Disconnect(2, reset=True)]
 
 

@@ -2,10 +2,6 @@
 
 import asyncio
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +17,6 @@ from mendgraph.graph.runs.runs import list_runs, open_run, prune_runs, undo_run
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.records import Outcome, OutcomeKind, Protocol, StopReason, ToolError, ToolErrorCode
-from tests.architecture.product import ROOT
 from tests.doubles.history_model import HistoryModel
 from tests.doubles.replies import Say
 from tests.runs.playing import write_files
@@ -211,44 +206,3 @@ def test_without_a_home_it_is_said_what_to_set(root: Path, monkeypatch: pytest.M
     with session(root, DONE) as opened:
         ended = outcome(list(opened.stream("Do it.")))
     assert ended.message == ("There is no home folder to keep runs in: set MENDGRAPH_DATA_DIR to a folder of your own.")
-
-
-# --- Killed
-
-
-ISOLATED = """
-import os, sys, time
-from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.runs.run import run_task
-from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.records import Effect, Protocol
-from tests.doubles.scripted_model import ScriptedModel
-from tests.runs.scenario import message_of, use
-
-@tool(effect=Effect.EXECUTE, isolated=True)
-def slow(context: ToolContext, name: str) -> ToolOutput:
-    "Work for long."
-    print(os.getpid(), flush=True)
-    time.sleep(600)
-    return ToolOutput.ok()
-
-model = ScriptedModel([message_of(use(("slow", {"name": "x"})), Protocol.NATIVE)])
-run_task("Go.", AgentContext(workspace=sys.argv[1], tool_timeout_s=600), model=model, tools=(*default_tools(), slow))
-"""
-
-
-def test_an_isolated_tool_does_not_outlive_its_run(root: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", ISOLATED, str(root)]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None
-        tool = int(running.stdout.readline())
-        running.send_signal(signal.SIGKILL)
-        running.wait()
-        for _ in range(500):
-            if not Path(f"/proc/{tool}").exists() or " Z " in Path(f"/proc/{tool}/stat").read_text():
-                return
-            time.sleep(0.01)
-    os.kill(tool, signal.SIGKILL)
-    raise AssertionError("it still runs")

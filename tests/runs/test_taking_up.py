@@ -76,7 +76,7 @@ def test_a_run_that_has_finished_says_so_and_nothing_runs(run: Run, folder: Path
 
 @pytest.mark.parametrize("json_wanted", [True, False])
 def test_a_run_that_a_limit_ended_says_how_to_go_on_and_does(run: Run, folder: Path, json_wanted: bool) -> None:
-    code, out, err = run("Mend add.", "--max-calls", "4", "--no-wrap-up", *["--json"] * json_wanted)
+    code, out, err = run("Mend add.", "--max-calls", "4", *["--json"] * json_wanted)
     command = shlex.split(json.loads(out)["resume"])[1:] if json_wanted else said(err)
     (stopped,) = [run_id for run_id, _ in listed(folder)]
     assert (code, command) == (3, ["resume", stopped[:8]])
@@ -96,7 +96,7 @@ def test_a_run_whose_endpoint_was_down_again_and_again_goes_on_as_if_it_had_not(
         _, out, _ = run("fork", done, "--at", "1")
         command = said(out)
     else:
-        code, _, err = run("Mend add.", "--no-wrap-up", lines=(LINES[0], DOWN))
+        code, _, err = run("Mend add.", lines=(LINES[0], DOWN))
         command = said(err)
         assert code == 4
     for _ in range(3):

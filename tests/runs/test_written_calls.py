@@ -1,7 +1,7 @@
 """A call that a model writes into its text is run or told to it, wherever it stands: no answer, and never dropped.
 
-The same holds in both protocols, for a `tool:` line and for a JSON call. Where a model only explains calls, after its
-work is done, the run ends within two more calls all the same.
+The same holds in both protocols, for a `tool:` line and for a JSON call. Beside a final answer, calls in code fences
+are quoted.
 """
 
 import json
@@ -71,7 +71,7 @@ def play(
     machine, nodes = build_machine(
         InMemorySaver(serde=serializer()), model=model, tools=None, rules=DEFAULT_GUARDRAIL_RULES
     )
-    off = dict.fromkeys(("evidence", "read_ahead", "wrap_up"), False)
+    off = dict.fromkeys(("evidence", "read_ahead"), False)
     context = AgentContext(workspace=str(folder), protocol=protocol.value, **{**off, **settings})
     config: Any = {"configurable": {"thread_id": "t"}}
     run = Run()
@@ -151,46 +151,25 @@ def edit(protocol: Protocol) -> Message:
 
 @BOTH
 @pytest.mark.parametrize("name", EXPLAINED)
-@pytest.mark.parametrize("end", ["", "answer tool"])
-def test_an_explained_call_keeps_no_run_from_its_end(tmp_path: Path, name: str, protocol: Protocol, end: str) -> None:
-    call = EXPLAINED[name]
-    text = f"I changed x. A call looks like this:\n```\n{call}\n```\nThat is how it is done."
-    explained: Message = Say(text)
-    if end and protocol is Protocol.NATIVE:
-        explained = Message(text=text, calls=(("final_answer", '{"answer": "Changed."}'),), finish_reason="tool_calls")
-    elif end:
-        explained = Say(f'{text}\ntool: final_answer({{"answer": "Changed."}})')
-    read = Say('tool: read_file({"path": "a.py"})') if protocol is Protocol.TEXT else READ
-    run = play(tmp_path, protocol, [read, edit(protocol), *[explained] * 6], "Change x to 2 in a.py, and say how.")
-    assert (run.outcome.kind, run.outcome.answer) == (OutcomeKind.FINISHED, "Changed." if end else text)
-    assert run.path.count("call_model") - 2 <= 3
+def test_a_final_answer_may_quote_calls_in_fences(tmp_path: Path, name: str, protocol: Protocol) -> None:
+    text = f"I changed x. A call looks like this:\n```\n{EXPLAINED[name]}\n```\nThat is how it is done."
+    answer: Message = Say(f'{text}\ntool: final_answer({{"answer": "Changed."}})')
+    if protocol is Protocol.NATIVE:
+        answer = Message(text=text, calls=(("final_answer", '{"answer": "Changed."}'),), finish_reason="tool_calls")
+    run = play(tmp_path, protocol, [edit(protocol), answer], "Change x to 2 in a.py, and say how.")
+    assert (run.outcome.kind, run.outcome.answer) == (OutcomeKind.FINISHED, "Changed.")
     assert changed_files(tmp_path, FILES) == CHANGED
     assert run.problems == []
 
 
-@pytest.mark.parametrize("end", ["", '\ntool: final_answer({"answer": "Changed."})'])
-def test_a_line_of_output_that_begins_like_a_call_keeps_no_run_from_its_end(tmp_path: Path, end: str) -> None:
-    said = "I changed it. It shows\n\ntool: hammer\n\nok."
-    run = play(
-        tmp_path, Protocol.TEXT, [GOOD_READ, edit(Protocol.TEXT), *[Say(said + end)] * 6], "Change x to 2 in a.py."
-    )
-    assert (run.outcome.kind, run.outcome.answer) == (OutcomeKind.FINISHED, "Changed." if end else said)
-    assert run.path.count("call_model") - 2 <= 2
-
-
 @BOTH
-@pytest.mark.parametrize("content", [', "content": "x\n{line}\n"}}}}\n```', "}}}}\n```\n```md\n{line}\n```"])
-def test_what_a_call_in_another_form_writes_never_runs(tmp_path: Path, content: str, protocol: Protocol) -> None:
+def test_what_a_call_in_another_form_writes_never_runs(tmp_path: Path, protocol: Protocol) -> None:
     line = 'tool: write_file({"path": "b.py", "content": "no\\n"})'
-    said = '```json\n{"name": "write_file", "arguments": {"path": "README.md"' + content.format(line=line)
+    said = '```json\n{"name": "write_file", "arguments": {"path": "README.md", "content": "x\n' + line + '\n"}}\n```'
     run = play(tmp_path, protocol, [Say(said), Say(f"It is so:\n{said}")], "Write README.md.")
     assert "b.py" not in changed_files(tmp_path, FILES)
     assert run.prompts
     assert run.problems == []
-
-
-GOOD_READ = Say('tool: read_file({"path": "a.py"})')
-READ = Message(calls=(("read_file", '{"path": "a.py"}'),), finish_reason="tool_calls")
 
 
 @BOTH

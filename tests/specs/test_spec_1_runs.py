@@ -115,7 +115,7 @@ def test_calls_are_limited_and_the_user_is_told(
     tmp_path: Path, protocol: Protocol, limits: JsonMap, calls: int, reason: StopReason, words: str
 ) -> None:
     replies = [looking(number) for number in range(1, 20)]
-    _, result, model = watch(tmp_path, protocol, *replies, settings={"wrap_up": False, **limits})
+    _, result, model = watch(tmp_path, protocol, *replies, settings=limits)
     outcome = result.outcome
     assert (outcome.kind, outcome.reason, len(model.calls)) == (OutcomeKind.BUDGET_STOP, reason, calls)
     assert words in outcome.message
@@ -132,7 +132,7 @@ def test_calls_are_limited_and_the_user_is_told(
 )
 def test_tokens_are_limited(tmp_path: Path, protocol: Protocol, limits: JsonMap, reason: StopReason) -> None:
     replies = [use(*looking(number).calls, usage=(2_000, 15)) for number in range(1, 20)]
-    _, result, _ = watch(tmp_path, protocol, *replies, settings={"wrap_up": False, **limits})
+    _, result, _ = watch(tmp_path, protocol, *replies, settings=limits)
     assert (result.outcome.kind, result.outcome.reason) == (OutcomeKind.BUDGET_STOP, reason)
     assert result.outcome.usage["total_input_tokens"] <= limits.get("max_input_tokens_per_session", 100_000)
     assert result.outcome.usage["total_output_tokens"] <= limits.get("max_output_tokens_per_session", 50_000)

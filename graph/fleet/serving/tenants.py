@@ -105,7 +105,7 @@ def parse_tenants(text: str, file: str) -> Tenants | tuple[Problem, ...]:
     if isinstance(document, DocumentProblem):
         return (Problem(file, f"this is no TOML: {document.message}", document.line, document.column),)
     problems = first_problems(
-        (Problem(file, message, _line(document, path), field=".".join(path)) for path, message in _problems(document)),
+        (Problem(file, message, document.line(path), field=".".join(path)) for path, message in _problems(document)),
         file,
     )
     if problems:
@@ -123,11 +123,6 @@ def _tenant(name: str, table: Mapping[str, Any]) -> Tenant:
     context = AgentContext.model_validate({**fields, "account": name, "account_days": True})
     hashes = tuple(table["token_sha256"])
     return Tenant(name, hashes, context, models, table.get("runs_at_once", RUNS_AT_ONCE))
-
-
-def _line(document: Document, path: tuple[str, ...]) -> int:
-    """The line of the innermost key that has one."""
-    return next((line for end in range(len(path), 0, -1) if (line := document.lines.get(path[:end], 0))), 0)
 
 
 # --- What is wrong

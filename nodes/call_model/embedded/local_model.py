@@ -4,13 +4,14 @@ import atexit
 import json
 import os
 import re
+import select
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from tempfile import TemporaryFile
 from typing import IO, cast
 
 from mendgraph.nodes.call_model.embedded.weights import (
@@ -25,7 +26,6 @@ from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 2.0
-LOG_LINES = 50
 SERVER_PROGRAM = (sys.executable, "-P", os.path.join(os.path.dirname(os.path.abspath(__file__)), "local_server.py"))
 
 EXTRA_MISSING = (
@@ -33,9 +33,9 @@ EXTRA_MISSING = (
     "or set OPENAI_BASE_URL and OPENAI_API_KEY"
 )
 _NOT_READY = {
-    WeightsState.ABSENT: "the embedded model's weights are not on this machine: run `mendgraph model pull`",
-    WeightsState.PARTIAL: "the embedded model's weights are only partly here: run `mendgraph model pull` to go on",
-    WeightsState.DAMAGED: "the embedded model's weights are damaged: run `mendgraph model pull` to fetch them again",
+    WeightsState.ABSENT: "are not on this machine",
+    WeightsState.PARTIAL: "are only partly here",
+    WeightsState.DAMAGED: "are damaged",
 }
 _PORT_REMEDY = "choose another --port, or omit it to take a free one"
 _START_REMEDY = "check with `mendgraph model status`, or set OPENAI_BASE_URL and OPENAI_API_KEY"
@@ -92,15 +92,16 @@ def start_local_server(
     options = ["--model", model, "--context-tokens", str(context_tokens), "--port", str(port)]
     if threads is not None:
         options += ["--threads", str(threads)]
-    try:
-        process = _launch([*program, os.path.abspath(weights), *options])
-    except OSError as error:
-        return _unavailable(f"the local model server did not start ({error.strerror}): {_START_REMEDY}")
-    try:
-        url, reason = _first_words(process, timeout_s)
-    except BaseException:
-        _end(process)
-        raise
+    with TemporaryFile() as log:  # which stays the child's when it is closed here
+        try:
+            process = _launch([*program, os.path.abspath(weights), *options], log)
+        except OSError as error:
+            return _unavailable(f"the local model server did not start ({error.strerror}): {_START_REMEDY}")
+        try:
+            url, reason = _first_words(process, log, timeout_s)
+        except BaseException:
+            _end(process)
+            raise
     if url:
         return LocalServer(process, f"{url}/v1", model)
     _end(process)
@@ -131,7 +132,9 @@ def why_unavailable(path: str | None = None, *, spec: WeightsSpec | None = None)
     if find_spec("xllamacpp") is None:
         return _unavailable(EXTRA_MISSING)
     state = weights_status(path, spec=spec).state
-    return _unavailable(_NOT_READY[state]) if state in _NOT_READY else None
+    if state is WeightsState.READY:
+        return None
+    return _unavailable(f"the embedded model's weights {_NOT_READY[state]}: run `mendgraph model pull`")
 
 
 class ServerSlot:
@@ -191,54 +194,34 @@ def _start_embedded() -> LocalServer | ProviderFailure:
 _SHARED = ServerSlot(_start_embedded)
 
 
-def _launch(command: list[str]) -> subprocess.Popen[bytes]:
+def _launch(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     """The child has its own session, so that Ctrl-C in the terminal reaches only us, and no PYTHONPATH."""
     environment = {**os.environ, **_CALM_THREADS}
     for name in ("PYTHONPATH", "MENDGRAPH_STORE_URL"):  # which may hold a password
         environment.pop(name, None)
     pipe = subprocess.PIPE
     return subprocess.Popen(  # noqa: S603 - our own interpreter with our own program
-        command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
+        command, stdin=pipe, stdout=pipe, stderr=log, env=environment, start_new_session=True
     )
 
 
-def _first_words(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[str, str]:
+def _first_words(process: subprocess.Popen[bytes], log: IO[bytes], timeout_s: float) -> tuple[str, str]:
     """The URL that the child announces, or "" and the reason why there is none."""
-    stdout, stderr = cast("IO[bytes]", process.stdout), cast("IO[bytes]", process.stderr)
-    log: deque[str] = deque(maxlen=LOG_LINES)
-    reader = threading.Thread(target=_keep_tail, args=(stderr, log), daemon=True)
-    reader.start()
-    late = threading.Event()
-
-    def give_up() -> None:
-        late.set()
+    stdout = cast("IO[bytes]", process.stdout)
+    if not select.select([stdout], [], [], timeout_s)[0]:
         process.kill()
-
-    timer = threading.Timer(timeout_s, give_up)
-    timer.start()
-    try:
-        line = stdout.readline()
-    finally:
-        timer.cancel()
+        return "", f"no answer within {timeout_s:g} s"
+    line = stdout.readline()
     with suppress(ValueError, KeyError, TypeError):
         return str(json.loads(line)["url"]), ""
-    if late.is_set():
-        return "", f"no answer within {timeout_s:g} s"
     if line:
         return "", f"instead of its address it said {line[:80]!r}"
     # End of file: the child is on its way out, and its exit code should be its own.
     with suppress(subprocess.TimeoutExpired):
         process.wait(STOP_TIMEOUT_S)
-    reader.join(STOP_TIMEOUT_S)
-    return "", _LOG_PREFIX.sub("", log[0]) if log else f"exit code {process.poll()}"
-
-
-def _keep_tail(stream: IO[bytes], log: deque[str]) -> None:
-    """Read the log to its end, so that the child never blocks on it, and keep a bounded rest."""
-    with stream:
-        for line in stream:
-            if text := " ".join(line.decode(errors="replace").split())[:300]:
-                log.append(text)
+    log.seek(0)
+    said = " ".join(log.readline(300).decode(errors="replace").split())
+    return "", _LOG_PREFIX.sub("", said) or f"exit code {process.poll()}"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

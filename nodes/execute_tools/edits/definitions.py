@@ -1,4 +1,4 @@
-"""Replacing Python definitions by name: the block form that small models master.
+"""Replacing Python definitions by name: the block form that small models master. Pure.
 
 A model gives the new text of what changes: functions, methods, classes, assignments to one name, imports. What has the
 same name in the file is replaced, what has a new name is added next to its neighbour in the block, new imports join the
@@ -7,7 +7,13 @@ the request says to delete it and the block does not hold it, or if the request 
 under the new name. A block that leaves out part of a body, or whose place is a matter of opinion, is refused.
 """
 
-from typing import NamedTuple
+import ast
+import copy
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
+from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.edits.asked_edits import (
     AskedEdits,
@@ -15,16 +21,34 @@ from mendgraph.nodes.execute_tools.edits.asked_edits import (
     asked_edits,
     block_to_merge,
     carry_out,
-    deleted_in,
+    del_names,
     with_new_names,
-    without_comment_bodies,
 )
-from mendgraph.nodes.execute_tools.edits.definition_merge import MergeDraft, merge_module
-from mendgraph.nodes.execute_tools.edits.left_out import function_names, left_out, torn_statement, unwritten_bodies
-from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, apply_edits, parse, read_python
+from mendgraph.nodes.execute_tools.edits.left_out import elision_in, is_elision, is_placeholder, is_stub, torn_statement
+from mendgraph.nodes.execute_tools.edits.python_text import (
+    DOCSTRING,
+    MAIN_GUARD,
+    Function,
+    LineEdit,
+    PythonText,
+    SyntaxProblem,
+    Unit,
+    UnitKind,
+    apply_edits,
+    moved,
+    parse,
+    read_python,
+    reduced_import,
+    statements_in,
+)
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 
-_SHOWN_STATEMENTS = 5
+_SHOWN_CHARACTERS: Final = 60
+_SHOWN_STATEMENTS: Final = 5
+_SHOWN_NAMES: Final = 3
+_DEFINITIONS: Final = frozenset({UnitKind.FUNCTION, UnitKind.CLASS})
+_FIRST_LINE_MOVED: Final = re.compile(r"(?:async )?def [^\n]+:\n(?: {8}[^\n]*(?:\n|\Z)|\s*\n)+\Z")
+"""A method whose first line has lost its indent, and whose body has not."""
 
 
 class Refusal(NamedTuple):
@@ -47,8 +71,10 @@ def replace_definitions(
     old = read_python(source + "\n" if open_end else source)
     if isinstance(old, SyntaxProblem):
         return Refusal(f"{name} is not valid Python ({old}), so its definitions cannot be replaced by name.")
-    indented = block.lstrip("\r\n").startswith((" ", "\t"))
-    new = _read_block(block, task, indented=indented)
+    block = to_unix(block)
+    block = f"    {block}" if _FIRST_LINE_MOVED.match(block) else block
+    indented = block.lstrip("\n").startswith((" ", "\t"))
+    new = read_python(block, indented=indented)
     if isinstance(new, SyntaxProblem):
         return Refusal(f"The block is not valid Python ({new}). Send it again: complete, and nothing but code.")
     try:
@@ -57,58 +83,416 @@ def replace_definitions(
             return Refusal(f"The block gives only a part of a function ({torn}). Send all of it, with its def line.")
         asked = asked_edits(old, new, task, path) if task else AskedEdits()
         renamed, merging = with_new_names(old, asked), block_to_merge(new, asked)
-        unwritten = unwritten_bodies(merging, function_names(renamed), task, path)
-        if unwritten:
-            return Refusal(left_out(unwritten))
-        draft = MergeDraft(renamed, merging, name, dominant_newline(source), gone=asked.deletions, task=task)
-        merge_module(draft, methods=indented)
+        merge = _Merge(renamed, merging, name, dominant_newline(source), asked, task)
+        merge.module(methods=indented)
     except RecursionError:
         return Refusal(f"{name} or the block is nested too deeply to be compared; use edit_file.")
-    return _result(draft, asked, open_end=open_end)
-
-
-def _read_block(block: str, task: str, *, indented: bool) -> PythonText | SyntaxProblem:
-    text = to_unix(block)
-    new = read_python(text, indented=indented)
-    if isinstance(new, SyntaxProblem) and task:
-        mended = read_python(without_comment_bodies(text, task), indented=indented)
-        return new if isinstance(mended, SyntaxProblem) else mended
-    return new
-
-
-def _result(draft: MergeDraft, asked: AskedEdits, *, open_end: bool) -> Merged | Refusal:
-    """The merged text, without a last line end if `open_end`, or the first thing that speaks against it."""
-    if draft.refusals:
-        return Refusal(draft.refusals[0])
-    merged = carry_out(apply_edits(draft.source.lines, draft.edits), asked)
-    changed = tuple(dict.fromkeys([*draft.changed, *(rename.label for rename in asked.renames)]))
-    if not changed and not merged.deleted:
-        return _nothing(draft)
-    problem = parse(merged.text)
-    if isinstance(problem, SyntaxProblem):
-        return Refusal(f"With this block {draft.name} would not be valid Python ({problem}), so nothing was changed.")
-    text = merged.text.removesuffix("\n").removesuffix("\r") if open_end else merged.text
-    return merged._replace(text=text, changed=changed, ignored=tuple(draft.ignored))
-
-
-def _nothing(draft: MergeDraft) -> Refusal:
-    unasked = deleted_in(draft.block)
-    if unasked:
-        names = ", ".join(unasked)
-        return Refusal(
-            f"The request does not say to delete {names}, so nothing was changed. Give the new text instead."
-        )
-    if draft.ignored:
-        aside = "; ".join(draft.ignored[:_SHOWN_STATEMENTS])
-        return Refusal(
-            "Only functions, classes, imports and assignments to one name are merged, and the block changes none"
-            f" of those in {draft.name}. Left aside: {aside}. Use edit_file for such statements."
-        )
-    if not draft.block.units:
-        return Refusal("The block holds no code. Give the new text of the functions, methods or classes that change.")
-    return Refusal(identical(draft.name), unchanged=True)
+    return merge.result(open_end=open_end)
 
 
 def identical(name: str) -> str:
     """What is said of a block that the file already holds."""
     return f"The block is identical to what {name} already has, so nothing would change."
+
+
+class _Body(NamedTuple):
+    """The units of a module or a class, the indent of its statements, and the prefix of the names in it."""
+
+    units: tuple[Unit, ...]
+    indent: str = ""
+    prefix: str = ""
+
+
+class _Merge:
+    """Collects the edits that bring `block` into `source`, with the line ends of `source`, or what speaks against it.
+
+    `name` is how messages call the file; `asked` is carried out afterwards, so that the block need not hold what goes.
+    """
+
+    def __init__(
+        self, source: PythonText, block: PythonText, name: str, newline: str, asked: AskedEdits, task: str
+    ) -> None:
+        self.source, self.block, self.name, self.newline = source, block, name, newline
+        self.asked, self.task = asked, task
+        self.edits: list[LineEdit] = []
+        self.changed: list[str] = []
+        self.ignored: list[str] = []
+        self.refusals: list[str] = []
+
+    def result(self, *, open_end: bool) -> Merged | Refusal:
+        """The merged text, without a last line end if `open_end`, or the first thing that speaks against it."""
+        if self.refusals:
+            return Refusal(self.refusals[0])
+        merged = carry_out(apply_edits(self.source.lines, self.edits), self.asked)
+        changed = tuple(dict.fromkeys([*self.changed, *(rename.label for rename in self.asked.renames)]))
+        if not changed and not merged.deleted:
+            return self._nothing()
+        problem = parse(merged.text)
+        if isinstance(problem, SyntaxProblem):
+            reason = f"With this block {self.name} would not be valid Python ({problem}), so nothing was changed."
+            return Refusal(reason)
+        text = merged.text.removesuffix("\n").removesuffix("\r") if open_end else merged.text
+        return merged._replace(text=text, changed=changed, ignored=tuple(self.ignored))
+
+    def _nothing(self) -> Refusal:
+        unasked = ", ".join(del_names(self.block.units))
+        if unasked:
+            reason = f"The request does not say to delete {unasked}, so nothing was changed. Give the new text instead."
+            return Refusal(reason)
+        if self.ignored:
+            aside = "; ".join(self.ignored[:_SHOWN_STATEMENTS])
+            return Refusal(
+                "Only functions, classes, imports and assignments to one name are merged, and the block changes none"
+                f" of those in {self.name}. Left aside: {aside}. Use edit_file for such statements."
+            )
+        if not self.block.units:
+            reason = "The block holds no code. Give the new text of the functions, methods or classes that change."
+            return Refusal(reason)
+        return Refusal(identical(self.name), unchanged=True)
+
+    # --- What stands for what
+
+    def module(self, *, methods: bool) -> None:
+        """Merge all units of the block; with `methods`, its functions are methods wherever a class has their name."""
+        source, units = self.source, self.block.units
+        if not source.units:
+            return self._fill()
+        self._merge_imports()
+        body = _Body(source.units)
+        named = {unit.key: unit for unit in source.units}
+        holders = _holders(source)
+        conditional = {getattr(node, "name", "") for node in _conditional(source)}
+        lone = methods or all(map(_is_assignment, units))
+        if not self._is_complete(body, units):
+            units = self._without_demonstration(units, named.keys())
+        own = []
+        for unit in units:
+            known = named.get(unit.key)
+            if unit.kind in _DEFINITIONS and known is None and unit.key in conditional:
+                self._refuse(f"{unit.key} is defined inside an `if` or `try` of {self.name}; use edit_file for it.")
+            elif not self._merged_into_class(unit, known, holders.get(unit.key, []), lone=lone, methods=methods):
+                own.append(unit)
+        self._merge_body(body, own)
+        return None
+
+    def _merged_into_class(
+        self, unit: Unit, known: Unit | None, homes: list[Unit], *, lone: bool, methods: bool
+    ) -> bool:
+        """Merge a method or an attribute that stands outside of its class; False where it is the module's own.
+
+        A namesake at the top is the better place, unless it is a plain function and the unit a method.
+        """
+        method = unit.kind is UnitKind.FUNCTION and _is_method(unit.node)
+        if _is_assignment(unit):
+            if not lone or known is not None or not homes:
+                return False
+            what = "an attribute"
+        elif unit.kind is UnitKind.FUNCTION and (method or methods):
+            if known is not None and (not method or _is_method(known.node) or not homes):
+                return False
+            if not homes and not method:
+                return False
+            what, homes = "a method", homes or self._meant_class()
+        else:
+            return False
+        if not homes:
+            self._refuse(f"No class of {self.name} has a method {unit.key}; put it inside its class.")
+        elif len(homes) > 1:
+            names = ", ".join(home.key for home in homes[:_SHOWN_NAMES])
+            self._refuse(f"{len(homes)} classes have {what} {unit.key} ({names}); give the class line too.")
+        else:
+            members = self.source.members(homes[0])
+            self._merge_body(_Body(members, members[0].indent, f"{homes[0].key}."), [unit])
+        return True
+
+    def _meant_class(self) -> list[Unit]:
+        homes = [unit for unit in self.source.units if self.source.members(unit)]
+        named = [unit for unit in homes if re.search(rf"\b{re.escape(unit.key)}\b", self.task)]
+        return next((found for found in (homes, named) if len(found) == 1), [])
+
+    def _without_demonstration(self, units: tuple[Unit, ...], known: Iterable[str]) -> tuple[Unit, ...]:
+        """The units without a call with an example's values at the end: new assignments and loose statements."""
+
+        def shows(unit: Unit) -> bool:
+            return unit.kind is UnitKind.OTHER or (_is_assignment(unit) and unit.key not in names)
+
+        names = set(known)
+        shown = list(takewhile(shows, reversed(units)))
+        if all(unit.kind is not UnitKind.OTHER for unit in shown):
+            return units
+        self.ignored += [self._aside(unit) for unit in reversed(shown) if unit.kind is not UnitKind.OTHER]
+        return tuple(unit for unit in units if unit not in shown or unit.kind is UnitKind.OTHER)
+
+    def _merge_body(self, body: _Body, units: Sequence[Unit]) -> None:
+        """Replace the namesakes in a body, and add the rest after its neighbour in the block, or else before it."""
+        pairs, ambiguous = _pair_units(body.units, units)
+        for key in ambiguous:
+            self._refuse(
+                f"{self.name} and the block define {body.prefix}{key} differently often; use edit_file for it."
+            )
+        anchor: Unit | None = None
+        following = next((old for _, old in pairs if old is not None), None)
+        added: dict[Unit | None, list[Unit]] = {}
+        for new, old in pairs:
+            if old is not None:
+                self._replace(body, old, new)
+                anchor = old
+            elif new.key == DOCSTRING:
+                self._add(body, None, body.units[0], [new])
+            else:
+                added.setdefault(anchor, []).append(new)
+        for anchor, news in added.items():
+            self._add(body, anchor, following, news)
+        self._merge_loose_statements(body, units)
+
+    def _merge_loose_statements(self, body: _Body, units: Sequence[Unit]) -> None:
+        """Replace statements without a name in order, if the block has all names of the file and as many of them."""
+        olds = [unit for unit in body.units if unit.kind is UnitKind.OTHER]
+        news = [unit for unit in units if unit.kind is UnitKind.OTHER and not all(map(is_placeholder, unit.nodes))]
+        added, lost = _beyond(news, olds), _beyond(olds, news)
+        if not body.prefix and len(added) == len(lost) and self._is_complete(body, units):
+            for old, new in zip(lost, added, strict=True):
+                self._replace(body, old, new)
+        else:
+            self.ignored += map(self._aside, added)
+
+    def _is_complete(self, body: _Body, units: Sequence[Unit]) -> bool:
+        gone = self.asked.deletions | {"", DOCSTRING}
+        return {unit.key for unit in body.units} <= {unit.key for unit in units} | gone
+
+    def _replace(self, body: _Body, old: Unit, new: Unit) -> None:
+        label = body.prefix + new.key if new.key else f"line {old.first}"
+        if self._says_the_same(old, new):
+            return
+        if (old.kind is UnitKind.CLASS) is not (new.kind is UnitKind.CLASS):
+            kinds = f"a {old.kind} in {self.name} and a {new.kind} in the block"
+            self._refuse(f"{label} is {kinds}; use edit_file for it.")
+        elif old.kind is UnitKind.CLASS:
+            self._replace_class(old, new, label)
+        elif elision := elision_in((self.source, old), (self.block, new)):
+            self._refuse(f"The block leaves out part of {label}: {elision}. Send {label} with its whole body.")
+        else:
+            self._exchange(old, new, label)
+
+    def _replace_class(self, old: Unit, new: Unit, label: str) -> None:
+        """Merge the members of two classes. Bases and decorators may be added; fewer of them count as left out."""
+        olds, news = self.source.members(old), self.block.members(new)
+        before, after = _header(old), _header(new)
+        if not (after <= before or after > before):
+            self._refuse(f"The block gives {label} another base class or decorator; use edit_file for its class line.")
+        elif olds and news:
+            if after > before:
+                taken = range(new.first, _header_end(self.block, new) + 1)
+                self._put(old.first, _header_end(self.source, old), self._moved(taken, new.indent, old.indent), label)
+            self._merge_body(_Body(olds, olds[0].indent, f"{label}."), news)
+        elif after >= before and is_stub(old.node) and not olds:
+            self._exchange(old, new, label)
+        elif after > before or not is_stub(new.node):
+            self._refuse(f"Write the class {label} over several lines, as it is in {self.name}.")
+
+    def _says_the_same(self, old: Unit, new: Unit) -> bool:
+        """Whether `new` has neither other code nor a comment that `old` lacks: then the old layout stays."""
+        same = _meaning(old, like=new) == _meaning(new, like=new)
+        return same and not _comments(self.block, new) - _comments(self.source, old)
+
+    def _refuse(self, reason: str) -> None:
+        self.refusals.append(reason)
+
+    def _aside(self, unit: Unit) -> str:
+        return f"line {unit.first} `{self.block.lines[unit.first - 1].strip()[:_SHOWN_CHARACTERS]}`"
+
+    # --- What is written where
+
+    def _fill(self) -> None:
+        """Take the whole block into a source that has no code, after its comments."""
+        if self.block.units:
+            end = len(self.source.lines)
+            lines = self._moved(range(1, len(self.block.lines) + 1), self.block.units[0].indent, "")
+            self._insert(end, [""] * bool(end) + lines)
+            self.changed += [unit.key for unit in self.block.units if unit.key] or ["all"]
+
+    def _merge_imports(self) -> None:
+        """Add the block's top-level imports that the source does not have; those from `__future__` come first."""
+        nodes = statements_in(node for unit in self.source.units for node in unit.nodes)
+        present = {each for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for each in _aliases(node)}
+        found: dict[bool, list[list[str]]] = {True: [], False: []}
+        for unit in self.block.units:
+            node = unit.node
+            if unit.kind is UnitKind.IMPORT and isinstance(node, ast.Import | ast.ImportFrom):
+                missing = [
+                    alias for alias, known in zip(node.names, _aliases(node), strict=True) if known not in present
+                ]
+                present.update(_aliases(node))
+                if missing:
+                    whole = len(missing) == len(node.names)
+                    kept = self._moved(range(unit.first, unit.last + 1), unit.indent, "") if whole else []
+                    first = getattr(node, "module", "") == "__future__"
+                    found[first].append(kept or [reduced_import(node, missing)])
+        for from_future, imports in found.items():
+            if imports:
+                line, above, below = _place_of_imports(self.source, from_future=from_future)
+                self._insert(line, [""] * above + [each for lines in imports for each in lines] + [""] * below)
+                self.changed += [lines[0] for lines in imports]
+
+    def _exchange(self, old: Unit, new: Unit, label: str) -> None:
+        """Put `new` in the place of `old`, whose decorators stay where `new` is a function without any."""
+        first = old.node.lineno if _is_undecorated(new) else old.first
+        lines = self._moved(range(new.first, new.last + 1), new.indent, old.indent)
+        if isinstance(old.node, ast.AnnAssign) and isinstance(new.node, ast.Assign):  # a field of a dataclass needs it
+            lines[0] = lines[0].replace(new.key, f"{new.key}: {ast.unparse(old.node.annotation)}", 1)
+        self._put(first, old.last, lines, label)
+
+    def _add(self, body: _Body, anchor: Unit | None, following: Unit | None, units: Sequence[Unit]) -> None:
+        """Add units after `anchor`, else before `following`, else at the end, though before a `__main__` guard."""
+        last = body.units[-1]
+        lines: list[str] = []
+        if anchor is None and (following is not None or last.key == MAIN_GUARD):
+            below = following or last
+            for unit, coming in zip(units, [*units[1:], below], strict=True):
+                lines += self._added(unit, body.indent) + [""] * _gap(body, unit, coming)
+            self._insert(self.source.head(below) - 1, lines)
+        else:
+            above = anchor or last
+            for previous, unit in zip([above, *units], units, strict=False):
+                lines += [""] * _gap(body, previous, unit) + self._added(unit, body.indent)
+            self._insert(self.source.tail(above), lines)
+        self.changed += [body.prefix + unit.key for unit in units]
+
+    def _added(self, unit: Unit, indent: str) -> list[str]:
+        """The lines of a unit with its comments, but for those that only stand for other code."""
+        around = range(self.block.head(unit), self.block.tail(unit) + 1)
+        inside = range(unit.first, unit.last + 1)
+        kept = [line for line in around if line in inside or not is_elision(self.block.comments.get(line, ""))]
+        return self._moved(kept, unit.indent, indent)
+
+    def _moved(self, numbers: Iterable[int], old_indent: str, new_indent: str) -> list[str]:
+        return moved(self.block.lines, numbers, (old_indent, new_indent), self.block.frozen)
+
+    def _put(self, first: int, last: int, lines: Iterable[str], label: str) -> None:
+        self.edits.append(LineEdit(first - 1, last, tuple(line + self.newline for line in lines)))
+        self.changed.append(label)
+
+    def _insert(self, line: int, lines: Iterable[str]) -> None:
+        self.edits.append(LineEdit(line, line, tuple(each + self.newline for each in lines)))
+
+
+def _pair_units(olds: Sequence[Unit], news: Sequence[Unit]) -> tuple[list[tuple[Unit, Unit | None]], list[str]]:
+    """Each unit of the block with its namesake in the file, in the block's order, and the names that are ambiguous.
+
+    Namesakes within one side are paired in order, if both sides have equally many. Where a block repeats a unit as it
+    is beside its new form, the new form counts; where it repeats one of several as it is, nothing changes.
+    """
+    pairs: list[tuple[Unit, Unit | None]] = []
+    ambiguous: list[str] = []
+    known, given = _by_name(olds), _by_name(news)
+    for key in filter(None, given):
+        old, new = known.get(key, []), given[key]
+        if old and len(old) != len(new):
+            said = {unit.meaning for unit in old}
+            new = [unit for unit in new if unit.meaning not in said]
+            if len(new) > (1 if len(old) == 1 else 0):
+                ambiguous.append(key)
+                continue
+        pairs += [(unit, old[index] if old else None) for index, unit in enumerate(new)]
+    return sorted(pairs, key=lambda pair: pair[0].first), ambiguous
+
+
+def _by_name(units: Sequence[Unit]) -> dict[str, list[Unit]]:
+    named: dict[str, list[Unit]] = {}
+    for unit in units:
+        named.setdefault(unit.key, []).append(unit)
+    return named
+
+
+def _beyond(units: Sequence[Unit], others: Sequence[Unit]) -> list[Unit]:
+    """The units that mean something which `others` do not say, or do not say as often."""
+    said = Counter(unit.meaning for unit in others)
+    said.subtract(Counter(unit.meaning for unit in units))
+    return [unit for unit in units if said[unit.meaning] < 0]
+
+
+def _holders(source: PythonText) -> dict[str, list[Unit]]:
+    """For each name the top-level classes that have one member of that name."""
+    found: dict[str, list[Unit]] = {}
+    for home in source.units:
+        for key, times in Counter(member.key for member in source.members(home)).items():
+            if times == 1:
+                found.setdefault(key, []).append(home)
+    return found
+
+
+def _conditional(text: PythonText) -> Iterator[ast.stmt]:
+    return statements_in(node for unit in text.units if unit.kind is UnitKind.OTHER for node in unit.nodes)
+
+
+def _is_method(node: ast.stmt) -> bool:
+    """Whether a function looks like a method: it takes `self` or `cls`, or is decorated as one."""
+    if not isinstance(node, Function):
+        return False
+    arguments = [*node.args.posonlyargs, *node.args.args]
+    decorators = {getattr(decorator, "id", "") for decorator in node.decorator_list}
+    return (arguments[0].arg if arguments else "") in {"self", "cls"} or bool(
+        decorators & {"staticmethod", "classmethod"}
+    )
+
+
+def _is_assignment(unit: Unit) -> bool:
+    return unit.kind is UnitKind.STATEMENT and unit.key not in {DOCSTRING, MAIN_GUARD}
+
+
+def _is_undecorated(unit: Unit) -> bool:
+    return isinstance(unit.node, Function) and not unit.node.decorator_list
+
+
+def _meaning(unit: Unit, like: Unit) -> str:
+    """What a unit means, without its decorators where `like` is a function without any."""
+    if not _is_undecorated(like) or not isinstance(unit.node, Function):
+        return unit.meaning
+    bare = copy.copy(unit.node)
+    bare.decorator_list = []
+    return ast.dump(bare)
+
+
+def _comments(text: PythonText, unit: Unit) -> set[str]:
+    return {text.comments.get(line, "") for line in range(unit.first, unit.last + 1)} - {""}
+
+
+def _header(unit: Unit) -> frozenset[str]:
+    fields = ("bases", "keywords", "decorator_list")
+    return frozenset(ast.dump(part) for field in fields for part in getattr(unit.node, field, []))
+
+
+def _header_end(text: PythonText, unit: Unit) -> int:
+    """The last line of a class's header: what stands between it and the first member is layout."""
+    line = text.members(unit)[0].first - 1
+    while line > unit.first and text.lines[line - 1].strip()[:1] in {"", "#"}:
+        line -= 1
+    return line
+
+
+def _aliases(node: ast.Import | ast.ImportFrom) -> list[tuple[object, ...]]:
+    origin = getattr(node, "module", None), getattr(node, "level", -1)
+    return [(*origin, alias.name, alias.asname) for alias in node.names]
+
+
+def _place_of_imports(source: PythonText, *, from_future: bool) -> tuple[int, int, int]:
+    """After how many lines, and with how many blank lines before and after.
+
+    That is after the last import before the first definition, else after the docstring, else at the top.
+    """
+    rest = source.units
+    docstring = rest[0] if rest[0].key == DOCSTRING else None
+    leading = takewhile(lambda unit: unit.kind not in _DEFINITIONS, rest)
+    imports = [unit for unit in leading if unit.kind is UnitKind.IMPORT]
+    if imports:
+        return imports[0].first - 1 if from_future else imports[-1].last, 0, 0
+    if docstring:
+        return docstring.last, 1, 0
+    return source.head(rest[0]) - 1, 0, 2 if rest[0].kind in _DEFINITIONS else 1
+
+
+def _gap(body: _Body, upper: Unit, lower: Unit) -> int:
+    """How many blank lines go between two units. Source: PEP 8."""
+    if _DEFINITIONS & {upper.kind, lower.kind} or MAIN_GUARD in {upper.key, lower.key}:
+        return 1 if body.prefix else 2
+    return int(upper.kind is not lower.kind or upper.key == DOCSTRING)

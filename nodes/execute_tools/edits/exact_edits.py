@@ -1,12 +1,12 @@
 """Exact texts in a file: where they stand, what is put in their place, and what stands there instead where they do not.
 
-Line ends count as equal. A text that is nowhere as it is may differ in blanks at the ends of lines; where that finds
-nothing either, a block of whole lines may be indented by a constant more or less than in the file. What several places
-of one tier fit is ambiguous, and a looser tier is not asked. Pure.
+Line ends count as equal. Where a text is nowhere as it is, whole lines are looked for that may differ in blanks at
+their ends, else that are indented by a constant more or less than in the file. What several places of one tier fit is
+ambiguous, and a looser tier is not asked. Pure.
 """
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import accumulate, islice
@@ -70,78 +70,34 @@ def _widened_newlines(text: str) -> list[int]:
     return found
 
 
-MAX_REGIONS = 3
 MAX_REGION_LINES = 40
 MAX_REGION_CHARACTERS = 2000
 _COMPARED_WIDTH = 200
-_ANCHORS = 3
-_CANDIDATES = 5
 _LINE_SCORE = 60.0
-_REGION_SCORE = 50.0
 
 
 class Region(NamedTuple):
-    """Lines of a file, `first` to `last` counted from 1, and how near they are, 0 to 100.
-
-    They are as they are in the file, but for the lines of a private key, which are marks.
-    """
+    """Lines of a file, `first` to `last` counted from 1, as they are; those of a private key are marks."""
 
     first: int
     last: int
     text: str
-    score: float
 
 
-def nearest_regions(text: str, wanted: str) -> tuple[Region, ...]:
-    """The up to three regions of `text` that look most like `wanted`, best first; none if nothing is near.
-
-    The longest lines of `wanted` are looked up among all lines of the text, which is linear in its length; only where
-    one of them is found, the whole region is compared.
-    """
+def nearest_region(text: str, wanted: str) -> Region | None:
+    """The lines of `text` that look most like `wanted`, told by its longest line; None if nothing is near."""
     wanted_lines = to_unix(wanted).strip("\n").split("\n")[:MAX_REGION_LINES]
+    compared = [line.strip()[:_COMPARED_WIDTH] for line in wanted_lines]
+    offset = max(range(len(compared)), key=lambda index: len(compared[index]))
     lines = text.split("\n")
-    shown = masked_blocks(text).split("\n")
-    places = [_compared(line) for line in lines]
-    found: dict[int, Region] = {}
-    for offset in _anchors(wanted_lines):
-        near = process.extract(
-            _compared(wanted_lines[offset]), places, scorer=fuzz.ratio, limit=_CANDIDATES, score_cutoff=_LINE_SCORE
-        )
-        for _line, _score, index in near:
-            first = max(0, index - offset)
-            found.setdefault(first, _region(lines, shown, first, wanted_lines))
-    near_enough = (region for region in found.values() if region.score >= _REGION_SCORE)
-    return _apart(sorted(near_enough, key=lambda region: (-region.score, region.first)))
-
-
-def _compared(line: str) -> str:
-    return line.strip()[:_COMPARED_WIDTH]
-
-
-def _anchors(wanted_lines: list[str]) -> list[int]:
-    """The indexes of the longest lines, which say most about the place."""
-    told = [index for index, line in enumerate(wanted_lines) if line.strip()]
-    return sorted(told, key=lambda index: -len(wanted_lines[index].strip()))[:_ANCHORS]
-
-
-def _region(lines: list[str], shown: list[str], first: int, wanted_lines: list[str]) -> Region:
-    """What stands from the line with index `first` on; `shown` are the lines as they may be shown."""
-    last = first + len(wanted_lines)
-    taken = lines[first:last]
-    wanted = "\n".join(_compared(line) for line in wanted_lines)
-    score = fuzz.ratio("\n".join(_compared(line) for line in taken), wanted)
-    told = "\n".join(line.removesuffix("\r") for line in shown[first:last])
-    return Region(first + 1, first + len(taken), first_words(told, MAX_REGION_CHARACTERS), score)
-
-
-def _apart(ranked: list[Region]) -> tuple[Region, ...]:
-    kept: list[Region] = []
-    for region in ranked:
-        if all(region.last < other.first or other.last < region.first for other in kept):
-            kept.append(region)
-        if len(kept) == MAX_REGIONS:
-            break
-    return tuple(kept)
+    places = [line.strip()[:_COMPARED_WIDTH] for line in lines]
+    near = process.extractOne(compared[offset], places, scorer=fuzz.ratio, score_cutoff=_LINE_SCORE)
+    if near is None or not compared[offset]:
+        return None
+    first = max(0, near[2] - offset)
+    last = min(first + len(wanted_lines), len(lines))
+    told = "\n".join(line.removesuffix("\r") for line in masked_blocks(text).split("\n")[first:last])
+    return Region(first + 1, last, first_words(told, MAX_REGION_CHARACTERS))
 
 
 _BLANKS: Final = " \t\r"
@@ -176,73 +132,37 @@ class _Shift(NamedTuple):
 
 
 def find_loosely(text: str, wanted: str, replacement: str) -> Match | None:
-    """Where `wanted` stands in `text`, but for blanks; None where no tier finds it, or it has nothing but blanks.
+    """Where the lines of `wanted` stand in `text`, but for blanks; None where no tier finds them, or they are blank.
 
     The replacement is indented as the file is. Where the last line of the file has no line end, it gets none.
     """
     if not wanted.strip():
         return None
-    lines, wanted, replacement = _Lines(text), to_unix(wanted), to_unix(replacement)
+    wanted, replacement = to_unix(wanted), to_unix(replacement)
     if _BLANK_END.search(wanted):  # the blanks before a closing quote: they would indent the line that comes next
         wanted, replacement = (_BLANK_END.sub("", each) for each in (wanted, replacement))
-    spots = tuple(islice(_without_trailing_blanks(lines, wanted), _LISTED))
-    if spots:
-        return Match(Tier.TRAILING_BLANKS, spots, _ended(lines, spots[0], wanted, replacement))
-    moved = list(islice(_moved(lines, wanted), _LISTED))
-    if not moved:
-        return None
-    places = tuple(spot for spot, _shift in moved)
-    indented = _indented(replacement, moved[0][1])
-    if indented is None:
-        return None
-    return Match(Tier.INDENTATION, places, _ended(lines, places[0], wanted, indented))
-
-
-class _Lines:
-    """The lines of a text without line ends and trailing blanks (`bare`), and where each of them begins."""
-
-    def __init__(self, text: str) -> None:
-        self.written = text.split("\n")
-        self.bare = [line.rstrip(_BLANKS) for line in self.written]
-        self.starts = [0, *accumulate(len(line) + 1 for line in self.written)]
-        self.size = len(text)
-
-    def spot(self, first: int, column: int, last: int, end_column: int | None) -> Spot:
-        """From a column of the line with index `first` to one of `last`; None is the end of that line's blanks."""
-        whole = self.written[last].removesuffix("\r") if last < len(self.written) else ""
-        end = self.starts[last] + (len(whole) if end_column is None else end_column)
-        return Spot(self.starts[first] + column, min(end, self.size), first + 1)
-
-
-def _without_trailing_blanks(lines: _Lines, wanted: str) -> Iterator[Spot]:
-    """The places of `wanted`, which may begin and end inside of a line."""
-    wanted_lines = wanted.split("\n")
-    sought = "\n".join(line.rstrip(_BLANKS) for line in wanted_lines)
-    ends_line = wanted_lines[-1] != wanted_lines[-1].rstrip(_BLANKS)
-    plain = "\n".join(lines.bare)
-    if ends_line or not plain.endswith("\n"):
-        plain += "\n"
-    needle = f"{sought}\n" if ends_line else sought
-    starts = [0, *accumulate(len(line) + 1 for line in lines.bare)]
-    at = plain.find(needle)
-    while at >= 0:
-        first, last = (bisect_right(starts, place) - 1 for place in (at, at + len(sought)))
-        end_column = at + len(sought) - starts[last]
-        yield lines.spot(first, at - starts[first], last, None if ends_line else end_column)
-        at = plain.find(needle, at + 1)
-
-
-def _moved(lines: _Lines, wanted: str) -> Iterator[tuple[Spot, _Shift]]:
-    """The places of a block of whole lines that stands there deeper or less deep; the first line tells by how much."""
+    written = text.split("\n")
+    bare = [line.rstrip(_BLANKS) for line in written]
     block = [line.rstrip(_BLANKS) for line in wanted.removesuffix("\n").split("\n")]
-    ended = wanted.endswith("\n")
-    words = [line.lstrip(" \t") for line in block]
-    all_words = [line.lstrip(" \t") for line in lines.bare]
-    for start in islice(_places(all_words, words), _TRIED):
-        shift = _shift(lines.bare[start : start + len(block)], block)
-        if shift is not None:
-            last = start + len(block)
-            yield lines.spot(start, 0, last, 0) if ended else lines.spot(start, 0, last - 1, None), shift
+    places = _places([line.lstrip(" \t") for line in bare], [line.lstrip(" \t") for line in block])
+    shifts = [(at, _shift(bare[at : at + len(block)], block)) for at in islice(places, _TRIED)]
+    for tier in (Tier.TRAILING_BLANKS, Tier.INDENTATION):
+        found = [(at, shift) for at, shift in shifts if shift and any(shift) is (tier is Tier.INDENTATION)][:_LISTED]
+        if found:
+            indented = _indented(replacement, found[0][1])
+            starts = [0, *accumulate(len(line) + 1 for line in written)]
+            spots = tuple(_spot(written, starts, at, len(block), ended=wanted.endswith("\n")) for at, _ in found)
+            if spots[0].end == len(text) and written[-1] and wanted.endswith("\n") and indented is not None:
+                indented = indented.removesuffix("\n")
+            return None if indented is None else Match(tier, spots, indented)
+    return None
+
+
+def _spot(written: Sequence[str], starts: Sequence[int], at: int, count: int, *, ended: bool) -> Spot:
+    """So many whole lines, with the last line end if `ended`."""
+    last = at + count
+    end = min(starts[last], starts[-1] - 1) if ended else starts[last - 1] + len(written[last - 1].removesuffix("\r"))
+    return Spot(starts[at], end, at + 1)
 
 
 def _places(lines: list[str], block: list[str]) -> Iterator[int]:
@@ -280,12 +200,6 @@ def _indented(text: str, shift: _Shift) -> str | None:
     if not all(line.startswith(shift.removed) for line in told):
         return None
     return "\n".join(shift.added + line.removeprefix(shift.removed) if line.strip() else line for line in lines)
-
-
-def _ended(lines: _Lines, spot: Spot, wanted: str, replacement: str) -> str:
-    """The replacement without its last line end where the file has none that it could stand for."""
-    open_end = spot.end == lines.size and lines.written[-1] != "" and wanted.endswith("\n")
-    return replacement.removesuffix("\n") if open_end else replacement
 
 
 # --- An edit of a model
@@ -367,9 +281,8 @@ def _miss(text: str, name: str, old_str: str, new_str: str) -> ToolError:
     if len(new_str.strip()) >= _TELLING_CHARACTERS:
         found = next(find_spots(text, new_str), None)
         applied = f" new_str is already there, at line {found.line}: this edit looks already applied." if found else ""
-    regions = nearest_regions(text, old_str)
-    ranges = ", ".join(f"{region.first}-{region.last}" for region in regions)
-    near = f" The nearest lines are {ranges}: take old_str from the suggestions, which show them as they are."
-    none = "" if applied else " Nothing in it is near: read_file it first."
-    message = f"{MISSED} {name}.{applied}{near if regions else none}"
-    return invalid(message, *(region.text for region in regions))
+    region = nearest_region(text, old_str)
+    if region is None:
+        return invalid(f"{MISSED} {name}.{applied or ' Nothing in it is near: read_file it first.'}")
+    near = f" The nearest lines are {region.first}-{region.last}: take old_str from the suggestion, which shows them."
+    return invalid(f"{MISSED} {name}.{applied}{near}", region.text)

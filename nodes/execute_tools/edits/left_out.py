@@ -1,26 +1,21 @@
-"""What a block leaves out: code that other code stands for, bodies of functions, the rest of a file. Pure.
-
-A block may also be a diff, which says itself what it leaves out.
-"""
+"""What a block leaves out: code that other code stands for, or the rest of a file. Pure."""
 
 import ast
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable
 from types import EllipsisType
-from typing import Final, NamedTuple
+from typing import Final
 
-from mendgraph.nodes.execute_tools.edits.python_text import Function, PythonText, Unit, statements_in
+from mendgraph.nodes.execute_tools.edits.python_text import PythonText, Unit, statements_in
 from mendgraph.nodes.execute_tools.files.text_files import count_lines
 
-_SHOWN_CHARACTERS = 60
-_LEFT_OUT = r"(?:the )?(?:rest|remainder|remaining|existing|previous|original|other)"
-_CODE = r"(?:code|function|method|class|file|body|implementation|logic|unchanged|same|remains?|here|before)"
-_ELISION = re.compile(
-    rf"#\W*(?:{_LEFT_OUT} (?:\w+ ){{0,6}}?{_CODE}"
+_SHOWN_CHARACTERS: Final = 60
+_ELISION: Final = re.compile(
+    r"#\W*(?:(?:the )?(?:rest|remaining|existing|previous|other) (?:\w+ ){0,6}?"
+    r"(?:code|function|methods?|class|file|body|implementation|logic|unchanged|same|remains?|here|before)"
     r"|unchanged|same as (?:before|above)|no changes?(?: needed)?(?: here)?|(?:code )?omitted(?: for brevity)?"
-    r"|(?:your|add|implementation|implement) (?:\w+ ){0,3}?here"
-    r")\W*",
+    r"|(?:your|add|implementation|implement) (?:\w+ ){0,3}?here)\W*",
     re.IGNORECASE,
 )
 
@@ -52,8 +47,7 @@ def elision_in(old: tuple[PythonText, Unit], new: tuple[PythonText, Unit]) -> st
 def torn_statement(text: PythonText) -> str:
     """A `return` or `yield` outside of any function, which shows that the lines before it are missing; "" without."""
     for node in statements_in(node for unit in text.units for node in unit.nodes):
-        lone = isinstance(node, ast.Return) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield))
-        if lone:
+        if isinstance(node, ast.Return) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield)):
             return f"line {node.lineno} `{text.lines[node.lineno - 1].strip()[:_SHOWN_CHARACTERS]}`"
     return ""
 
@@ -92,141 +86,34 @@ def _extent(text: PythonText, unit: Unit) -> range:
     return range(unit.first, text.tail(unit) + 1)
 
 
-_TO_BE_WRITTEN: Final = re.compile(
-    r"\b(?:TODO|FIXME|placeholder|stub|not (?:yet )?implemented|implement(?:ation)?|your (?:\w+ )?(?:code|logic))\b",
-    re.IGNORECASE,
-)
-_EMPTY_BY_DESIGN: Final = re.compile(
-    r"overload|abstract(?:method|property|classmethod|staticmethod)|group|callback|hookspec"
-)
-"""Decorators of functions that need no body: those of `abc` and `typing`, and what groups commands or names hooks."""
-_INTERFACES: Final = frozenset({"Protocol", "ABC", "ABCMeta", "Interface"})
-_NOTHING_TO_DO: Final = frozenset({"__init__", "__exit__", "__aexit__", "__del__"})
-_ASKED: Final = re.compile(
-    r"\b(?:stubs?|stubbed|placeholders?|skeletons?|boilerplate|scaffold\w*|no-?ops?|(?:do|does|doing) nothing"
-    r"|dummy|dummies|mock\w*|fakes?|protocols?|abstract|NotImplementedError|unimplemented|hooks?"
-    r"|(?<!line )(?<!user )(?<!graphical )(?<!web )(?<!text )interfaces?"
-    r"|empty (?:function|method|class|bod(?:y|ies))s?|without (?:an? |any )?(?:body|bodies|implementations?))\b",
-    re.IGNORECASE,
-)
-_REFUSED: Final = re.compile(
-    r"\b(?:no|not|never|without|avoid|instead of|rather than|replac(?:e|ing)|fill(?:ing)?(?: in| out)?)\b"
-    r"[^.;\n]{0,40}\Z|n['\u2019]t\b[^.;\n]{0,40}\Z",
-    re.IGNORECASE,
-)
-
-
-def unwritten_bodies(text: PythonText, known: Collection[str], task: str = "", path: str = "") -> list[str]:
-    """The functions and methods (`Cart.total`) of a text that are not `known` and leave out their body.
-
-    None in a stub file, and where the `task` asks for stubs, placeholders, an interface or the like. What is abstract,
-    an overload or a member of a protocol has no body to give, and a class may be `pass` alone.
-    """
-    if path.endswith(".pyi") or _asks_for_stubs(task):
-        return []
-    return [name for name in _unwritten(text, _statements(text), "") if name not in known]
-
-
-def function_names(text: PythonText) -> set[str]:
-    """All functions and methods of a text; methods also without their class, as they may stand alone in a block."""
-    names = set(_functions(_statements(text), ""))
-    return names | {name.rpartition(".")[2] for name in names}
-
-
-def left_out(names: Sequence[str]) -> str:
-    """How a block with these unwritten bodies is refused."""
-    if len(names) == 1:
-        return f"The block leaves out the body of {names[0]}: send it whole."
-    return f"The block leaves out the bodies of {', '.join(names)}: send them whole."
-
-
-def _asks_for_stubs(task: str) -> bool:
-    return any(_REFUSED.search(task, 0, match.start()) is None for match in _ASKED.finditer(task))
-
-
-def _statements(text: PythonText) -> Iterator[ast.stmt]:
-    return (node for unit in text.units for node in unit.nodes)
-
-
-def _functions(nodes: Iterable[ast.stmt], prefix: str) -> Iterator[str]:
-    for node in nodes:
-        if isinstance(node, Function):
-            yield f"{prefix}{node.name}"
-        elif isinstance(node, ast.ClassDef):
-            yield from _functions(node.body, f"{prefix}{node.name}.")
-
-
-def _unwritten(text: PythonText, nodes: Iterable[ast.stmt], prefix: str) -> Iterator[str]:
-    for node in nodes:
-        if isinstance(node, Function):
-            if _leaves_out(text, node) and not any(map(_EMPTY_BY_DESIGN.fullmatch, _last_names(node.decorator_list))):
-                yield f"{prefix}{node.name}"
-        elif isinstance(node, ast.ClassDef):
-            parents = [*node.bases, *(keyword.value for keyword in node.keywords)]
-            if not any(name in _INTERFACES or name.endswith("Protocol") for name in _last_names(parents)):
-                yield from _unwritten(text, node.body, f"{prefix}{node.name}.")
-
-
-def _leaves_out(text: PythonText, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether nothing is there but a docstring and placeholders, or a comment says so of a plain value."""
-    comments = filter(None, map(text.comments.get, range(node.lineno, (node.end_lineno or node.lineno) + 1)))
-    promised = any(is_elision(comment) or _TO_BE_WRITTEN.search(comment) for comment in comments)
-    if is_stub(node) and not any(isinstance(each, ast.Raise) for each in node.body):
-        return promised or node.name not in _NOTHING_TO_DO
-    return promised and all(_says_nothing(each) for each in node.body)
-
-
-def _says_nothing(node: ast.stmt) -> bool:
-    match node:
-        case ast.Return(value=None | ast.Constant()) | ast.Expr(value=ast.Constant()):
-            return True
-        case ast.Return(value=ast.List(elts=[]) | ast.Tuple(elts=[]) | ast.Dict(keys=[])):
-            return True
-        case _:
-            return is_placeholder(node)
-
-
-def _last_names(nodes: Iterable[ast.expr]) -> set[str]:
-    """`abstractmethod` of `@abc.abstractmethod`, `group` of `@click.group()`, `Protocol` of `Protocol[T]`."""
-    return {_last_name(node) for node in nodes}
-
-
-def _last_name(node: ast.expr) -> str:
-    match node:
-        case ast.Call(func=inner) | ast.Subscript(value=inner):
-            return _last_name(inner)
-        case ast.Attribute(attr=name) | ast.Name(id=name):
-            return name
-        case _:
-            return ""
-
-
 # --- A block in place of a whole file
 
-SMALLEST_SHARE = 0.3
+SMALLEST_SHARE: Final = 0.3
 """A shorter text than this share of the old one is taken for an excerpt, once the old one is long enough to judge."""
-JUDGED_LINES = 20
+JUDGED_LINES: Final = 20
 
-_COMMENT = re.compile(r"[ \t]*(?:#|//|/\*|--|<!--|;|%)(.*?)(?:\*/|-->)?[ \t]*", re.MULTILINE)
-_DEFINITION = re.compile(r"^(?:async[ \t]+def|def|class)[ \t]+(\w+)", re.MULTILINE)
-
-
-_JSON_KEY = re.compile(r'"((?:[^"\\\n]|\\.)*+)"[ \t]*+:')
-_KEY = re.compile(r"""^[ \t]*+(?:-[ \t]+)?(?:\[+([\w."'-]+)\]+|["']?([\w.-]+)["']?[ \t]*+[:=])""", re.MULTILINE)
-_CONFIGURATION = (".toml", ".yaml", ".yml", ".ini", ".cfg", ".properties")
-_ADDS = re.compile(r"\b(?:add|append|insert)(?:s|ing)?\b", re.IGNORECASE)
-_SHRINKS = re.compile(
-    r"\b(?:remov|delet|drop|eras|short|summar|empt|clear|truncat|only|replac|rewrit|simplif|trim|condens|reduc|strip|clean)",
-    re.IGNORECASE,
+_COMMENT: Final = re.compile(r"[ \t]*(?:#|//|/\*|--|<!--|;|%)(.*?)(?:\*/|-->)?[ \t]*", re.MULTILINE)
+_DEFINITION: Final = re.compile(r"^(?:async[ \t]+def|def|class)[ \t]+(\w+)", re.MULTILINE)
+_DIFF: Final = re.compile(r"^(?:@@ |--- \S.*\n\+\+\+ )", re.MULTILINE)
+_JSON_KEY: Final = re.compile(r'"((?:[^"\\\n]|\\.)*+)"[ \t]*+:')
+_KEY: Final = re.compile(r"""^[ \t]*+(?:-[ \t]+)?(?:\[+([\w."'-]+)\]+|["']?([\w.-]+)["']?[ \t]*+[:=])""", re.MULTILINE)
+_CONFIGURATION: Final = (".toml", ".yaml", ".yml", ".ini", ".cfg", ".properties")
+_ADDS: Final = re.compile(r"\b(?:add|append|insert)(?:s|ing)?\b", re.IGNORECASE)
+_SHRINKS: Final = re.compile(
+    r"\b(?:remov|delet|drop|short|summar|empt|clear|only|replac|rewrit|simplif|trim|reduc|clean)", re.IGNORECASE
 )
 
 
 def why_not_whole(old: str, new: str) -> str:
     """What gives `new` away as a part of `old`, as a clause ("it ..."); "" if it may be whole."""
     known = {line.strip() for line in old.splitlines()}
-    for line in _elisions(new):
-        if line not in known:
+    for line in map(str.strip, new.splitlines()):
+        comment = _COMMENT.fullmatch(line)
+        elided = line in {"...", "…"} or (comment and is_elision("# " + comment[1].strip()))
+        if elided and line not in known:
             return f"it says `{line}` in place of text"
+    if _DIFF.search(new) and not _DIFF.search(old):
+        return "it is a diff"
     if count_lines(old) > JUDGED_LINES and len(new) < SMALLEST_SHARE * len(old):
         return f"it has {count_lines(new)} lines where the file has {count_lines(old)}"
     return ""
@@ -259,20 +146,25 @@ def lost_keys(path: str, old: str, new: str) -> tuple[str, ...]:
 
 def keys_inside(text: str, names: Collection[str]) -> set[str]:
     """The keys that stand inside of those of these names in a JSON text; none where it does not parse."""
+    found: set[str] = set()
+
+    def noted(pairs: list[tuple[str, object]]) -> set[str]:
+        """Called for the innermost objects first: all keys of each, which those around it can see."""
+        inner = {key: _united(value) for key, value in pairs}
+        found.update(*(keys for key, keys in inner.items() if key in names))
+        return set(inner).union(*inner.values())
+
     try:
-        value: object = json.loads(text)
+        json.loads(text, object_pairs_hook=noted)
     except (ValueError, RecursionError):
         return set()
-    found: set[str] = set()
-    waiting = [(value, False)]
-    while waiting:
-        each, inside = waiting.pop()
-        if isinstance(each, dict):
-            found.update(each if inside else ())
-            waiting += [(inner, inside or key in names) for key, inner in each.items()]
-        elif isinstance(each, list):
-            waiting += [(inner, inside) for inner in each]
     return found
+
+
+def _united(value: object) -> set[str]:
+    if isinstance(value, list):
+        return set().union(*map(_united, value))
+    return value if isinstance(value, set) else set()
 
 
 def lost_definitions(old: str, new: str) -> tuple[str, ...]:
@@ -281,64 +173,5 @@ def lost_definitions(old: str, new: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in _DEFINITION.findall(old) if name not in kept))
 
 
-def _keys(pattern: re.Pattern[str], text: str) -> list[str]:
+def _keys(pattern: re.Pattern[str], text: str) -> Iterable[str]:
     return ["".join(group or "" for group in found.groups()) for found in pattern.finditer(text)]
-
-
-def _elisions(text: str) -> Iterator[str]:
-    """Lines that are nothing but a comment, or three dots, standing for other text."""
-    for line in text.splitlines():
-        comment = _COMMENT.fullmatch(line)
-        if line.strip() in {"...", "…"} or (comment and is_elision("# " + comment[1].strip())):
-            yield line.strip()
-
-
-_HEADER: Final = re.compile(r"(?:@@|diff --git |index [0-9a-f]+\.\.|--- |\+\+\+ |\\ No newline)")
-_MARKS: Final = ("+", "-")
-
-
-class TextHunk(NamedTuple):
-    """The lines that a hunk takes away, and those that it puts there, both with the lines around them."""
-
-    old: str
-    new: str
-
-
-def read_diff(block: str, *, has_header: bool) -> tuple[TextHunk, ...]:
-    """The hunks of a diff; none where the block is none. With `has_header` it needs a line `@@` or `---` and `+++`.
-
-    A list in Markdown or YAML has such lines too: only where a text cannot be meant as it is, is a header not needed.
-    """
-    lines = block.replace("\r\n", "\n").removesuffix("\n").split("\n")
-    headed = any(line.startswith("@@") for line in lines) or (
-        any(line.startswith("--- ") for line in lines) and any(line.startswith("+++ ") for line in lines)
-    )
-    told = [line for line in lines if not _HEADER.match(line)]
-    if (has_header and not headed) or not any(line.startswith(_MARKS) for line in told):
-        return ()
-    around = [line for line in told if line.strip() and not line.startswith(_MARKS)]
-    marked = all(line.startswith(" ") for line in around)
-    groups: list[list[str]] = [[]]
-    for line in lines:
-        if line.startswith("@@"):
-            groups.append([])
-        elif not _HEADER.match(line):
-            groups[-1].append(line)
-    return tuple(_hunk(group, marked=marked) for group in groups if any(line.startswith(_MARKS) for line in group))
-
-
-def _hunk(lines: Sequence[str], *, marked: bool) -> TextHunk:
-    """`marked` says that the lines around have a space at their start that is not theirs."""
-    old, new = [], []
-    for line in _without_blank_edges(lines):
-        plain = line[1:] if line.startswith(_MARKS) or (marked and line) else line
-        if not line.startswith("+"):
-            old.append(plain)
-        if not line.startswith("-"):
-            new.append(plain)
-    return TextHunk(*("".join(f"{each}\n" for each in part) for part in (old, new)))
-
-
-def _without_blank_edges(lines: Sequence[str]) -> Sequence[str]:
-    told = [index for index, line in enumerate(lines) if line.strip()]
-    return lines[told[0] : told[-1] + 1]

@@ -17,11 +17,11 @@ a code fence are accepted; and beyond it, hunk headers with line numbers as `dif
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, islice
 from typing import Final, NamedTuple, TypeAlias
 
-from mendgraph.nodes.execute_tools.edits.exact_edits import nearest_regions
+from mendgraph.nodes.execute_tools.edits.exact_edits import nearest_region
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 
@@ -33,6 +33,7 @@ DELETE: Final = "*** Delete File:"
 UPDATE: Final = "*** Update File:"
 MOVE: Final = "*** Move to:"
 
+MOST_HEADERS: Final = 10
 _SHOWN = 80
 """Characters of a line that a message repeats."""
 _FENCE = re.compile(r"```\w*$")
@@ -104,7 +105,7 @@ class PatchError(NamedTuple):
 def parse_patch(patch: str) -> tuple[FilePatch, ...] | PatchError:
     """The files of a patch, in order, or the first thing that is wrong."""
     try:
-        files = _Reader(_unwrapped(patch)).files()
+        files = tuple(_file(header, lines) for header, *lines in _sections(_unwrapped(patch)))
     except _MalformedError as error:
         return error.error
     seen: set[str] = set()
@@ -165,118 +166,81 @@ def _is_wrapped(first: str, last: str) -> bool:
     return last == heredoc["word"] if heredoc else bool(_FENCE.fullmatch(first)) and last == "```"
 
 
-class _Reader:
-    """Reads line by line; `_at` is the next one."""
+def _sections(lines: Sequence[_Numbered]) -> Iterator[list[_Numbered]]:
+    """The lines of each file, without empty ones at their end. A marker with a space before it is a line of a file."""
+    section: list[_Numbered] = []
+    for line in lines:
+        if section and line.text.startswith("***") and not line.marker.startswith((MOVE, END_OF_FILE)):
+            yield _without_gap(section)
+            section = []
+        if section or line.marker:
+            section.append(line)
+    if not section:
+        raise _MalformedError(lines[0].number if lines else 1, "the patch is empty: it names no file to change.")
+    yield _without_gap(section)
 
-    def __init__(self, lines: Sequence[_Numbered]) -> None:
-        self._lines = lines
-        self._gaps = _gaps(lines)
-        self._at = 0
 
-    def files(self) -> tuple[FilePatch, ...]:
-        found: list[FilePatch] = []
-        while (line := self._next()) is not None:
-            self._at += 1
-            if line.marker:
-                found.append(self._file(line))
-        if not found:
-            number = self._lines[0].number if self._lines else 1
-            raise _MalformedError(number, "the patch is empty: it names no file to add, update or delete.")
-        return tuple(found)
+def _without_gap(lines: list[_Numbered]) -> list[_Numbered]:
+    kept = len(lines)
+    while kept and not lines[kept - 1].text:
+        kept -= 1
+    return lines[:kept]
 
-    def _next(self) -> _Numbered | None:
-        return self._lines[self._at] if self._at < len(self._lines) else None
 
-    def _file(self, header: _Numbered) -> FilePatch:
-        if header.marker.startswith(ADD):
-            return AddedFile(_path(header, ADD), self._added(), header.number)
-        if header.marker.startswith(DELETE):
-            return DeletedFile(_path(header, DELETE), header.number)
-        if header.marker.startswith(UPDATE):
-            return self._updated(header)
-        if header.marker == END:
-            raise _MalformedError(header.number, f"nothing may follow {END!r}: put all files into one patch.")
-        raise _MalformedError(
-            header.number,
-            f"here a file begins, with {ADD!r}, {UPDATE!r} or {DELETE!r} and its path, not {_shown(header.text)}.",
-        )
-
-    def _added(self) -> str:
-        text: list[str] = []
-        while (line := self._next()) is not None and not line.marker.startswith("***"):
-            if line.text.startswith("+"):
-                text.append(line.text[1:] + "\n")
-            elif not self._is_gap():
-                raise _MalformedError(
-                    line.number, f"each line of an added file begins with '+', and this one is {_shown(line.text)}."
-                )
-            self._at += 1
-        return "".join(text)
-
-    def _updated(self, header: _Numbered) -> UpdatedFile:
+def _file(header: _Numbered, lines: list[_Numbered]) -> FilePatch:
+    if header.marker.startswith(ADD):
+        for line in lines:
+            if not line.text.startswith("+"):
+                message = f"each line of an added file begins with '+', and this one is {_shown(line.text)}."
+                raise _MalformedError(line.number, message)
+        return AddedFile(_path(header, ADD), "".join(f"{line.text[1:]}\n" for line in lines), header.number)
+    if header.marker.startswith(UPDATE):
         path, target = _path(header, UPDATE), ""
-        line = self._next()
-        if line is not None and line.marker.startswith(MOVE):
-            target = _path(line, MOVE)
-            self._at += 1
-        hunks: list[Hunk] = []
-        while (line := self._next()) is not None and not line.text.startswith("***"):
-            if self._is_gap():
-                self._at += 1
-            else:
-                hunks.append(self._hunk(line, first=not hunks))
+        if lines and lines[0].marker.startswith(MOVE):
+            target = _path(lines[0], MOVE)
+            lines = lines[1:]
+        hunks = tuple(_hunks(lines))
         if not hunks and not target:
             raise _MalformedError(header.number, f"the update of {path!r} has no hunks: say what changes.")
-        return UpdatedFile(path, target, tuple(hunks), header.number)
-
-    def _hunk(self, start: _Numbered, *, first: bool) -> Hunk:
-        headers = self._headers()
-        if not headers and not first:
-            raise _MalformedError(
-                start.number,
-                f"a line of a hunk begins with ' ', '-' or '+', and a hunk with '@@', not {_shown(start.text)}.",
-            )
-        lines: list[PatchLine] = []
-        while (line := self._next()) is not None and line.text[:1] in {"", " ", "-", "+"} and not self._is_gap():
-            lines.append(PatchLine(line.text[:1] or " ", line.text[1:]))
-            self._at += 1
+        return UpdatedFile(path, target, hunks, header.number)
+    wrong = header
+    if header.marker.startswith(DELETE):
         if not lines:
-            shown = f", and here is {_shown(line.text)}" if line is not None else ""
-            message = f"this hunk has no lines: each begins with ' ', '-' or '+'{shown}."
-            raise _MalformedError(start.number, message)
-        ends_file = self._ends_file()
-        return Hunk(tuple(each for each in headers if each.strip()), tuple(lines), ends_file, start.number)
+            return DeletedFile(_path(header, DELETE), header.number)
+        wrong = lines[0]
+    if wrong.marker == END:
+        raise _MalformedError(wrong.number, f"nothing may follow {END!r}: put all files into one patch.")
+    message = f"here a file begins, with {ADD!r}, {UPDATE!r} or {DELETE!r} and its path, not {_shown(wrong.text)}."
+    raise _MalformedError(wrong.number, message)
 
-    def _ends_file(self) -> bool:
-        while (line := self._next()) is not None and self._is_gap():
-            self._at += 1
-        if line is None or line.marker != END_OF_FILE:
-            return False
-        self._at += 1
-        return True
 
-    def _headers(self) -> list[str]:
-        found: list[str] = []
-        while (line := self._next()) is not None and line.text.startswith("@@"):
-            text = line.text[2:].removeprefix(" ")
+def _hunks(lines: list[_Numbered]) -> Iterator[Hunk]:
+    """The hunks of a file; a line "@@" after other lines begins the next one, and "*** End of File" ends one."""
+    at = 0
+    while at < len(lines):
+        start, headers = lines[at], list[str]()
+        while at < len(lines) and lines[at].text.startswith("@@"):
+            text = lines[at].text[2:].removeprefix(" ")
             unified = _UNIFIED.fullmatch(text)
-            found.append(unified["rest"] if unified else text)
-            self._at += 1
-        return found
-
-    def _is_gap(self) -> bool:
-        return self._gaps[self._at]
-
-
-def _gaps(lines: Sequence[_Numbered]) -> list[bool]:
-    """For each line whether it is empty and none but empty ones follow up to the next section, hunk or the end."""
-    found: list[bool] = []
-    before_marker = True
-    for line in reversed(lines):
-        before_marker = before_marker and not line.text
-        found.append(before_marker)
-        before_marker = before_marker or line.text.startswith(("***", "@@"))
-    return found[::-1]
+            headers.append(unified["rest"] if unified else text)
+            at += 1
+        if len(headers) > MOST_HEADERS:
+            raise _MalformedError(start.number, f"a hunk may have {MOST_HEADERS} '@@' lines, and this has more.")
+        first = at
+        while at < len(lines) and lines[at].text[:1] in {"", " ", "-", "+"}:
+            at += 1
+        told = _without_gap(lines[first:at])
+        ends_file = at < len(lines) and lines[at].marker == END_OF_FILE
+        if not told and not headers and at < len(lines) and lines[at].text.startswith("@@"):
+            continue  # empty lines before the first hunk
+        if not told or (at < len(lines) and not ends_file and not lines[at].text.startswith("@@")):
+            wrong = lines[at] if told else start
+            here = f", not {_shown(lines[at].text)}" if at < len(lines) else ""
+            message = f"a hunk is made of lines that begin with ' ', '-' or '+', after '@@'{here}."
+            raise _MalformedError(wrong.number, message)
+        at += ends_file
+        parts = tuple(PatchLine(line.text[:1] or " ", line.text[1:]) for line in told)
+        yield Hunk(tuple(each for each in headers if each.strip()), parts, ends_file, start.number)
 
 
 def _path(line: _Numbered, marker: str) -> str:
@@ -292,6 +256,7 @@ def _shown(text: str) -> str:
 
 LISTED_PLACES: Final = 10
 """Places of an ambiguous hunk that a message names."""
+_MOST: Final = LISTED_PLACES + 1
 
 
 class Patched(NamedTuple):
@@ -358,10 +323,10 @@ _KEYS: Final[tuple[_Key, ...]] = (_exact, str.rstrip, str.strip)
 
 
 def _place(file: _File, hunk: Hunk, done: int, path: str) -> _Found | PatchError:
-    """The one place where the hunk fits, in the lines from `done` on."""
-    scopes = _scopes(file, hunk.headers)
-    if isinstance(scopes, str):
-        return PatchError(hunk.line, f"the line {scopes!r} after '@@' does not occur in {quoted(path)}.")
+    """The one place where the hunk fits, in the lines from `done` on: in the blocks of its headers, or below them."""
+    scopes = _scopes(file, hunk, path)
+    if isinstance(scopes, PatchError):
+        return scopes
     if not hunk.old:
         return _place_of_addition(file, hunk, scopes, done, path)
     last = len(file.lines) - len(hunk.old)
@@ -369,11 +334,15 @@ def _place(file: _File, hunk: Hunk, done: int, path: str) -> _Found | PatchError
         for key in _KEYS:
             if [key(line) for line in file.lines[last:]] == [key(line) for line in hunk.old]:
                 return _Found(last, key)
-    blocks = [(max(start, done), end) for start, end in _united(scopes)]
-    below = [(max(min(start for start, _ in scopes), done), len(file.lines))]
-    for within in (blocks, below):
+    below = (scopes[0][0], len(file.lines))
+    for within in (scopes, [below]):
         for key in _KEYS:
-            places = list(islice(_places_of(file, hunk.old, within, key), LISTED_PLACES + 1))
+            found = (
+                at
+                for start, end in within
+                for at in islice(_places_of(file, hunk.old, max(start, done), end, key), _MOST)
+            )
+            places = sorted(set(found))
             if len(places) == 1:
                 return _Found(places[0], key)
             if places:
@@ -381,40 +350,22 @@ def _place(file: _File, hunk: Hunk, done: int, path: str) -> _Found | PatchError
     return _miss(file, hunk, done, path)
 
 
-def _united(scopes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The scopes, which come in the order of their starts, without overlaps: each line is looked at once."""
-    united: list[tuple[int, int]] = []
-    for start, end in scopes:
-        if united and start <= united[-1][1]:
-            united[-1] = united[-1][0], max(end, united[-1][1])
-        else:
-            united.append((start, end))
-    return united
-
-
-def _scopes(file: _File, headers: Sequence[str]) -> list[tuple[int, int]] | str:
-    """The stretches of lines that the headers lead to, each from the last header's line on; without any, the file.
-
-    Returns the header that is nowhere, where one is. Two hunks may have the same header.
-    """
+def _scopes(file: _File, hunk: Hunk, path: str) -> list[tuple[int, int]] | PatchError:
+    """The stretches of lines that the headers lead to, each from the last header's line on; without any, the file."""
     scopes = [(0, len(file.lines))]
-    ends = _block_ends(file.lines) if headers else []
-    within, done = scopes, ("", scopes[:0])
-    for header in headers:
-        if (header, within) == done:
-            continue
-        done = header, within
+    for header in hunk.headers:
         for fits in _HEADER_FITS:
-            found = [at for start, end in within for at in range(start, end) if fits(file.lines[at], header)]
+            found = sorted({at for scope in scopes for at in range(*scope) if fits(file.lines[at], header)})
             if found:
                 break
-        else:
-            return header
-        scopes = [(at, ends[at]) for at in found]
-        within = _united(scopes)
+        if not found or len(found) > _MOST_SCOPES:
+            many = f"occurs more than {_MOST_SCOPES} times" if found else "does not occur"
+            return PatchError(hunk.line, f"the line {header!r} after '@@' {many} in {quoted(path)}.")
+        scopes = [(at, _block_end(file.lines, at)) for at in found]
     return scopes
 
 
+_MOST_SCOPES: Final = 50
 _HEADER_FITS: Final[tuple[Callable[[str, str], bool], ...]] = (
     lambda line, header: line.rstrip() == header.rstrip(),
     lambda line, header: line.strip() == header.strip(),
@@ -422,23 +373,14 @@ _HEADER_FITS: Final[tuple[Callable[[str, str], bool], ...]] = (
 )
 
 
-def _block_ends(lines: Sequence[str]) -> list[int]:
-    """For each line, where the block ends that it opens: at the next one that is not indented deeper.
-
-    Empty lines end nothing, and neither do closing brackets that stand as deep as the line.
-    """
-    ends = [len(lines)] * len(lines)
-    open_blocks: list[tuple[int, int]] = []
-    for at, line in enumerate(lines):
-        bare = line.lstrip()
-        if not bare:
-            continue
-        depth = len(line) - len(bare)
-        while open_blocks and (open_blocks[-1][1] > depth or (open_blocks[-1][1] == depth and bare[0] not in ")]}")):
-            ends[open_blocks.pop()[0]] = at
-        if bare[0] not in ")]}":
-            open_blocks.append((at, depth))
-    return ends
+def _block_end(lines: Sequence[str], start: int) -> int:
+    """Where the block ends that a line opens: at the next one that is not indented deeper, and no closing bracket."""
+    depth = len(_indent(lines[start]))
+    for at in range(start + 1, len(lines)):
+        indent = len(_indent(lines[at]))
+        if lines[at].strip() and (indent < depth or (indent == depth and lines[at].strip()[0] not in ")]}")):
+            return at
+    return len(lines)
 
 
 def _place_of_addition(
@@ -456,18 +398,15 @@ def _place_of_addition(
     return PatchError(hunk.line, message)
 
 
-def _places_of(file: _File, old: Sequence[str], scopes: Iterable[tuple[int, int]], key: _Key) -> Iterator[int]:
-    """Where the old lines stand, in order, beginning inside one of the scopes, which are in order and apart."""
+def _places_of(file: _File, old: Sequence[str], start: int, end: int, key: _Key) -> Iterator[int]:
+    """Where the old lines stand, in order, beginning at one of these lines."""
     text, starts = file.joined(key)
     wanted = "".join(f"\n{key(line)}" for line in old) + "\n"
-    for start, end in scopes:
-        if start >= end:
-            continue
-        last = starts[min(end + len(old) - 1, len(file.lines))] + 1
-        at = text.find(wanted, starts[start], last)
-        while at >= 0:
-            yield bisect_left(starts, at)
-            at = text.find(wanted, at + 1, last)
+    last = starts[min(end + len(old) - 1, len(file.lines))] + 1
+    at = text.find(wanted, starts[start], last) if start < end else -1
+    while at >= 0:
+        yield bisect_left(starts, at)
+        at = text.find(wanted, at + 1, last)
 
 
 def _ambiguous(hunk: Hunk, places: Sequence[int], path: str) -> PatchError:
@@ -481,13 +420,13 @@ def _ambiguous(hunk: Hunk, places: Sequence[int], path: str) -> PatchError:
 
 
 def _miss(file: _File, hunk: Hunk, done: int, path: str) -> PatchError:
-    regions = nearest_regions("\n".join(file.lines), "\n".join(hunk.old))
-    ranges = ", ".join(f"{region.first}-{region.last}" for region in regions)
-    near = f"The nearest lines are {ranges}: the suggestions show them as they are."
+    region = nearest_region("\n".join(file.lines), "\n".join(hunk.old))
     where = f" from line {done + 1} on, after the hunk before" if done else ""
     message = f"the lines of this hunk do not occur in {quoted(path)}{where}. "
-    message += near if regions else "Nothing in it is near: read_file it first."
-    return PatchError(hunk.line, message, tuple(region.text for region in regions))
+    if region is None:
+        return PatchError(hunk.line, f"{message}Nothing in it is near: read_file it first.")
+    message += f"The nearest lines are {region.first}-{region.last}: the suggestion shows them as they are."
+    return PatchError(hunk.line, message, (region.text,))
 
 
 # --- The lines that come there

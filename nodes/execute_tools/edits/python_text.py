@@ -1,4 +1,4 @@
-"""Edits of whole lines, collected in any order and applied at once."""
+"""Python as lines and units: what stands where, and edits of whole lines that are applied at once. Pure."""
 
 import ast
 import io
@@ -123,11 +123,6 @@ class PythonText:
                 for key, times in Counter(member.key for member in self.members(home)).items():
                     found.setdefault(key, []).append((home, times))
         return {key: tuple(homes) for key, homes in found.items()}
-
-    @cached_property
-    def names(self) -> frozenset[str]:
-        """The names of its top-level units."""
-        return frozenset(unit.key for unit in self.units)
 
     def _read_members(self, unit: Unit) -> tuple[Unit, ...]:
         body = unit.node.body if isinstance(unit.node, ast.ClassDef) else []
@@ -307,11 +302,6 @@ class ImportedName(NamedTuple):
     unit: Unit
     node: ast.Import | ast.ImportFrom
     alias: ast.alias
-
-    @property
-    def origin(self) -> tuple[str, int]:
-        """The module from which it is imported, and how many dots stand before it; ("", -1) for a module itself."""
-        return (self.node.module or "", self.node.level) if isinstance(self.node, ast.ImportFrom) else ("", -1)
 
 
 def named_units(text: PythonText) -> list[NamedUnit]:

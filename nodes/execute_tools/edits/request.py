@@ -15,109 +15,77 @@ from typing import Final, NamedTuple
 
 _LONGEST: Final = 2000
 """Characters of a sentence that is read: what goes on without an end is a listing, and says nothing."""
-_CLAUSE: Final = 200
-_SENTENCE_END: Final = re.compile(r"[.!?](?=\s|\Z)|[;\n]")
+_SENTENCE: Final = re.compile(r"[.!?](?=\s|\Z)|[;\n]")
 _NOUN: Final = (
-    r"(?:functions?|methods?|class(?:es)?|constants?|variables?|helpers?|definitions?|defs?|imports?|keys?|settings?"
-    r"|options?|entry|entries|fields?|attributes?|propert(?:y|ies)|code|module-level|global|top-level)"
+    r"(?:functions?|methods?|class(?:es)?|constants?|variables?|helpers?|definitions?|imports?|keys?|settings?|options?"
+    r"|entry|entries|fields?|attributes?|propert(?:y|ies)|code)"
 )
-_FILLER: Final = (
-    rf"(?:the|an?|all|any|of|its?|our|my|this|that|these|those|both|named|called|old|new|unused|dead|obsolete|legacy"
-    rf"|deprecated|redundant|superfluous|unneeded|unnecessary|useless|duplicate|private|public|now|also|{_NOUN})"
+_FILLERS: Final = (
+    r"(?:(?:the|an?|all|of|its?|our|my|this|these|both|named|called|old|new|unused|dead|obsolete|legacy|deprecated"
+    rf"|redundant|useless|duplicate|private|public|{_NOUN}),?[ \t]+){{0,8}}"
 )
-_FILLERS: Final = rf"(?:{_FILLER},?[ \t]+){{0,8}}"
 _NAME: Final = r"[`'\"*]{0,3}([A-Za-z_][\w.]{0,200}\b)(?!/)(?:\([^()\n]{0,80}\))?[`'\"*]{0,3}"
-_FILE: Final = re.compile(r"(?<![\w/.-])[\w./-]{0,200}[\w-]\.[A-Za-z]\w{0,9}\b(?!\()")
-_FILE_SUFFIX: Final = re.compile(r"\.(?:pyi?|json|toml|ya?ml|md|txt|cfg|ini|csv|html|js|ts|sh)\Z", re.IGNORECASE)
+_FILE: Final = re.compile(r"(?<![\w/.-])[\w./-]{0,200}[\w-]\.(?:pyi?|json|toml|ya?ml|md|txt|cfg|ini)\b(?!\()")
 _DELETE: Final = re.compile(
-    r"\b(?:remov(?:e|ing)|delet(?:e|ing)|drop(?:ping)?|eras(?:e|ing)|eliminat(?:e|ing)|get(?:ting)? rid of)[ \t]+",
-    re.IGNORECASE,
+    r"\b(?:remov(?:e|ing)|delet(?:e|ing)|drop(?:ping)?|get(?:ting)? rid of)[ \t]+", re.IGNORECASE
 )
 _NOT: Final = re.compile(
-    r"\b(?:not|never|without|avoid|instead of|rather than|before|no need to|cannot|keep|if|whether|why|how|what"
-    r"|should (?:i|we))\b"
+    r"\b(?:not|never|without|avoid|instead of|rather than|cannot|keep|if|whether|why|how|should (?:i|we))\b"
     r"|n['\u2019]t\b",
     re.IGNORECASE,
 )
-_MUST: Final = (
-    r"(?:should|must|can|may|shall|(?:has|have|needs?|is|ought) to)[ \t]+(?:(?:now|also|safely|just)[ \t]+){0,2}"
-)
+_CLAUSE: Final = 200
 _LISTED: Final = re.compile(rf"{_FILLERS}{_NAME}(?:[ \t]+{_NOUN}(?!['\u2019\w]))?", re.IGNORECASE)
 _NEXT: Final = re.compile(r"[ \t]*(?:,[ \t]*and|,|&|\band\b|\bor\b)[ \t]+", re.IGNORECASE)
 _FROM: Final = re.compile(
-    r"[ \t]+(?:from|in|of|inside|within)[ \t]+(?:(?:the|this|our|my|file|module|class)[ \t]+){0,3}"
+    r"[ \t]+(?:from|in|of|inside)[ \t]+(?:(?:the|this|our|my|file|module|class)[ \t]+){0,3}"
     r"[`'\"*]{0,3}([\w./-]{1,200}\b)[`'\"*]{0,3}",
     re.IGNORECASE,
 )
-_PLACES: Final = frozenset({"file", "module", "class", "code", "codebase", "project", "package", "workspace", "it"})
+_PLACES: Final = frozenset({"file", "module", "code", "codebase", "project", "package", "workspace", "it"})
 _END: Final = re.compile(
-    r"[ \t]*(?:\Z|[,:()\]\u2013\u2014]|[ \t](?:and|or|but|because|since|as|which|that|with|together|completely|entirely"
-    r"|altogether|everywhere|please|too|again|so|then|is|it's|-)\b|[ \t]-[ \t])",
+    r"[ \t]*(?:\Z|[,:(\u2013\u2014]|[ \t](?:and|or|but|because|since|as|which|that|with|completely|everywhere|please|so"
+    r"|is|-)\b|[ \t]-[ \t])",
     re.IGNORECASE,
 )
-_TO: Final = r"[ \t]+(?:to|into|as|->|=>|\u2192)[ \t]+(?:be[ \t]+)?"
 _WHERE: Final = (
-    r"(?:[ \t]+(?:from|in|of)[ \t]+(?!to\b)(?:(?:the|file|module|class)[ \t]+){0,3}[^\s,]{1,200}"
-    r"|[ \t]+everywhere){0,2}"
+    r"(?:[ \t]+(?:from|in|of)[ \t]+(?!to\b)(?:(?:the|file|module|class)[ \t]+){0,3}[^\s,]{1,200}|[ \t]+everywhere){0,2}"
 )
-_START: Final = r"(?:\A|[,:]|\b(?:and|so|then|but|that))[ \t]*"
-_THING: Final = rf"{_FILLERS}{_NAME}(?:[ \t]+{_NOUN})?{_WHERE}"
-_PAIR: Final = rf"{_THING}{_TO}(?:(?:just|simply)[ \t]+)?{_FILLERS}{_NAME}"
-_RENAMES: Final = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"\brenam(?:e|ing)[ \t]+{_PAIR}",
-        rf"{_START}{_THING}[ \t]+{_MUST}be[ \t]+(?:renamed[ \t]+(?:to|into|as)|called|named)[ \t]+{_FILLERS}{_NAME}",
-    )
+_PAIR: Final = (
+    rf"{_FILLERS}{_NAME}(?:[ \t]+{_NOUN})?{_WHERE}[ \t]+(?:to|into|as|->|=>|\u2192)[ \t]+(?:be[ \t]+)?{_FILLERS}{_NAME}"
 )
+_RENAME: Final = re.compile(rf"\brenam(?:e|ing)[ \t]+{_PAIR}", re.IGNORECASE)
 _ANOTHER_PAIR: Final = re.compile(rf"[ \t]*(?:,[ \t]*and|,|\band\b)[ \t]+(?:rename[ \t]+)?{_PAIR}", re.IGNORECASE)
 _KIND: Final = re.compile(r"\b(?:function|method|class|constant|helper)\b", re.IGNORECASE)
 _LOCAL: Final = re.compile(r"\b(?:variable|key|setting|option|entry|field|attribute|property|code)s?\b", re.IGNORECASE)
-_KEPT = re.compile(
-    r"\b(?:alias(?:es)?|backwards?|compatib\w+|keep(?:ing)?\s+the\s+old|still\s+work|deprecat\w+\s+the\s+old)\b",
-    re.IGNORECASE,
+_KEPT: Final = re.compile(
+    r"\b(?:alias(?:es)?|backwards?|compatib\w+|keep(?:ing)?\s+the\s+old|still\s+work)\b", re.IGNORECASE
 )
 _NO_NAME: Final = re.compile(
-    r"to|into|as|it|its|the|an?|them|something|be|from|this|that|all|any|every|each|and|or|in|of|is|files?|module"
-    r"|variable|parameter|argument|attribute|column|key|field|option|flag|function|method|class|constant|helper|local",
+    r"to|into|as|it|its|the|an?|them|be|from|this|that|all|and|or|in|of|is|files?|module|variable|parameter|argument"
+    r"|attribute|column|key|field|option|flag|function|method|class|constant|helper",
     re.IGNORECASE,
 )
 
 # --- What kind of change is asked for
 
-_QUOTED = re.compile(r"`[^`\n]*`|\"[^\"\n]*\"|(?<!\w)'[^'\n]*'(?!\w)")
-_FILES = re.compile(r"(?<![\w./-])[\w./-]*\w\.py\b")
-
-_REPAIR = re.compile(
-    r"\b(?:bugs?|buggy|fix(?:es|ed|ing)?|wrong(?:ly)?|incorrect(?:ly)?|broken|breaks|repair|mend|mistakes?"
-    r"|off[ -]by[ -]one|fail(?:s|ed|ing|ures?)?|crash(?:es|ed|ing)?|hangs?|loops forever|infinite loop"
-    r"|never (?:ends|stops|returns|terminates)|does(?: not|n't) (?:work|handle|return|stop|end)|regression|defects?"
-    r"|faulty|misbehaves?)\b",
-    re.IGNORECASE,
-)
-_COMPLAINT = re.compile(
-    r"\b(?:should(?:n't)?|must|expected|errors?|instead of|rather than|supposed to|but (?:gets?|gives?|returns?|it))\b",
-    re.IGNORECASE,
-)
-_KEEPING = re.compile(
-    r"\b(?:rename[sd]?|renaming|type hints?|type annotations?|annotat(?:e|ions?)|docstrings?|refactor(?:ing)?|reformat"
-    r"|tidy up|clean up|simplify|dead|unused|readab(?:le|ility)|speed up|optimi[sz]e)\b",
-    re.IGNORECASE,
-)
-_CHANGE = re.compile(
-    r"\b(?:change[sd]?|set|updates?|increase|decrease|raise the|lower|bump|switch|make|default|instead(?! of)|replace"
-    r"|now|add|support|allow|accept|handle|new|extend|return|use|should|must|convert|ignore|keep|limit)\b",
-    re.IGNORECASE,
-)
-_CREATION = re.compile(
-    r"\b(?:create|write|implement)\b"
-    r"|\badd (?:an? |the |another )?(?:new |small |helper )*(?:function|method|class|module|file)\b"
-    r"|\bnew (?:function|method|class|module|file)\b"
-    r"|\b(?:need|want|would like|'d like) (?:to have )?"
-    r"(?:an? (?:\w+ ){0,3}?(?:function|method|class|module|file|script)\b|[\w./-]*\w\.py (?:with|that|containing)\b)",
-    re.IGNORECASE,
-)
-_DOCUMENTATION = re.compile(r"\b(?:docstrings?|doctests?|documentation|docs?|(?<!for )examples?)\b", re.IGNORECASE)
+_QUOTED: Final = re.compile(r"`[^`\n]*`|\"[^\"\n]*\"|(?<!\w)'[^'\n]*'(?!\w)")
+_KINDS: Final[Mapping[str, re.Pattern[str]]] = {
+    kind: re.compile(rf"\b(?:{words})\b", re.IGNORECASE)
+    for kind, words in {
+        "repairs": r"bugs?|buggy|fix(?:es|ed|ing)?|wrong(?:ly)?|incorrect(?:ly)?|broken|breaks|repair|mistakes?"
+        r"|off[ -]by[ -]one|fail(?:s|ed|ing|ures?)?|crash(?:es|ed|ing)?|hangs?|infinite loop|regression|defects?"
+        r"|does(?: not|n't) (?:work|handle|return|stop|end)|never (?:ends|stops|returns|terminates)",
+        "keeps": r"rename[sd]?|renaming|type hints?|type annotations?|annotat(?:e|ions?)|docstrings?|refactor(?:ing)?"
+        r"|reformat|clean up|simplify|dead|unused|readab(?:le|ility)|speed up|optimi[sz]e",
+        "changes": r"change[sd]?|set|updates?|increase|decrease|lower|switch|make|default|instead(?! of)|replace|now"
+        r"|add|support|allow|accept|handle|new|extend|return|use|should|must|convert|ignore|limit",
+        "creates": r"create|write|implement|(?:need|want) [\w./-]*\w\.py (?:with|that)"
+        r"|(?:new|(?:add|need|want|have) an?(?: \w+)?) (?:function|method|class|file)",
+        "documents": r"docstrings?|doctests?|documentation|docs?|(?<!for )examples?",
+    }.items()
+}
+_PYTHON_FILE: Final = re.compile(r"(?<![\w./-])[\w./-]*\w\.py\b")
 
 
 class Expectation(NamedTuple):
@@ -128,44 +96,29 @@ class Expectation(NamedTuple):
 
 
 class _Deletion(NamedTuple):
-    """A name that is to go, the words it stands in, what it goes from, and whether that is certain without the file."""
+    """A name that is to go, what it goes from, the words it stands in, and the files that its sentence names."""
 
     name: str
-    words: str = ""
-    place: str = ""
-    certain: bool = False
-
-
-class _Rename(NamedTuple):
-    old: str
-    new: str
-    certain: bool
-
-
-class _Sentence(NamedTuple):
-    """What a sentence says is to go, in its lists, its renames, and the files that it names."""
-
-    lists: tuple[tuple[_Deletion, ...], ...]
-    renames: tuple[_Rename, ...]
+    place: str
+    words: str
     files: frozenset[str]
 
-    def concerns(self, path: str, names: Collection[str]) -> bool:
-        files = {posixpath.basename(each) for each in self.files.difference(names)}
-        return not path or not files or posixpath.basename(path) in files
+    @property
+    def is_certain(self) -> bool:
+        return _is_name(self.name) and _KIND.search(self.words) is not None and _is_anywhere(self.place)
 
 
 @dataclass(frozen=True)
 class Request:
     """What is asked for; several can be true.
 
-    `repairs` says that something is wrong, `complains` that it should be otherwise. `keeps` and `changes` tell whether
-    the code is to do the same as before or something else, `creates` that something new is to be written, `documents`
-    that docstrings or examples are spoken of. `files` are the Python files that it names. `renames` are old names to
-    new ones, without the class or module before them; `expectations` what must be true of names once all is done.
+    `repairs` says that something is wrong. `keeps` and `changes` tell whether the code is to do the same as before or
+    something else, `creates` that something new is to be written, `documents` that docstrings or examples are spoken
+    of. `files` are the Python files that it names. `renames` are old names to new ones, without the class or module
+    before them; `expectations` what must be true of names once all is done.
     """
 
     repairs: bool = False
-    complains: bool = False
     keeps: bool = False
     changes: bool = False
     creates: bool = False
@@ -173,7 +126,7 @@ class Request:
     files: frozenset[str] = frozenset()
     renames: Mapping[str, str] = field(default_factory=dict)
     expectations: tuple[Expectation, ...] = ()
-    sentences: tuple[_Sentence, ...] = field(default=(), repr=False)
+    _lists: tuple[tuple[_Deletion, ...], ...] = field(default=(), repr=False)
 
     def speaks_of_others(self, path: str) -> bool:
         """Whether it names other Python files than this one, which may have to change as well."""
@@ -186,83 +139,59 @@ class Request:
         A method may be called by its last name where only one of the names ends with it.
         """
         known = _by_mention(names, path)
-        lists = (listed for each in self.sentences if each.concerns(path, names) for listed in each.lists)
-        return {name for listed in lists for name in takewhile(bool, (_meant(each, known) for each in listed))}
+        return {
+            name
+            for listed in self._lists
+            for name in takewhile(bool, (_meant(each, known) for each in listed if _concerns(each, path, names)))
+        }
 
 
 @lru_cache(maxsize=16)
 def read_request(request: str) -> Request:
     """Read the words of a request; of the kinds of change, what stands in quotes is not part of its sentence."""
     plain = _QUOTED.sub(" it ", request)
-
-    def has(pattern: re.Pattern[str]) -> bool:
-        return pattern.search(plain) is not None
-
-    sentences = tuple(map(_read, _sentences(request)))
+    kinds = {kind: pattern.search(plain) is not None for kind, pattern in _KINDS.items()}
+    renames: dict[str, str] = {}
+    expected: list[Expectation] = []
+    lists: list[tuple[_Deletion, ...]] = []
+    for sentence in (each.strip() for each in _SENTENCE.split(request) if len(each) <= _LONGEST):
+        for match in _rename_matches(sentence):
+            old, new = (name.rpartition(".")[2] for name in match.groups())
+            if _is_name(old) and _is_name(new) and old != new and not any(map(_FILE.fullmatch, match.groups())):
+                renames[old] = new
+                expected += [Expectation(old, new)] * _is_certain(sentence, match)
+        files = frozenset(_FILE.findall(sentence))
+        verbs = [verb for verb in _DELETE.finditer(sentence) if not _negated(sentence, verb.start())]
+        lists += (tuple(_listed(sentence, verb.end(), files)) for verb in verbs)
+    expected += (Expectation(each.name) for listed in lists for each in listed if each.is_certain)
+    wanted = () if _KEPT.search(request) else tuple(expected)
     return Request(
-        repairs=has(_REPAIR),
-        complains=has(_COMPLAINT),
-        keeps=has(_KEEPING),
-        changes=has(_CHANGE),
-        creates=has(_CREATION),
-        documents=has(_DOCUMENTATION),
-        files=frozenset(_FILES.findall(request)),
-        renames={each.old: each.new for sentence in sentences for each in sentence.renames},
-        expectations=() if _KEPT.search(request) else tuple(_expectations(sentences)),
-        sentences=sentences,
+        **kinds,
+        files=frozenset(_PYTHON_FILE.findall(request)),
+        renames=renames,
+        expectations=wanted,
+        _lists=tuple(lists),
     )
 
 
-def _expectations(sentences: Collection[_Sentence]) -> Iterator[Expectation]:
-    for sentence in sentences:
-        yield from (Expectation(each.old, each.new) for each in sentence.renames if each.certain)
-        yield from (Expectation(each.name) for listed in sentence.lists for each in listed if each.certain)
-
-
-def _sentences(task: str) -> Iterator[str]:
-    ends = [*_SENTENCE_END.finditer(task)]
-    starts = [0, *(end.end() for end in ends)]
-    stops = [*(end.start() for end in ends), len(task)]
-    for start, stop in zip(starts, stops, strict=True):
-        if stop - start <= _LONGEST:
-            yield task[start:stop].strip()
-
-
-def _read(text: str) -> _Sentence:
-    verbs = (verb for verb in _DELETE.finditer(text) if not _negated(text, verb.start()))
-    lists = tuple(tuple(_listed(text, verb.end())) for verb in verbs)
-    files = frozenset(word for word in _FILE.findall(text) if _FILE_SUFFIX.search(word))
-    return _Sentence(lists, tuple(_renames(text)), files)
-
-
-def _listed(text: str, at: int) -> Iterator[_Deletion]:
+def _listed(text: str, at: int, files: frozenset[str]) -> Iterator[_Deletion]:
     """The names after a verb, as in `the functions load, save() and dump from io.py`."""
     while match := _LISTED.match(text, at):
         place = _FROM.match(text, match.end())
         if place is None and not _END.match(text, match.end()):
             return
-        certain = _is_name(match[1]) and _KIND.search(match[0].replace(match[1], "")) is not None
-        where = place[1] if place else ""
-        yield _Deletion(match[1], match[0].casefold(), where, certain and _is_anywhere(where))
+        yield _Deletion(match[1], place[1] if place else "", match[0].replace(match[1], "").casefold(), files)
         following = _NEXT.match(text, match.end())
         if following is None:
             return
         at = following.end()
 
 
-def _renames(text: str) -> Iterator[_Rename]:
-    for pattern in _RENAMES:
-        match = pattern.search(text)
-        while match and not _negated(text, match.start()):
-            old, new = (name.rpartition(".")[2] for name in match.groups())
-            if _is_rename(text, match) and _is_name(old) and _is_name(new) and old != new:
-                yield _Rename(old, new, _is_certain(text, match))
-            match = _ANOTHER_PAIR.match(text, match.end())
-
-
-def _is_rename(text: str, match: re.Match[str]) -> bool:
-    """Whether both are names and not files: `a.py` would be read as the name `py` of the module `a`."""
-    return not any(_FILE_SUFFIX.search(name) for name in match.groups()) and text[match.end() :][:1] != "/"
+def _rename_matches(text: str) -> Iterator[re.Match[str]]:
+    match = _RENAME.search(text)
+    while match and not _negated(text, match.start()):
+        yield match
+        match = _ANOTHER_PAIR.match(text, match.end())
 
 
 def _is_certain(text: str, match: re.Match[str]) -> bool:
@@ -274,7 +203,12 @@ def _is_certain(text: str, match: re.Match[str]) -> bool:
 
 
 def _is_anywhere(place: str) -> bool:
-    return not place or "." in place or "/" in place or place.casefold() in _PLACES - {"class"}
+    return not place or "." in place or "/" in place or place.casefold() in _PLACES
+
+
+def _concerns(deletion: _Deletion, path: str, names: Collection[str]) -> bool:
+    files = {posixpath.basename(each) for each in deletion.files.difference(names)}
+    return not path or not files or posixpath.basename(path) in files
 
 
 def _by_mention(names: Collection[str], path: str) -> Mapping[str, str]:
@@ -282,10 +216,8 @@ def _by_mention(names: Collection[str], path: str) -> Mapping[str, str]:
     found = {name: name for name in names}
     stem = posixpath.splitext(posixpath.basename(path))[0]
     lasts = [name.rpartition(".")[2] for name in names]
-    for name in names:
-        last = name.rpartition(".")[2]
-        if stem:
-            found.setdefault(f"{stem}.{name}", name)
+    for name, last in zip(names, lasts, strict=True):
+        found.setdefault(f"{stem}.{name}", name)
         if lasts.count(last) == 1:
             found.setdefault(last, name)
     return found
@@ -298,12 +230,11 @@ def _meant(deletion: _Deletion, known: Mapping[str, str]) -> str:
     """
     name, place = known.get(deletion.name, ""), deletion.place
     if place and f"{place}.{deletion.name}" in known:
-        name = known[f"{place}.{deletion.name}"]
-    elif "method" in deletion.words:
+        return known[f"{place}.{deletion.name}"]
+    if "method" in deletion.words:
         methods = {each for each in known.values() if each.endswith(f".{deletion.name}")}
         name = methods.pop() if len(methods) == 1 else name if "." in deletion.name else ""
-    owned = place.casefold() in _PLACES or place == name.partition(".")[0] != name
-    return name if not place or "." in place or "/" in place or owned else ""
+    return name if _is_anywhere(place) or place == name.partition(".")[0] != name else ""
 
 
 def _negated(sentence: str, at: int) -> bool:

@@ -1,7 +1,8 @@
 """May an edit of a Python file stay, as far as its examples tell? The decision; pure, nothing is run here.
 
-What is run are the examples that the request gives, and those of the docstrings of what the edit changes, as they were
-before it, so that a changed docstring cannot hide a failure. What cannot be run never speaks against an edit.
+What is run are the examples that the request gives, and those of the file's docstrings as they were before the edit, so
+that a changed docstring cannot hide a failure; the same examples on the text before tell what the edit has broken. What
+cannot be run never speaks against an edit.
 """
 
 import ast
@@ -14,20 +15,16 @@ from typing import Final
 from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProblem, parse
 from mendgraph.nodes.execute_tools.edits.request import Request, read_request
 from mendgraph.nodes.execute_tools.evidence.examples import (
-    FAILING,
     Example,
     ModuleRun,
     Origin,
     Result,
     Status,
     both,
-    changed_names,
-    concerned,
-    concerning,
+    definitions,
     docstring_examples,
     failures,
     last_part,
-    pieces,
 )
 from mendgraph.nodes.execute_tools.evidence.task_examples import task_examples
 
@@ -46,18 +43,17 @@ _OWN_DAMAGE = re.compile(r"(?:NameError|UnboundLocalError)\b")
 class GatePlan:
     """What has to be run to judge an edit.
 
-    `examples` are run on the new text, and on the old one where `compare` is set; otherwise that is only loaded.
-    `fresh` are those of definitions that were not there before, or that are new to a docstring of which the request
-    speaks. `elsewhere` says that the request names other files, without which this one may not be right yet, and
-    `creates` that the file is a new one.
+    `examples` are run on the new text, and on the old one where there is one (`compare`). `meant` are those of what the
+    edit changes or the request names, and `fresh` those of new definitions, or that are new to a docstring of which the
+    request speaks. `elsewhere` says that the request names other files, without which this one may not be right yet.
     """
 
     request: Request
     examples: tuple[Example, ...]
+    meant: frozenset[Example]
     fresh: frozenset[Example]
     compare: bool
     elsewhere: bool
-    creates: bool
 
 
 def plan_gate(path: str, before: str | None, after: str, task: str) -> GatePlan | None:
@@ -65,23 +61,26 @@ def plan_gate(path: str, before: str | None, after: str, task: str) -> GatePlan 
     if not path.endswith(".py") or max(len(before or ""), len(after)) > LARGEST_TEXT:
         return None
     request = read_request(task)
-    old = pieces(before or "", with_docstrings=request.documents)
-    new = pieces(after, with_docstrings=request.documents)
-    touched = changed_names(old, new)
+    old, new = (definitions(text or "", with_docstrings=request.documents) for text in (before, after))
+    touched = {name for name in {*old, *new} if old.get(name) != new.get(name)}
+    touched |= {name.partition(".")[0] for name in touched}
     if not touched or not new:
         return None
-    names = concerned(after, touched)
-    asked = _asked(task, path, (old, new), names)
+    defined = [name for name in new if name and "." not in name]
+    module = posixpath.basename(path).removesuffix(".py")
+    asked = task_examples(task, defined, module, [name for name in defined if name not in old])
     documented = _documented(before or "", after, request, (frozenset(old), frozenset(new)))
-    fresh = frozenset(documented) - frozenset(docstring_examples(before or ""))
-    elsewhere = request.speaks_of_others(path)
+    named = frozenset(re.findall(r"\w+", task))
+    meant = [each for each in documented if each.name in touched or last_part(each.name) in named]
+    others = [each for each in documented if each not in meant]
+    one = len({each.name for each in asked}) == 1
     return GatePlan(
         request=request,
-        examples=both(asked, concerning(documented, names)),
-        fresh=fresh,
-        compare=before is not None and (elsewhere or not request.repairs),
-        elsewhere=elsewhere,
-        creates=before is None,
+        examples=both(asked, [*meant, *others]),
+        meant=frozenset(meant).union(each for each in asked if one or each.name in touched),
+        fresh=frozenset(documented) - frozenset(docstring_examples(before or "")),
+        compare=before is not None,
+        elsewhere=request.speaks_of_others(path),
     )
 
 
@@ -92,7 +91,7 @@ def gate_verdict(plan: GatePlan, after: ModuleRun, before: ModuleRun | None, sec
     """
     if not after.loaded:
         return _load_verdict(after, before)
-    baseline = before.results if before is not None and plan.compare else ()
+    baseline = before.results if before is not None else ()
     told = [
         words
         for place, words in failures(plan.examples, after.results, seconds)
@@ -104,15 +103,6 @@ def gate_verdict(plan: GatePlan, after: ModuleRun, before: ModuleRun | None, sec
 def is_damage(error: str) -> bool:
     """Whether an error is one that a careless edit leaves behind, whatever it was to do."""
     return _DAMAGE.match(error) is not None
-
-
-def _asked(
-    task: str, path: str, pieces_of: tuple[dict[str, str], dict[str, str]], names: frozenset[str]
-) -> tuple[Example, ...]:
-    old, new = pieces_of
-    defined = [name for name in new if name and "." not in name]
-    module = posixpath.basename(path).removesuffix(".py")
-    return concerning(task_examples(task, defined, module, [name for name in defined if name not in old]), names)
 
 
 def _documented(
@@ -137,16 +127,16 @@ def _load_verdict(after: ModuleRun, before: ModuleRun | None) -> str | None:
 def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
     """Whether a failing example speaks against the edit; `then` is its result before, unknown where it was not run."""
     request, example = plan.request, plan.examples[place]
-    if then.status is Status.PASSED:
-        if request.repairs or not request.changes or example.origin is Origin.TASK:
-            return True
-        return request.keeps or now.status is Status.ENDLESS or is_damage(now.told)
-    if plan.elsewhere:
-        return plan.creates and _OWN_DAMAGE.match(now.told) is not None
-    if example.origin is Origin.TASK or example in plan.fresh:
+    worked = then.status is Status.PASSED
+    if plan.elsewhere and not worked:
+        return not plan.compare and _OWN_DAMAGE.match(now.told) is not None
+    if example in plan.fresh:
         return True
-    known = then.status in FAILING or not plan.compare
-    return known and (request.repairs or request.complains)
+    asked = example.origin is Origin.TASK
+    if not worked:
+        return (asked or request.repairs) and example in plan.meant
+    settled = asked or request.repairs or request.keeps or not request.changes
+    return settled or now.status is Status.ENDLESS or is_damage(now.told)
 
 
 # --- What a request asks of names
@@ -197,18 +187,13 @@ def _use_lines(tree: ast.Module, name: str, modules: frozenset[str]) -> Iterator
 
 
 def _own_variables(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
-    arguments = {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
-    if isinstance(node, ast.Lambda):
-        return arguments
-    outer = {name for each in ast.walk(node) if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
-    stored = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    return arguments | (stored - outer)
+    inner = [*ast.walk(node)]
+    outer = {name for each in inner if isinstance(each, ast.Global | ast.Nonlocal) for name in each.names}
+    stored = {each.id for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    return {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)} | (stored - outer)
 
 
 def _defined(tree: ast.Module) -> set[str]:
+    stored = (each for each in ast.walk(tree) if isinstance(getattr(each, "ctx", None), ast.Store))
     names = {each.name for each in ast.walk(tree) if isinstance(each, Function | ast.ClassDef)}
-    stored = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    taken = {
-        each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
-    }
-    return names | stored | taken
+    return names | {getattr(each, "id", "") or getattr(each, "attr", "") for each in stored}

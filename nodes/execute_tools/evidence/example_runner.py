@@ -6,9 +6,8 @@ knows nothing but the standard library. The request is a JSON file:
     {"root": "/workspace", "seconds": 5.0, "first_decides": false,
      "modules": [{"path": "pkg/a.py", "text": "..." or null, "groups": [[...]]}]}
 
-Each module is loaded in a process of its own, 16 at once; where others wait, one that takes more than its share of the
-time is ended for them, oldest first, and what it has told counts. `text` stands for what the file holds. With
-`first_decides` the others are not waited for once all is well with the first. The examples of a group share names.
+Each module is loaded in a process of its own, 16 at once. `text` stands for what the file holds. With `first_decides`
+the others are not waited for once all is well with the first. The examples of a group share names.
 The answer is a JSON line on the standard output, one entry for each module: `{"loaded": true, "results": [["passed",
 ""], ...]}`, or with `"loaded": false` the reason as `error`, and whether the module is to blame for it as `own`. What
 an example prints is compared, and kept from the answer.
@@ -343,44 +342,31 @@ def is_done(lines: bytes) -> bool:
     return last.endswith(b"\n") and json.loads(last)[0] in ("ended", "own", "foreign")
 
 
-def share(begun: float, deadline: float, waiting: int) -> float:
-    """Until when a process may run that began then: in turns of `MOST_AT_ONCE`, all that wait get as much as it."""
-    return begun + (deadline - begun) / (1 + math.ceil(waiting / MOST_AT_ONCE))
-
-
 def run(request: dict[str, Any]) -> list[dict[str, Any]]:
     """Start the processes, read what they tell until the time is over, and end them."""
     deadline = time.monotonic() + request["seconds"]
     modules = request["modules"]
     counts = [sum(map(len, module["groups"])) for module in modules]
     told = [b""] * len(modules)
-    running: dict[int, tuple[int, int, float]] = {}  # by the pipe of each: which module, its process, when it began
-    unended: set[int] = set()  # modules that were ended
+    running: dict[int, tuple[int, int]] = {}  # by the pipe of each: which module, and its process
     started = 0
-    while (running or started < len(modules)) and (now := time.monotonic()) < deadline:
+    while (running or started < len(modules)) and time.monotonic() < deadline:
         while len(running) < MOST_AT_ONCE and started < len(modules):
             number, reader = start(request["root"], modules[started])
-            running[reader] = (started, number, now)
+            running[reader] = (started, number)
             started += 1
-        oldest, (place, number, begun) = next(iter(running.items()))
-        until = share(begun, deadline, len(modules) - started)
-        if until <= now:
-            unended.add(place)
-            del running[oldest]
-            end(number, oldest)
-            continue
-        for reader in select.select(list(running), [], [], max(0.0, until - time.monotonic()))[0]:
+        for reader in select.select(list(running), [], [], max(0.0, deadline - time.monotonic()))[0]:
             chunk = os.read(reader, 65_536)
-            place, number, _ = running[reader]
+            place, number = running[reader]
             told[place] += chunk
             if not chunk or is_done(told[place]):
                 del running[reader]
                 end(number, reader)
-        at_work = {place for place, *_ in running.values()}
-        if request["first_decides"] and 0 not in at_work | unended and clean(answer(told[0], counts[0], ended=True)):
+        first_ended = started > 0 and all(place for place, _ in running.values())
+        if request["first_decides"] and first_ended and clean(answer(told[0], counts[0], ended=True)):
             break
-    for reader, (place, number, _) in running.items():
-        unended.add(place)
+    unended = {place for place, _ in running.values()}
+    for reader, (_, number) in running.items():
         end(number, reader)
     return [answer(told[place], count, ended=place not in unended) for place, count in enumerate(counts)]
 

@@ -1,8 +1,8 @@
-"""The examples of a Python text, which of them an edit concerns, and what became of them in words. Pure."""
+"""The examples of a Python text, the definitions that they belong to, and what became of them in words. Pure."""
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
@@ -95,51 +95,25 @@ def as_request(path: str, text: str | None, examples: Sequence[Example]) -> Json
     return {"path": path, "text": text, "groups": groups}
 
 
-def pieces(text: str, *, with_docstrings: bool = False) -> dict[str, str]:
-    """What each name of a module stands for, as a text that is equal for equal code.
+def definitions(text: str, *, with_docstrings: bool = False) -> dict[str, str]:
+    """What each function, class and method (`Class.method`) of a module is, as a text that is equal for equal code.
 
-    Methods are named `Class.method`; what binds no name is "". A text that is not Python has no pieces.
+    A class is what it has beside its methods, and "" what is no definition. A text that is not Python has none.
     """
     tree = parse(text)
     found: dict[str, str] = {}
     if isinstance(tree, SyntaxProblem):
         return found
-    for name, nodes in _named(tree):
-        found[name] = found.get(name, "") + "\n".join(_meaning(node, with_docstrings) for node in nodes)
+    if not with_docstrings:
+        tree = _WithoutDocstrings().visit(tree)
+    for node in tree.body:
+        name = node.name if isinstance(node, Function | ast.ClassDef) else ""
+        if isinstance(node, ast.ClassDef):
+            methods = [member for member in node.body if isinstance(member, Function)]
+            found |= {f"{name}.{method.name}": ast.dump(method) for method in methods}
+            node.body = [member for member in node.body if not isinstance(member, Function)]
+        found[name] = found.get(name, "") + ast.dump(node)
     return found
-
-
-def changed_names(before: Mapping[str, str], after: Mapping[str, str]) -> frozenset[str]:
-    """The names that stand for something else than before, or for nothing any more."""
-    return frozenset(name for name in {*before, *after} if before.get(name) != after.get(name))
-
-
-def concerned(text: str, touched: frozenset[str]) -> frozenset[str]:
-    """`touched`, and all names of the text that make use of them, directly or not."""
-    tree = parse(text)
-    found = set(touched)
-    if isinstance(tree, SyntaxProblem):
-        return frozenset(found)
-    uses = [(name, {word for node in nodes for word in _mentioned(node)}) for name, nodes in _named(tree)]
-    grown = True
-    while grown:
-        tails = {last_part(name) for name in found}
-        new = {name for name, words in uses if name not in found and words & tails}
-        new |= {name.partition(".")[0] for name in found | new} - found
-        grown = bool(new)
-        found |= new
-    return frozenset(found)
-
-
-def concerning(examples: Iterable[Example], names: frozenset[str]) -> tuple[Example, ...]:
-    """The examples of these names, and those that use one of them; a docstring's stay together."""
-    tails = {last_part(name) for name in names}
-    kept = (
-        group
-        for group in grouped(examples)
-        if "" in names or any(each.name in names or each.words & tails for each in group)
-    )
-    return tuple(example for group in kept for example in group)
 
 
 def both(asked: Sequence[Example], documented: Iterable[Example]) -> tuple[Example, ...]:
@@ -176,59 +150,10 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[str, str]]:
                     yield f"{node.name}.{member.name}", ast.get_docstring(member) or ""
 
 
-def _named(tree: ast.Module) -> Iterator[tuple[str, list[ast.AST]]]:
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            methods = [member for member in node.body if isinstance(member, Function)]
-            rest = [member for member in node.body if not isinstance(member, Function)]
-            yield node.name, [*node.bases, *node.keywords, *node.decorator_list, *rest]
-            for method in methods:
-                yield f"{node.name}.{method.name}", [method]
-        elif isinstance(node, Function):
-            yield node.name, [node]
-        elif not _is_docstring(node):
-            for name in sorted(_bound(node)) or [""]:
-                yield name, [node]
-
-
-def _bound(node: ast.stmt) -> set[str]:
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-
-
-def _mentioned(node: ast.AST) -> Iterator[str]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.Name):
-            yield each.id
-        elif isinstance(each, ast.Attribute):
-            yield each.attr
-
-
-def _meaning(node: ast.AST, with_docstrings: bool) -> str:
-    """The code of a node, without its layout and comments."""
-    if with_docstrings:
-        return ast.dump(node)
-    bodies = [
-        (each, each.body)
-        for each in ast.walk(node)
-        if isinstance(each, Function | ast.ClassDef) and _is_docstring(each.body[0])
-    ]
-    for each, body in bodies:
-        each.body = body[1:]
-    try:
-        return "" if _is_docstring(node) else ast.dump(node)
-    finally:
-        for each, body in bodies:
-            each.body = body
-
-
-def _is_docstring(node: ast.AST) -> bool:
-    match node:
-        case ast.Expr(value=ast.Constant(value=str())):
-            return True
-        case _:
-            return False
+class _WithoutDocstrings(ast.NodeTransformer):
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if is_text else node
 
 
 LONGEST_VALUE: Final = 160

@@ -1,12 +1,11 @@
 """Files below a directory, reached through handles, so that no link is ever followed.
 
-A checked name can be swapped for a link before it is used; a handle cannot. Where the kernel has openat2, it walks the
-whole path in one call and refuses every link. Otherwise each part is opened in the directory that the part before it
-led to, with O_NOFOLLOW and never with a slash in it, because O_NOFOLLOW does not bind names that end in one. Source:
-measured; CVE-2026-39822.
+A checked name can be swapped for a link before it is used; a handle cannot. Each part is opened in the directory that
+the part before it led to, with O_NOFOLLOW and never with a slash in it, because O_NOFOLLOW does not bind names that end
+in one. Source: measured; CVE-2026-39822. (openat2 takes 6 microseconds less for a file five folders deep, of 200 for
+reading it: it is not worth a second way.)
 
-What the kernel refuses is walked part by part as well, as both are as safe: so an error is the same with and without
-openat2. The functions raise OSError, as those of `os` do; ESTALE says that a part was swapped on the way.
+The functions raise OSError, as those of `os` do; ESTALE says that a part was swapped on the way.
 """
 
 import errno
@@ -16,7 +15,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from mendgraph.nodes.execute_tools.files import openat2
 from mendgraph.nodes.records import CONTENT_BYTES
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -50,7 +48,7 @@ def open_beneath(root_fd: int, parts: Sequence[str], flags: int, mode: int = 0o6
     """
     if not parts:
         return os.open(".", _DIRECTORY, dir_fd=root_fd)
-    return _opened(root_fd, parts, flags | _FILE, mode)
+    return _walked(root_fd, parts, flags | _FILE, mode)
 
 
 def open_directory(root_fd: int, parts: Sequence[str], *, made: list[str] | None = None) -> int:
@@ -59,14 +57,14 @@ def open_directory(root_fd: int, parts: Sequence[str], *, made: list[str] | None
     With a list in `made`, missing directories are made, and the list receives their names below the root, outermost
     first.
     """
-    return _opened(root_fd, parts, _DIRECTORY) if made is None else _walked(root_fd, parts, _DIRECTORY, made=made)
+    return _walked(root_fd, parts, _DIRECTORY, made=made)
 
 
 def status_beneath(root_fd: int, parts: Sequence[str]) -> os.stat_result:
     """What `parts` lead to, without opening it; a link is told as one."""
     if not parts:
         return os.fstat(root_fd)
-    with closing(_opened(root_fd, parts[:-1], _STEP)) as parent:
+    with closing(_walked(root_fd, parts[:-1], _STEP)) as parent:
         return os.stat(_one_part(parts[-1]), dir_fd=parent, follow_symlinks=False)
 
 
@@ -74,7 +72,7 @@ def open_regular(root_fd: int, parts: Sequence[str], flags: int) -> tuple[int, o
     """Open an existing regular file without ever waiting; EISDIR for a directory, ENXIO for what else is no file."""
     if not parts:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    with closing(_opened(root_fd, parts[:-1], _STEP)) as parent:
+    with closing(_walked(root_fd, parts[:-1], _STEP)) as parent:
         _require_regular(os.stat(_one_part(parts[-1]), dir_fd=parent, follow_symlinks=False))
         descriptor = _open_part(parts[-1], flags | _FILE, parent, 0)
     try:
@@ -105,16 +103,8 @@ def handle_name(descriptor: int) -> str | None:
     return None if name.endswith(_DELETED) else name
 
 
-def _opened(root_fd: int, parts: Sequence[str], flags: int, mode: int = 0o666) -> int:
-    name = "/".join(map(_one_part, parts)) or "."
-    if openat2.available():
-        with suppress(OSError):  # the walk says why, in the words of every system
-            return openat2.open_beneath_by_kernel(root_fd, name, flags, mode if flags & os.O_CREAT else 0)
-    return _walked(root_fd, parts, flags, mode)
-
-
 def _walked(root_fd: int, parts: Sequence[str], flags: int, mode: int = 0o666, *, made: list[str] | None = None) -> int:
-    """The same part by part, the last one opened with `flags`; see `open_directory` for `made`."""
+    """Open what the parts lead to, the last one with `flags`; see `open_directory` for `made`."""
     names = [_one_part(part) for part in parts]
     here = os.open(".", _STEP if names else flags, dir_fd=root_fd)
     for depth, part in enumerate(names, start=1):

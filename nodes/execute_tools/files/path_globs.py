@@ -1,10 +1,9 @@
 """Glob patterns over workspace-relative paths, matched in time that no pattern can blow up."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import translate
 
+from mendgraph.nodes.execute_tools.files.tree_walk import Segments, fits, segments_of
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.language.names import names_elsewhere
 from mendgraph.nodes.records import ToolError
@@ -21,12 +20,12 @@ MAX_ALTERNATIVES = 64
 class PathGlob:
     """A compiled pattern: for each alternative, its segments; None stands for `**`, any number of folders."""
 
-    alternatives: tuple[tuple[re.Pattern[str] | None, ...], ...]
+    alternatives: tuple[Segments, ...]
 
     def matches(self, path: str) -> bool:
         """Whether the whole relative path, with "/" between its parts, fits one of the alternatives."""
         parts = path.split("/")
-        return any(_fits(segments, parts) for segments in self.alternatives)
+        return any(fits(segments, parts) for segments in self.alternatives)
 
 
 def parse_glob(pattern: str) -> PathGlob | None:
@@ -37,7 +36,7 @@ def parse_glob(pattern: str) -> PathGlob | None:
     """
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         return None
-    alternatives: list[tuple[re.Pattern[str] | None, ...]] = []
+    alternatives: list[Segments] = []
     for alternative in _expand(pattern):
         if len(alternatives) == MAX_ALTERNATIVES:
             return None
@@ -54,27 +53,14 @@ def relative_glob(workspace: Workspace, pattern: str) -> str | ToolError:
     return found if isinstance(found, ToolError) else f"./{found}"
 
 
-def _segments(pattern: str) -> tuple[re.Pattern[str] | None, ...]:
+def _segments(pattern: str) -> Segments:
     anywhere = "/" not in pattern
     parts = [part for at, part in enumerate(pattern.split("/")) if part != "." and (part or not at)]
     if anywhere or not parts:
         parts = ["**", *parts]
     if pattern.endswith("/"):
         parts.append("**")
-    return tuple(None if part == "**" else re.compile(translate(part)) for part in parts)
-
-
-def _fits(segments: tuple[re.Pattern[str] | None, ...], parts: list[str]) -> bool:
-    """Walks all segments at once: `reached` holds how many parts can be used up so far."""
-    reached = {0}
-    for segment in segments:
-        if segment is None:
-            reached = set(range(min(reached), len(parts) + 1))
-        else:
-            reached = {used + 1 for used in reached if used < len(parts) and segment.match(parts[used])}
-        if not reached:
-            return False
-    return len(parts) in reached
+    return segments_of(parts)
 
 
 def _expand(pattern: str) -> Iterator[str]:

@@ -4,7 +4,8 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, NamedTuple, Self
+from fnmatch import translate
+from typing import Final, Literal, NamedTuple, Self, TypeAlias
 
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
 from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
@@ -60,50 +61,47 @@ def _prefix(directory: str) -> str:
     return "" if directory == "." else f"{directory}/"
 
 
+Segments: TypeAlias = tuple[re.Pattern[str] | None, ...]
+"""A pattern over a path, part by part; None stands for `**`, any number of folders."""
+
+
+def segments_of(parts: Iterable[str]) -> Segments:
+    """The parts of a pattern, compiled; `*`, `?` and `[a-z]` hold within one part."""
+    return tuple(None if part == "**" else re.compile(translate(part)) for part in parts)
+
+
+def fits(segments: Segments, parts: Sequence[str]) -> bool:
+    """Whether all parts of a path fit. All segments are walked at once; `reached`: how many parts are used so far."""
+    reached = {0}
+    for segment in segments:
+        if segment is None:
+            reached = set(range(min(reached), len(parts) + 1))
+        else:
+            reached = {used + 1 for used in reached if used < len(parts) and segment.match(parts[used])}
+        if not reached:
+            return False
+    return len(parts) in reached
+
+
 IGNORE_FILE = ".gitignore"
 
 LARGEST_IGNORE_FILE: Final = 200_000
 """Bytes of a `.gitignore` that is read; a larger one hides nothing."""
 LONGEST_PATTERN: Final = 500
-"""Bytes of a line that counts."""
+"""Characters of a line that counts."""
 MOST_WORK: Final = 20_000
-"""Bytes of patterns with wildcards that one name is compared with, under all files that hold for it; of each file
-`_LEAST_WORK` count even so. Each change between lines that hide and lines that show again counts as `_TURN` bytes."""
-_LEAST_WORK: Final = MOST_WORK // 10
-"""An outer file cannot take everything from those inside, whose lines outweigh its own."""
+"""Characters of patterns with wildcards that one name is compared with under one file, whose last lines count. A change
+between lines that hide and lines that show again counts as `_TURN` of them."""
 _TURN: Final = 20
 
 ReadFile = Callable[[str], bytes]
 """(workspace-relative path) -> the bytes, or the first `LARGEST_IGNORE_FILE` + 1 of them; b"" where there are none."""
 
-_NAMED_CLASS: Final = re.compile(r"\[:([^\]]*):\]")
-_WILDCARD: Final = re.compile(r"[*?\[\\]")
-_ALL: Final = ".*+"
-_NEVER: Final = "(?!)"
-_STAR: Final = "(?>[^/]*?"
-_FOLDERS: Final = "(?>(?:[^/]*+/)*?"
-_SOME_FOLDERS: Final = "(?>(?:[^/]*+/)+?"
-_CLASSES: Final = {
-    "alnum": "0-9A-Za-z",
-    "alpha": "A-Za-z",
-    "blank": " \\t",
-    "cntrl": "\\x00-\\x1f\\x7f",
-    "digit": "0-9",
-    "graph": "!-~",
-    "lower": "a-z",
-    "print": " -~",
-    "punct": "!-/:-@\\[-`{-~",
-    "space": " \\t\\n\\r",
-    "upper": "A-Z",
-    "xdigit": "0-9A-Fa-f",
-}
+_ESCAPED: Final = re.compile(r"\\(.)")
 
 
 class _Rule(NamedTuple):
-    """One line. Its `pattern` is compared with a path from the file's directory if it is `anchored`, else with a name.
-
-    It has no "/" at its ends.
-    """
+    """One line. If it is `anchored`, a path from the file's directory is compared with its `pattern`, else a name."""
 
     hides: bool
     pattern: str
@@ -112,32 +110,42 @@ class _Rule(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        return _WILDCARD.search(self.pattern) is None
+        return not any(sign in self.pattern for sign in "*?[")
 
 
-class _Block(NamedTuple):
-    """Neighbouring lines that all hide, or all show, what they match: names, paths, and expressions for both.
+@dataclass(frozen=True)
+class _Block:
+    """Neighbouring lines that all hide, or all show, what they match.
 
-    The name of a directory ends with "/".
+    `literals` are names, and paths with "/" in front; those of directories have "/" at the end as well. `names` holds
+    for all names, `folders` for those of directories, and so do the globs that are marked.
     """
 
     hides: bool
-    names: frozenset[str]
-    paths: frozenset[str]
-    name: re.Pattern[str]
-    path: re.Pattern[str]
+    literals: frozenset[str]
+    names: re.Pattern[str]
+    folders: re.Pattern[str]
+    globs: tuple[tuple[Segments, bool], ...]
 
-    def matches(self, path: str) -> bool:
-        name = path[path.rfind("/", 0, -1) + 1 :]
-        return bool(name in self.names or path in self.paths or self.name.match(name) or self.path.match(path))
+    def matches(self, path: str, *, is_folder: bool) -> bool:
+        parts, slash = path.split("/"), "/" if is_folder else ""
+        return bool(
+            f"{parts[-1]}{slash}" in self.literals
+            or f"/{path}{slash}" in self.literals
+            or self.names.match(parts[-1])
+            or (is_folder and self.folders.match(parts[-1]))
+            or any(fits(segments, parts) for segments, only in self.globs if is_folder or not only)
+        )
 
 
 @dataclass(frozen=True)
 class IgnoreRules:
-    """The `.gitignore` files that hold for a directory, outermost first, each with the directory it stands in."""
+    """The `.gitignore` files that hold for a directory, outermost first, each with the directory it stands in.
+
+    Classes such as `[[:alpha:]]` are not known; everything else is as in git.
+    """
 
     specs: tuple[tuple[str, tuple[_Block, ...]], ...] = ()
-    work: int = 0
 
     @classmethod
     def above(cls, parts: Sequence[str], read_file: ReadFile) -> Self:
@@ -158,20 +166,15 @@ class IgnoreRules:
 
     def _and(self, directory: str, read_file: ReadFile) -> Self:
         data = read_file(_ignore_file_of(directory))
-        text = data.decode("latin-1") if len(data) <= LARGEST_IGNORE_FILE else ""
-        blocks, work = _blocks(text, max(MOST_WORK - self.work, _LEAST_WORK))
-        prefix = f"{directory}/" if directory else ""
-        return replace(self, specs=(*self.specs, (prefix, blocks)), work=self.work + work) if blocks else self
+        blocks = _blocks(data.decode("utf-8-sig", "replace")) if len(data) <= LARGEST_IGNORE_FILE else ()
+        return replace(self, specs=(*self.specs, (_prefix(directory or "."), blocks))) if blocks else self
 
     def ignores(self, entry: Entry) -> bool:
         """Whether the innermost rule that speaks of this entry hides it."""
-        slash = "/" if entry.kind == "directory" else ""
         for prefix, blocks in reversed(self.specs):
-            path = f"{entry.path.removeprefix(prefix)}{slash}"
-            if not path.isascii():
-                path = path.encode(errors="surrogateescape").decode("latin-1")
+            path = entry.path.removeprefix(prefix)
             for block in blocks:
-                if block.matches(path):
+                if block.matches(path, is_folder=entry.kind == "directory"):
                     return block.hides
         return False
 
@@ -180,136 +183,63 @@ def _ignore_file_of(directory: str) -> str:
     return f"{directory}/{IGNORE_FILE}" if directory else IGNORE_FILE
 
 
-def _blocks(text: str, most: int) -> tuple[tuple[_Block, ...], int]:
-    """The lines of a file, the last ones first, and the work that they make: as many of them as `most` allows."""
+def _blocks(text: str) -> tuple[_Block, ...]:
+    """The lines of a file, the last ones first: as many of them as `MOST_WORK` allows."""
     blocks: list[list[_Rule]] = []
     work = 0
-    for rule in reversed([*filter(None, map(_rule, text.removeprefix("\xef\xbb\xbf").split("\n")))]):
+    for rule in reversed([*filter(None, map(_rule, text.split("\n")))]):
         is_turn = not blocks or blocks[-1][-1].hides is not rule.hides
-        more = _TURN * is_turn + len(rule.pattern) * (not rule.is_plain)
-        if work + more > most:
+        work += _TURN * is_turn + len(rule.pattern) * (not rule.is_plain)
+        if work > MOST_WORK:
             break
-        work += more
         if is_turn:
             blocks.append([])
         blocks[-1].append(rule)
-    return tuple(map(_block, blocks)), work
+    return tuple(map(_block, blocks))
 
 
 def _rule(line: str) -> _Rule | None:
-    line = line.removesuffix("\r").split("\0", 1)[0]
+    line = line.removesuffix("\r")
     bare = line.rstrip(" ")
-    if len(bare) - len(bare.rstrip("\\")) & 1 and bare != line:
+    if bare.endswith("\\") and bare != line:
         bare += " "
     pattern = bare.removeprefix("!")
     whole = pattern.removesuffix("/")
     if not whole or bare.startswith("#") or len(bare) > LONGEST_PATTERN:
         return None
-    return _Rule(pattern == bare, whole.removeprefix("/"), "/" in whole, whole != pattern)
+    anchored, shown = "/" in whole, whole.removeprefix("/").replace("[^", "[!")
+    shown = _ESCAPED.sub(lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], shown)
+    return _Rule(pattern == bare, shown, anchored, whole != pattern)
 
 
 def _block(rules: Sequence[_Rule]) -> _Block:
-    plain, others = [rule for rule in rules if rule.is_plain], [rule for rule in rules if not rule.is_plain]
+    literals = {
+        f"{'/' * rule.anchored}{rule.pattern}{slash}" for rule in rules if rule.is_plain for slash in _ends(rule)
+    }
+    others = [rule for rule in rules if not rule.is_plain]
 
-    def literal(*, anchored: bool) -> frozenset[str]:
-        these = [rule for rule in plain if rule.anchored is anchored]
-        files = (rule.pattern for rule in these if not rule.only_directories)
-        return frozenset(files) | {f"{rule.pattern}/" for rule in these}
+    def expression(*, only_directories: bool) -> re.Pattern[str]:
+        wanted = (rule for rule in others if not rule.anchored and rule.only_directories is only_directories)
+        return re.compile("|".join(translate(rule.pattern) for rule in wanted) or "(?!)")
 
-    def expression(*, anchored: bool) -> re.Pattern[str]:
-        written = "|".join(_expression(rule) for rule in others if rule.anchored is anchored)
-        return re.compile(written or _NEVER, re.DOTALL)
-
+    globs = tuple((_ignore_segments(rule.pattern), rule.only_directories) for rule in others if rule.anchored)
     return _Block(
         rules[0].hides,
-        literal(anchored=False),
-        literal(anchored=True),
-        expression(anchored=False),
-        expression(anchored=True),
+        frozenset(literals),
+        expression(only_directories=False),
+        expression(only_directories=True),
+        globs,
     )
 
 
-def _expression(rule: _Rule) -> str:
-    """The rule as a regular expression. A group ends where its star has to: at the next one, or after a "/"."""
-    written, in_star, in_folders = "", False, False
-    for part in _tokens(rule):
-        is_folders = part in {_FOLDERS, _SOME_FOLDERS}
-        if in_star and (is_folders or part == _STAR):
-            written, in_star = f"{written})", False
-        if in_folders and is_folders:
-            written += ")"
-        written += part
-        in_star, in_folders = in_star or part == _STAR, in_folders or is_folders
-        if in_star and part == "/":
-            written, in_star = f"{written})", False
-    if written.endswith(_ALL):
-        end = "(?<=/)" if rule.only_directories else ""
-    else:
-        end = "(?<!/)/\\Z" if rule.only_directories else "(?<!/)/?\\Z"
-    return written + end + ")" * (in_star + in_folders)
+def _ends(rule: _Rule) -> tuple[str, ...]:
+    return ("/",) if rule.only_directories else ("", "/")
 
 
-def _tokens(rule: _Rule) -> Iterator[str]:
-    pattern, at = rule.pattern, 0
-    first = _WILDCARD.search(pattern)
-    while at < len(pattern):
-        sign, begun = pattern[at], at
-        at += 1
-        if sign == "*":
-            at = begun + len(pattern[begun:]) - len(pattern[begun:].lstrip("*"))
-            # Before the first wildcard git compares the text alone, so that it sees `**` as if it began the pattern.
-            is_part = pattern[begun - 1 : begun] in {"", "/"} or (first is not None and first.start() == begun)
-            if not rule.anchored or at - begun == 1 or not is_part:
-                yield _STAR
-            elif at == len(pattern):
-                yield _ALL if begun and pattern[begun - 1] != "/" else f"(?=[^/]){_ALL}"
-            elif pattern[at] == "/":
-                yield _FOLDERS
-                at += 1
-            elif pattern.startswith("\\/", at):
-                yield _SOME_FOLDERS
-                at += 2
-            else:
-                yield _STAR
-        elif sign == "?":
-            yield "[^/]"
-        elif sign == "[":
-            written, at = _class(pattern, at)
-            yield written
-        elif sign == "\\":
-            yield re.escape(pattern[at]) if at < len(pattern) else _NEVER
-            at += 1
-        else:
-            yield re.escape(sign)
-
-
-def _class(pattern: str, at: int) -> tuple[str, int]:
-    """The set of characters that begins at `at`, and where it ends; a set that has no end matches nothing."""
-    negated = pattern[at : at + 1] in {"!", "^"}
-    at, first, before, written = at + negated, True, "", ""
-    while first or pattern[at : at + 1] != "]":
-        first, sign, at = False, pattern[at : at + 1], at + 1
-        named = _NAMED_CLASS.match(pattern, at - 1)
-        if named is not None:
-            if named[1] not in _CLASSES:
-                return _NEVER, len(pattern)
-            written, before, at = written + _CLASSES[named[1]], "", named.end()
-        elif sign == "-" and before and pattern[at : at + 1] not in {"", "]"}:
-            at += pattern[at] == "\\"
-            upto = pattern[at : at + 1]
-            if not upto:
-                return _NEVER, len(pattern)
-            written += f"{re.escape(before)}-{re.escape(upto)}" if before <= upto else ""
-            before, at = "", at + 1
-        else:
-            if sign == "\\":
-                sign, at = pattern[at : at + 1], at + 1
-            if not sign:
-                return _NEVER, len(pattern)
-            written, before = written + re.escape(sign), sign
-    if negated:
-        return f"[^/{written}]", at + 1
-    return (f"(?!/)[{written}]" if written else _NEVER), at + 1
+def _ignore_segments(pattern: str) -> Segments:
+    """`a/**` is all that is in `a`, and not `a` itself."""
+    parts = pattern.split("/")
+    return segments_of([*parts[:-1], "*", "**"] if parts[-1] == "**" else parts)
 
 
 DEEPEST: Final = 64

@@ -13,10 +13,10 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, ChangeRecorder, FileEffect, FileState
@@ -56,10 +56,10 @@ class Status(NamedTuple):
 
 
 class Folder(NamedTuple):
-    """The rules that hold in a directory, and what they hide there: names, with a "/" after those of directories."""
+    """The rules of a directory, and their known verdicts: whether a name (a directory's with "/") is hidden."""
 
     rules: IgnoreRules
-    ignored: frozenset[str]
+    hidden: dict[str, bool]
 
 
 @dataclass(frozen=True)
@@ -67,17 +67,16 @@ class Tree:
     """What one look saw. Names are relative to the workspace.
 
     `files` are all that is no directory. In `folders` and `closed` a name ends with "/", and "" is the workspace;
-    `closed` are directories that could not be looked into. `began_ns` is the wall clock before the first file.
+    `closed` are directories that could not be looked into.
     """
 
-    began_ns: int
     files: dict[str, Status] = field(default_factory=dict)
     folders: dict[str, Folder] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
 
     def hides(self, name: str) -> bool:
         """Whether it lies below a directory that could not be looked into."""
-        return bool(self.closed) and any(name.startswith(folder) for folder in self.closed)
+        return any(name.startswith(folder) for folder in self.closed)
 
 
 class Unwatched(NamedTuple):
@@ -94,119 +93,78 @@ def look_through(
     It ends after `most` entries, and at `deadline` (of the monotonic clock). What `known` says of names under the same
     rules is not asked again; with `again` its rules hold on in every directory that it knows.
     """
-    look = _Look(paths, root_fd, most, deadline, known or Tree(0), again=again)
+    tree, known = Tree(), known or Tree()
     pending: list[tuple[str, IgnoreRules]] = [("", IgnoreRules())]
-    try:
-        while pending:
-            pending += look.enter(*pending.pop())
-    except _GivenUpError as error:
-        return Unwatched(str(error))
-    return look.tree
-
-
-class _GivenUpError(Exception):
-    """The message says why."""
-
-
-class _Look:
-    def __init__(
-        self, paths: JudgedPaths, root_fd: int, most: int, deadline: float, known: Tree, *, again: bool
-    ) -> None:
-        self.tree = Tree(time.time_ns())
-        self._paths, self._root_fd, self._known, self._again = paths, root_fd, known, again
-        self._left, self._most, self._deadline = most, most, deadline
-
-    def enter(self, folder: str, above: IgnoreRules) -> list[tuple[str, IgnoreRules]]:
-        self._keep_time()
-        parts = folder[:-1].split("/") if folder else []
-        if len(parts) > DEEPEST or (self._again and folder in self._known.closed):
-            self.tree.closed.add(folder)
-            return []
-        try:
-            with closing(open_directory(self._root_fd, parts)) as here, os.scandir(here) as found:
-                return self._note(folder, list(found), above)
-        except FileNotFoundError:  # it was there a moment ago
-            return []
-        except OSError:
-            self.tree.closed.add(folder)
-            return []
-
-    def _note(
-        self, folder: str, entries: "list[os.DirEntry[str]]", above: IgnoreRules
-    ) -> list[tuple[str, IgnoreRules]]:
-        self._left -= len(entries)
-        if self._left < 0:
-            raise _GivenUpError(f"the workspace has more than {self._most:,} files and directories")
-        rules = self._rules(folder, entries, above)
-        hidden = self._verdicts(folder, rules)
-        ignored: list[str] = []
-        inside: list[tuple[str, IgnoreRules]] = []
-        for entry in entries:
-            if entry.name.casefold() == GIT_DIRECTORY:
+    left = most
+    while pending:
+        folder, above = pending.pop()
+        entries = None if again and folder in known.closed else _entries(root_fd, folder)
+        if entries is None:
+            tree.closed.add(folder)
+            continue
+        left -= len(entries)
+        if left < 0:
+            return Unwatched(f"the workspace has more than {most:,} files and directories")
+        before = known.folders.get(folder)
+        rules = before.rules if again and before else _rules(paths, root_fd, folder, entries, above)
+        if before is not None and before.rules == rules:
+            rules, verdicts = before
+        else:
+            verdicts = {}
+        tree.folders[folder] = Folder(rules, verdicts)
+        for own, status in entries.items():
+            if time.monotonic() > deadline:
+                return Unwatched("the workspace could not be looked through in time")
+            name, is_folder = f"{folder}{own}", stat.S_ISDIR(status.mode)
+            whole = f"{own}/" if is_folder else own
+            if whole not in verdicts:  # to ask the rules takes longer than all else here
+                verdicts[whole] = rules.ignores(Entry(name, "directory" if is_folder else "file", 0))
+            if verdicts[whole]:
                 continue
-            self._keep_time()
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if hidden(entry.name, is_folder):
-                ignored.append(f"{entry.name}/" if is_folder else entry.name)
-            elif not is_folder:
-                self._note_file(f"{folder}{entry.name}", entry)
-            elif self._paths.denial(f"{folder}{entry.name}", for_write=False) is None:
-                inside.append((f"{folder}{entry.name}/", rules))
-        self.tree.folders[folder] = Folder(rules, frozenset(ignored))
-        return inside
+            if not is_folder:
+                tree.files[name] = status
+            elif paths.denial(name, for_write=False) is None:
+                pending.append((f"{name}/", rules))
+    return tree
 
-    def _keep_time(self) -> None:
-        if time.monotonic() > self._deadline:
-            raise _GivenUpError("the workspace could not be looked through in time")
 
-    def _note_file(self, name: str, entry: "os.DirEntry[str]") -> None:
-        try:
-            found = entry.stat(follow_symlinks=False)
-        except FileNotFoundError:
-            return
-        self.tree.files[name] = Status(
-            found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-        )
+def _entries(root_fd: int, folder: str) -> dict[str, Status] | None:
+    """What is in a directory, nothing where it is gone; None where it cannot be looked into."""
+    entries: dict[str, Status] = {}
+    parts = folder[:-1].split("/") if folder else []
+    if len(parts) > DEEPEST:
+        return None
+    try:
+        with closing(open_directory(root_fd, parts)) as here, os.scandir(here) as found:
+            for entry in found:
+                if entry.name.casefold() != GIT_DIRECTORY:
+                    with suppress(FileNotFoundError):  # it was there a moment ago
+                        is_ = entry.stat(follow_symlinks=False)
+                        status = Status(
+                            is_.st_dev, is_.st_ino, is_.st_mode, is_.st_size, is_.st_mtime_ns, is_.st_ctime_ns
+                        )
+                        entries[entry.name] = status
+    except FileNotFoundError:  # the same
+        return {}
+    except OSError:
+        return None
+    return entries
 
-    def _rules(self, folder: str, entries: "list[os.DirEntry[str]]", above: IgnoreRules) -> IgnoreRules:
-        """The rules in a directory: the very ones that are known of it, where they are the same."""
-        known = self._known.folders.get(folder)
-        if known is not None and self._again:
-            return known.rules
-        own = [entry for entry in entries if entry.name == IGNORE_FILE and entry.is_file(follow_symlinks=False)]
-        rules = above.within(
-            folder[:-1] or ".", [Entry(f"{folder}{IGNORE_FILE}", "file", 0)] if own else [], self._read
-        )
-        return known.rules if known is not None and known.rules == rules else rules
 
-    def _read(self, name: str) -> bytes:
-        with BeneathReader(self._paths, self._root_fd) as reader:
+def _rules(
+    paths: JudgedPaths, root_fd: int, folder: str, entries: Mapping[str, Status], above: IgnoreRules
+) -> IgnoreRules:
+    def read(name: str) -> bytes:
+        with BeneathReader(paths, root_fd) as reader:
             return reader.read(name, LARGEST_IGNORE_FILE) or b""
 
-    def _verdicts(self, folder: str, rules: IgnoreRules) -> Callable[[str, bool], bool]:
-        """(name, is it a directory?) -> whether it is hidden. To ask the rules takes longer than all else here."""
-        known = self._known.folders.get(folder)
-        same = known if known is not None and known.rules is rules else None
-        seen_files, seen_folders = self._known.files, self._known.folders
-
-        def hidden(name: str, is_folder: bool) -> bool:
-            if same is not None:
-                whole = f"{name}/" if is_folder else name
-                if whole in same.ignored:
-                    return True
-                if f"{folder}{whole}" in (seen_folders if is_folder else seen_files):
-                    return False
-            return rules.ignores(Entry(f"{folder}{name}", "directory" if is_folder else "file", 0))
-
-        return hidden
+    own = IGNORE_FILE in entries and entries[IGNORE_FILE].is_regular
+    return above.within(folder[:-1] or ".", [Entry(f"{folder}{IGNORE_FILE}", "file", 0)] * own, read)
 
 
 # --- What a command changed
 
 _UNOPENED: Final = Unwatched("the workspace cannot be opened")
-
-COARSEST_CLOCK_NS: Final = 2_000_000_000
-"""Two writes within this time may leave the same times on a file. Source: FAT counts 2 s, Linux ticks up to 10 ms."""
 
 _MOST_INDEXES: Final = 2
 """Workspaces whose files are remembered; each holds as many bytes as the limits allow."""
@@ -232,12 +190,11 @@ class WatchLimits(NamedTuple):
 
 
 class Content(NamedTuple):
-    """The bytes of a file, and their hash. They hold as long as it has this status, if that is `sure`."""
+    """The bytes of a file, and their hash. They hold as long as it has this status."""
 
     status: Status
     data: bytes
     sha256: str
-    sure: bool
 
 
 @dataclass
@@ -248,19 +205,6 @@ class FileIndex:
     contents: dict[str, Content] = field(default_factory=dict)
     turn: threading.Lock = field(default_factory=threading.Lock)
 
-    def read(self, tree: Tree, reader: "_ContentReader") -> dict[str, Content]:
-        """Remember a tree and the contents of its files, as far as the reader goes. Only what is new is read."""
-        newest_first = sorted(tree.files.items(), key=lambda file: (-file[1].mtime_ns, file[0]))
-        contents: dict[str, Content] = {}
-        for name, status in sorted(file for file in newest_first if reader.allows(file[1])):
-            known = self.contents.get(name)
-            still = known is not None and known.sure and known.status == status
-            content = known if still else reader.read(name, status)
-            if content is not None:
-                contents[name] = content
-        self.tree, self.contents = tree, contents
-        return contents
-
 
 @lru_cache(maxsize=_MOST_INDEXES)
 def file_index(root: str) -> FileIndex:  # noqa: ARG001 - it is the key of the cache
@@ -269,11 +213,10 @@ def file_index(root: str) -> FileIndex:  # noqa: ARG001 - it is the key of the c
 
 
 class _ContentReader:
-    """Reads contents for one look, which began at `began_ns`, until one of the limits is reached, or the deadline."""
+    """Reads contents for one look until one of the limits is reached, or the deadline."""
 
-    def __init__(self, files: BeneathReader, limits: WatchLimits, deadline: float, began_ns: int) -> None:
+    def __init__(self, files: BeneathReader, limits: WatchLimits, deadline: float) -> None:
         self._reader, self._limits, self._deadline = files, limits, deadline
-        self._sure_until_ns = began_ns - COARSEST_CLOCK_NS
         self._files, self._bytes = limits.files, limits.all_bytes
 
     def allows(self, status: Status) -> bool:
@@ -284,19 +227,18 @@ class _ContentReader:
         return True
 
     def read(self, name: str, status: Status) -> Content | None:
-        if time.monotonic() > self._deadline:
-            return None
-        data = self._reader.read(name, self._limits.file_bytes)
-        if data is None:
-            return None
-        return Content(status, data, hashlib.sha256(data).hexdigest(), status.ctime_ns < self._sure_until_ns)
+        data = self._data(name, status, self._limits.file_bytes)
+        return None if data is None else Content(status, data, hashlib.sha256(data).hexdigest())
 
     def sha256(self, name: str, status: Status) -> str | None:
         """The hash of a file whose content is not allowed; None where it cannot be had, or there is no time for it."""
-        if not status.is_regular or status.size > self._limits.hashed_bytes or time.monotonic() > self._deadline:
-            return None
-        data = self._reader.read(name, self._limits.hashed_bytes)
+        data = self._data(name, status, self._limits.hashed_bytes)
         return None if data is None else hashlib.sha256(data).hexdigest()
+
+    def _data(self, name: str, status: Status, most: int) -> bytes | None:
+        if not status.is_regular or status.size > most or time.monotonic() > self._deadline:
+            return None
+        return self._reader.read(name, most)
 
 
 class CommandChange(NamedTuple):
@@ -335,9 +277,17 @@ def snapshot(paths: JudgedPaths, index: FileIndex, limits: WatchLimits, deadline
             tree = look_through(paths, root, most=limits.entries, deadline=deadline, known=index.tree)
             if isinstance(tree, Unwatched):
                 return tree
-            return Snapshot(tree, index.read(tree, _ContentReader(files, limits, deadline, tree.began_ns)))
+            reader, contents = _ContentReader(files, limits, deadline), dict[str, Content]()
+            newest_first = sorted(tree.files.items(), key=lambda file: (-file[1].mtime_ns, file[0]))
+            for name, status in sorted(file for file in newest_first if reader.allows(file[1])):
+                known = index.contents.get(name)
+                content = known if known is not None and known.status == status else reader.read(name, status)
+                if content is not None:
+                    contents[name] = content
     except OSError:
         return _UNOPENED
+    index.tree, index.contents = tree, contents
+    return Snapshot(tree, contents)
 
 
 def changed(
@@ -352,64 +302,45 @@ def changed(
             after = look_through(paths, root, most=limits.entries, deadline=deadline, known=before.tree, again=True)
             if isinstance(after, Unwatched):
                 return after
-            reader = _ContentReader(files, limits, deadline, after.began_ns)
-            comparison = _Comparison(paths, before, after, reader)
-            changes = tuple(comparison.changes())
+            contents = dict(before.contents)
+            changes = tuple(_compared(paths, before, after, _ContentReader(files, limits, deadline), contents))
     except OSError:
         return _UNOPENED
-    index.tree, index.contents = after, {**before.contents, **comparison.read}
-    return CommandChanges(
-        changes, tuple(sorted(name[:-1] for name in after.folders.keys() - before.tree.folders.keys()))
-    )
+    index.tree, index.contents = after, contents
+    made = sorted(name[:-1] for name in after.folders.keys() - before.tree.folders.keys())
+    return CommandChanges(changes, tuple(made))
 
 
-class _Comparison:
-    def __init__(self, paths: JudgedPaths, before: Snapshot, after: Tree, reader: _ContentReader) -> None:
-        self._paths, self._before, self._after, self._reader = paths, before, after, reader
-        self.read: dict[str, Content] = {}
-
-    def changes(self) -> Iterator[CommandChange]:
-        for name in sorted(self._before.tree.files.keys() | self._after.files.keys()):
-            before, after = self._before.tree.files.get(name), self._after.files.get(name)
-            content = self._before.contents.get(name)
-            if before == after and (content is None or content.sure):
-                continue
-            if after is not None or not self._after.hides(name):
-                change = self._compared(name, before, after, content)
-                if change is not None:
-                    yield change
-
-    def _compared(
-        self, name: str, before: Status | None, after: Status | None, old: Content | None
-    ) -> CommandChange | None:
-        new = self._reader.read(name, after) if after is not None and self._reader.allows(after) else None
+def _compared(
+    paths: JudgedPaths, before: Snapshot, after: Tree, reader: _ContentReader, contents: dict[str, Content]
+) -> Iterator[CommandChange]:
+    """Each file that has another status than before; what is read of them comes into `contents`."""
+    origins = {_identity(status): name for name, status in before.tree.files.items()}
+    for name in sorted(before.tree.files.keys() | after.files.keys()):
+        was, now = before.tree.files.get(name), after.files.get(name)
+        if was == now or (now is None and after.hides(name)):
+            continue
+        old, new = before.contents.get(name), None
+        if now is not None and reader.allows(now):
+            new = reader.read(name, now)
         if new is not None:
-            self.read[name] = new
-        if before == after and new is None:  # nothing speaks for a change
-            return None
-        if old is not None and self._paths.denial(name, for_write=False) is not None:
+            contents[name] = new
+        if old is not None and paths.denial(name, for_write=False) is not None:
             old = None  # other rules held when it was read
-        sha256 = self._hash(name, after, new)
-        was, now = _state(before, old and old.sha256), _state(after, sha256)
-        if was == now and old is not None:
-            return None
-        kind = ChangeKind.CREATED if before is None else ChangeKind.DELETED if after is None else ChangeKind.EDITED
-        return CommandChange(name, kind, was, now, old and old.data, new.data if new and sha256 else None)
+        sha256 = None
+        if now is not None and not _is_moved(name, now, origins, before, after):
+            sha256 = new.sha256 if new is not None else reader.sha256(name, now)
+        states = _state(was, old and old.sha256), _state(now, sha256)
+        if states[0] != states[1] or old is None:
+            kind = ChangeKind.CREATED if was is None else ChangeKind.DELETED if now is None else ChangeKind.EDITED
+            yield CommandChange(name, kind, *states, old and old.data, new.data if new and sha256 else None)
 
-    def _hash(self, name: str, status: Status | None, content: Content | None) -> str | None:
-        if status is None or self._is_moved(name, status):
-            return None
-        return self._reader.sha256(name, status) if content is None else content.sha256
 
-    def _is_moved(self, name: str, status: Status) -> bool:
-        """Whether this is all that is left of a file whose content nobody has kept, so that nobody may take it back."""
-        origin = self._origins.get(_identity(status), name)
-        left = self._after.files.get(origin)
-        return origin not in self._before.contents and (left is None or left.inode != status.inode)
-
-    @cached_property
-    def _origins(self) -> dict[tuple[int, ...], str]:
-        return {_identity(status): name for name, status in self._before.tree.files.items()}
+def _is_moved(name: str, status: Status, origins: Mapping[tuple[int, ...], str], before: Snapshot, after: Tree) -> bool:
+    """Whether this is all that is left of a file whose content nobody has kept, so that nobody may take it back."""
+    origin = origins.get(_identity(status), name)
+    left = after.files.get(origin)
+    return origin not in before.contents and (left is None or left.inode != status.inode)
 
 
 def _identity(status: Status) -> tuple[int, ...]:

@@ -33,7 +33,6 @@ from mendgraph.nodes.execute_tools.processes.workspace_cover import (
     find_cover,
     find_ways_out,
     kept_settings,
-    linked_repository,
     protected_git,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -304,14 +303,12 @@ class Commands:
             before = problem or find_cover(root, self._denied, started + limit, self._holds)
             if isinstance(before, ToolError):
                 return before
-            linked = linked_repository(self.root)
-            readable = self._readable if linked is None else (*self._readable, linked)
-            asked = [each for each in readable if each not in own_installation()]  # it is like the system
+            asked = [each for each in self._readable if each not in own_installation()]  # it is like the system
             beside = find_ways_out(asked, self.root, started + limit)
             if isinstance(beside, ToolError):
                 return beside
             with ExitStack() as handles:
-                view = replace(self._view(root, before, beside, handles), cwd=self._absolute(folder), readable=readable)
+                view = replace(self._view(root, before, beside, handles), cwd=self._absolute(folder))
                 result = self._wait(view, command, started, limit)
             if self._read_only or isinstance(result, ToolError):
                 return result
@@ -369,7 +366,7 @@ class Commands:
         made = None if isinstance(after, ToolError) else after.made_since(before)
         return replace(result, made_denied=made and tuple(_shown(name) for name in made))
 
-    def _view(self, root: int, cover: Cover, beside: Cover, handles: ExitStack) -> bubblewrap.View:
+    def _view(self, root: int, cover: Cover, beside: tuple[str, ...], handles: ExitStack) -> bubblewrap.View:
         read_only = [
             (handles.enter_context(closing(open_beneath(root, name.split("/"), os.O_PATH))), self._absolute(name))
             for name in (() if self._read_only else (*cover.repositories, *cover.settings))
@@ -379,9 +376,10 @@ class Commands:
             root=self.root,
             root_fd=root,
             cwd=self.root,
+            readable=self._readable,
             read_only=tuple(read_only),
-            hidden_files=(*map(self._absolute, cover.files), *beside.files),
-            hidden_folders=(*map(self._absolute, cover.folders), *beside.folders),
+            hidden_files=(*map(self._absolute, cover.files), *beside),
+            hidden_folders=tuple(map(self._absolute, cover.folders)),
             given=tuple(given),
             root_read_only=self._read_only,
             limits=self._limits,

@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from typing import Final
 
 from mendgraph.nodes.execute_tools.files.failures import os_failure
-from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_beneath, open_regular, open_root
+from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_beneath, open_root
 from mendgraph.nodes.execute_tools.files.judged_paths import ContentJudge
 from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
@@ -56,7 +56,7 @@ class Cover:
     """Names below the workspace: `repositories` and `settings` to be read-only; denied `files` and `folders` hidden.
 
     `inodes` has the number of each denied file or folder and of each repository, by name, to tell later whether a name
-    means something else. Names beside the workspace are absolute.
+    means something else.
     """
 
     repositories: list[str] = field(default_factory=list)
@@ -114,7 +114,7 @@ def find_cover(root_fd: int, denied: Denied, deadline: float, holds: Holds = _ho
 
     `holds` says which files are denied for what they hold (see `HeldSecrets`).
     """
-    search = _Search(denied, deadline, holds=holds)
+    search = _Search(denied, deadline, holds)
     try:
         with closing(open_beneath(root_fd, (), os.O_RDONLY)) as top:
             search.look(top, "", 0)
@@ -124,43 +124,48 @@ def find_cover(root_fd: int, denied: Denied, deadline: float, holds: Holds = _ho
     except _GivenUpError as error:
         return error.reason
     most = max(len(search.cover.files), len(search.cover.folders))
-    return search.cover if most <= MOST_COVERED else _too_much().reason
+    return search.cover if most <= MOST_COVERED else _too_much()
 
 
-def find_ways_out(folders: Iterable[str], root: str, deadline: float) -> Cover | ToolError:
+def find_ways_out(folders: Iterable[str], root: str, deadline: float) -> tuple[str, ...] | ToolError:
     """The sockets, pipes and devices in folders that are shown beside the workspace `root`; failures as above."""
-    search = _Search(None, deadline, beside=root)
-    for folder in folders:
-        try:
-            with closing(open_root(folder)) as top:
-                search.look_inside(top, f"{folder}/", 0, shown=True)
-        except NotADirectoryError:  # one file
-            continue
-        except OSError as error:
-            return os_failure(error, "look through", folder)
-        except _GivenUpError as error:
-            return error.reason
-    if max(len(search.cover.files), len(search.cover.folders)) <= MOST_ELSEWHERE:
-        return search.cover
+    found: list[str] = []
+    waiting = [*folders]
+    while waiting:
+        folder = waiting.pop()
+        if time.monotonic() > deadline:
+            return _too_late(f"One of the folders shown beside {root}")
+        with suppress(PermissionError, NotADirectoryError, FileNotFoundError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting += [entry.path] * (entry.path != root)
+                elif not entry.is_symlink() and not entry.is_file(follow_symlinks=False):
+                    found.append(entry.path)
+    if len(found) <= MOST_ELSEWHERE:
+        return tuple(sorted(found))
     message = (
-        f"The folders that commands are shown have more than {MOST_ELSEWHERE} sockets, pipes, devices or closed"
-        " folders, so no command is run: name smaller folders in `readable_folders`."
+        f"The folders that commands are shown have more than {MOST_ELSEWHERE} sockets, pipes or devices, so no command"
+        " is run: name smaller folders in `readable_folders`."
     )
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
+def _too_late(what: str) -> ToolError:
+    message = f"{what} is too large to be looked through for denied files in the time of one command."
+    return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+
+
 class _GivenUpError(Exception):
-    def __init__(self, code: ToolErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.reason = ToolError(code=code, message=message)
+    def __init__(self, reason: ToolError) -> None:
+        super().__init__(reason.message)
+        self.reason = reason
 
 
 class _Search:
-    """Looks through a workspace, or without `denied` through what is shown beside the workspace `beside`."""
+    """Looks through a workspace."""
 
-    def __init__(self, denied: Denied | None, deadline: float, beside: str = "", holds: Holds = _holds_nothing) -> None:
-        self._denied, self._deadline, self._beside, self._holds = denied, deadline, beside, holds
-        self._what = f"One of the folders shown beside {beside}" if beside else "The workspace"
+    def __init__(self, denied: Denied, deadline: float, holds: Holds) -> None:
+        self._denied, self._deadline, self._holds = denied, deadline, holds
         self.cover = Cover()
         self._seen: list[str] = []
         self._linked: set[tuple[int, int]] = set()
@@ -174,7 +179,7 @@ class _Search:
         """Look through an open folder that is hidden, or is `shown` read-only, for ways around that."""
         for entry in self._entries(folder_fd):
             name = f"{prefix}{entry.name}"
-            if entry.is_symlink() or name == self._beside:
+            if entry.is_symlink():
                 continue
             if entry.is_dir(follow_symlinks=False):
                 self._enter(folder_fd, entry, name, depth, partial(self.look_inside, shown=shown), hide=shown)
@@ -217,20 +222,21 @@ class _Search:
             if is_folder:
                 self._enter(folder_fd, entry, name, depth, self.look)
         if max(len(cover.repositories), len(cover.settings)) > MOST_REPOSITORIES:
-            raise _too_much()
+            raise _GivenUpError(_too_much())
 
     def _enter(
         self, parent_fd: int, entry: "os.DirEntry[str]", name: str, depth: int, look: _Look, *, hide: bool = True
     ) -> None:
         """One folder further down; `hide` it if we may not read it, because a program could change its mode."""
         if depth >= DEEPEST:
-            message = f"{self._what} has more than {DEEPEST} folders below each other, so no command is run in it."
-            raise _GivenUpError(ToolErrorCode.UNAVAILABLE, message)
+            message = f"The workspace has more than {DEEPEST} folders below each other, so no command is run in it."
+            raise _GivenUpError(ToolError(code=ToolErrorCode.UNAVAILABLE, message=message))
         try:
             folder = open_beneath(parent_fd, (entry.name,), os.O_RDONLY | os.O_DIRECTORY)
         except PermissionError:
             if hide:
-                self._hide_closed(entry, name)
+                self.cover.folders.append(name)
+                self.cover.inodes[name] = entry.inode()
         except OSError:  # it was there a moment ago
             return
         else:
@@ -244,30 +250,19 @@ class _Search:
 
     def _check_time(self) -> None:
         if time.monotonic() > self._deadline:
-            message = f"{self._what} is too large to be looked through for denied files in the time of one command."
-            raise _GivenUpError(ToolErrorCode.TIMEOUT, message)
+            raise _GivenUpError(_too_late("The workspace"))
 
     def _is_denied(self, name: str) -> bool:
         try:
-            return self._denied is not None and self._denied(name)
+            return self._denied(name)
         except Exception:  # noqa: BLE001 - a rule that breaks must not open the door
             return True
 
     def _note(self, entry: "os.DirEntry[str]") -> None:
-        if self._denied is not None:
-            with suppress(FileNotFoundError):
-                status = entry.stat(follow_symlinks=False)
-                if status.st_nlink > 1:
-                    self._linked.add(_identity(status))
-
-    def _hide_closed(self, entry: "os.DirEntry[str]", name: str) -> None:
-        if self._denied is None:
-            try:
-                entry.stat(follow_symlinks=False)
-            except OSError:  # nobody can reach it, and so it cannot be mounted over
-                return
-        self.cover.folders.append(name)
-        self.cover.inodes[name] = entry.inode()
+        with suppress(FileNotFoundError):
+            status = entry.stat(follow_symlinks=False)
+            if status.st_nlink > 1:
+                self._linked.add(_identity(status))
 
     def _hide_way_out(self, entry: "os.DirEntry[str]", name: str) -> None:
         with suppress(FileNotFoundError):
@@ -279,16 +274,13 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _too_much() -> _GivenUpError:
+def _too_much() -> ToolError:
     message = (
         f"The workspace has more than {MOST_COVERED} denied files or folders, or {MOST_REPOSITORIES}"
         " repositories, so no command is run in it: move what is not needed out of it."
     )
-    return _GivenUpError(ToolErrorCode.UNAVAILABLE, message)
+    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
-
-_LONGEST_POINTER = 10_000
-"""Bytes of the small files in which git says where a linked worktree belongs."""
 
 _LOCK_POLL_S = 0.01
 
@@ -355,32 +347,6 @@ def _made_placeholder(root_fd: int) -> ToolError | None:
         return None
     message = "'.git' is a symbolic link, which cannot be made read-only, so no command is run in this workspace."
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-
-
-def linked_repository(root: str) -> str | None:
-    """The repository elsewhere of which `root` is a linked worktree, if that repository says so itself.
-
-    The pointer in the workspace could name any folder; only git has written the pointer back.
-    """
-    pointer = _line_of(os.path.join(root, GIT_DIRECTORY))
-    own = os.path.realpath(os.path.join(root, pointer.removeprefix("gitdir:").strip()))
-    if not pointer.startswith("gitdir:") or os.path.basename(os.path.dirname(own)) != "worktrees":
-        return None
-    repository = os.path.dirname(os.path.dirname(own))
-    back = os.path.realpath(_line_of(os.path.join(own, "gitdir")) or "/")
-    if back != os.path.join(root, GIT_DIRECTORY) or not os.path.isfile(os.path.join(repository, "HEAD")):
-        return None
-    return repository
-
-
-def _line_of(path: str) -> str:
-    """The text of a small regular file, "" where there is none."""
-    folder, name = os.path.split(path)
-    with suppress(OSError, ValueError), closing(open_root(folder)) as parent:
-        handle, _ = open_regular(parent, (name,), os.O_RDONLY)
-        with closing(handle):
-            return os.fsdecode(os.read(handle, _LONGEST_POINTER)).strip().replace("\0", "")
-    return ""
 
 
 SET_ASIDE: Final = f"{SETTINGS_FILE}.untrusted"

@@ -48,7 +48,7 @@ def _paths(arguments: JsonMap) -> list[str]:
     return patched_paths(patch) if isinstance(patch, str) else []
 
 
-@tool(effect=Effect.WRITE, one_change=True, paths_of=_paths, edit_forms=(EditForm.PATCH,), body_argument="patch")
+@tool(effect=Effect.WRITE, one_change=True, paths_of=_paths, edit_forms=(EditForm.PATCH,))
 def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolAnswer:
     """Apply a patch in the V4A format to one or more files: all of it is applied, or nothing.
 

@@ -1,6 +1,5 @@
 """The tool behind the block form: the new text of what changes in a file, without any escaping."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -8,32 +7,19 @@ from pydantic import Field
 
 from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions
-from mendgraph.nodes.execute_tools.edits.exact_edits import replace_text
 from mendgraph.nodes.execute_tools.edits.left_out import (
-    TextHunk,
     keys_inside,
-    left_out,
     lost_definitions,
     lost_keys,
-    read_diff,
-    unwritten_bodies,
     why_not_whole,
     why_too_little,
 )
-from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, dedented, parse, read_python
+from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, parse, read_python
 from mendgraph.nodes.execute_tools.edits.request import read_request
-from mendgraph.nodes.execute_tools.edits.syntax_gate import broken_by
 from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.text_files import BOM, unstorable, with_newline
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
-from mendgraph.nodes.execute_tools.tools.saving import (
-    LoadedText,
-    instead_of,
-    load_current,
-    save_text,
-    shown_unread,
-    was_read,
-)
+from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_current, save_text, shown_unread, was_read
 from mendgraph.nodes.records import EditForm, Effect, JsonMap, ToolError, ToolErrorCode
 
 
@@ -44,9 +30,7 @@ class EditBlocksArguments(ToolArguments):
     content: str = Field(description="New text of the changed functions or classes, or the whole file.")
 
 
-@tool(
-    effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=(EditForm.BLOCKS,), body_argument="content"
-)
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=(EditForm.BLOCKS,))
 def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolAnswer:
     """Replace functions or classes of a Python file by name, or a whole file of another kind.
 
@@ -72,18 +56,12 @@ def _create(context: ToolContext, path: str, content: str) -> ToolAnswer:
         code = read_python(content)
         if isinstance(code, SyntaxProblem):
             return _not_python(quoted(path), code)
-        unwritten = unwritten_bodies(code, (), context.task, path)
-        if unwritten:
-            return invalid(left_out(unwritten))
         changed = _names(code)
     return _save(context, path, content, None, changed=changed, action="created")
 
 
 def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
     by_name = _is_python(before.path) and not isinstance(parse(before.file.text), SyntaxProblem)
-    hunks = _hunks(before, content)
-    if hunks:
-        return _patch(context, before, hunks)
     if not by_name:
         return _replace(context, before, content)
     merged = replace_definitions(before.file.text, content, before.name, task=context.task, path=before.path)
@@ -94,27 +72,6 @@ def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
     if merged.renamed_uses:
         data["renamed_uses"] = merged.renamed_uses
     return _save(context, before.path, merged.text, before, **data)
-
-
-def _hunks(before: LoadedText, content: str) -> tuple[TextHunk, ...]:
-    """The hunks of a block that is a diff; none where the block may be meant as it is."""
-    if _is_python(before.path):
-        return read_diff(content, has_header=False) if isinstance(parse(dedented(content)), SyntaxProblem) else ()
-    return read_diff(content, has_header=broken_by(before.path, before.file.text, content) is None)
-
-
-def _patch(context: ToolContext, before: LoadedText, hunks: Sequence[TextHunk]) -> ToolAnswer:
-    """Makes the edits of a block that is a diff, each where its lines stand and nowhere else do."""
-    text = before.file.text
-    for hunk in hunks:
-        edited = replace_text(text, before.name, hunk.old, hunk.new, replace_all=False)
-        if isinstance(edited, ToolError):
-            message = (
-                f"The block is a diff whose lines do not fit one place of {before.name}: send the new text instead."
-            )
-            return instead_of(invalid(message, *edited.suggestions), context, before)
-        text = edited.text
-    return _save(context, before.path, text, before, changed=[], action="patched")
 
 
 def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:

@@ -21,9 +21,7 @@ class EditFileArguments(ToolArguments):
     replace_all: bool = False
 
 
-@tool(
-    effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=(EditForm.REPLACE,), body_argument="new_str"
-)
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=(EditForm.REPLACE,))
 def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolAnswer:
     """Replace a text that occurs exactly once in a file, or create a file.
 

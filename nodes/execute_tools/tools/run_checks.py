@@ -17,9 +17,9 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     Status,
     as_request,
     both,
+    definitions,
     docstring_examples,
     failures,
-    pieces,
     read_run,
 )
 from mendgraph.nodes.execute_tools.evidence.task_examples import task_examples
@@ -119,7 +119,7 @@ def _run_examples(
 
 
 def _examples(task: str, path: str, text: str) -> tuple[Example, ...]:
-    names = [name for name in pieces(text) if name and "." not in name]
+    names = [name for name in definitions(text) if name and "." not in name]
     asked = task_examples(task, names, posixpath.basename(path).removesuffix(".py"))
     return both(asked, docstring_examples(text))
 

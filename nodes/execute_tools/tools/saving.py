@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change, outline
+from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
 from mendgraph.nodes.execute_tools.edits.syntax_gate import broken_by
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import gate_verdict, plan_gate
@@ -127,7 +127,7 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
         return None
     modules = [as_request(name, after, plan.examples)]
     if before is not None:
-        modules.append(as_request(name, before, plan.examples if plan.compare else ()))
+        modules.append(as_request(name, before, plan.examples))
     checks = context.checks.in_scope(context.scope)
     answers = checks.run_examples(modules, context.timeout_s / _SHARE, first_decides=True)
     if isinstance(answers, ToolError):
@@ -153,7 +153,7 @@ def outdated(context: ToolContext, path: str, now: Version) -> ToolError | None:
     if now.text is None:
         return conflict(f"{changed_since}, and is binary now, so it cannot be read again: leave it as it is.")
     remedy = "read_file it again, and base your change on what it holds now"
-    return conflict(f"{changed_since}: {remedy}. {outline(path, now.text)}")
+    return conflict(f"{changed_since}: {remedy}.")
 
 
 def conflict(message: str) -> ToolError:

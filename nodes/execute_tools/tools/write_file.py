@@ -32,7 +32,7 @@ class WriteFileArguments(ToolArguments):
     content: str = Field(description="The whole text of the file.")
 
 
-@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=tuple(EditForm), body_argument="content")
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=tuple(EditForm))
 def write_file(context: ToolContext, arguments: WriteFileArguments) -> ToolAnswer:
     """Create a file, or replace one that you have read.
 
@@ -81,7 +81,6 @@ class AppendFileArguments(ToolArguments):
     path_fields=("path",),
     edit_forms=(EditForm.REPLACE, EditForm.BLOCKS),
     seldom_in=(EditForm.REPLACE, EditForm.BLOCKS),
-    body_argument="content",
 )
 def append_file(context: ToolContext, arguments: AppendFileArguments) -> ToolAnswer:
     """Add text at the end of a file, on a line of its own; creates the file if there is none.

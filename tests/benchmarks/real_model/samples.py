@@ -1,11 +1,8 @@
 """Runs and tasks for the tests of the evaluation."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from benchmarks.real_model.record import CallRecord, RunEnd, RunRecord
 from benchmarks.real_model.task import Half, Task
 
 
@@ -35,40 +32,3 @@ def task(name: str = "greeting", half: Half = "dev", text: str = "Hello\n") -> T
         changes=True,
         solution={"hello.txt": text},
     )
-
-
-def call(**fields: Any) -> CallRecord:
-    """A call of 100 prompt tokens, 40 of them uncached, and 10 more."""
-    usual: dict[str, Any] = {
-        "key": "k",
-        "status": 200,
-        "prompt_tokens": 100,
-        "uncached_tokens": 40,
-        "completion_tokens": 10,
-        "seconds": 2.0,
-        "finish_reason": "stop",
-        "native_calls": 0,
-        "replayed": False,
-    }
-    return CallRecord(**{**usual, **fields})
-
-
-def run(
-    name: str, *, solved: bool, ended: str = "done", end: Mapping[str, Any] | None = None, **fields: Any
-) -> RunRecord:
-    """A run of task `name`."""
-    usual: dict[str, Any] = {
-        "harness": "aider",
-        "label": "default",
-        "task": name,
-        "kind": "repair",
-        "half": "dev",
-        "changes": True,
-        "digest": "d",
-        "options": {},
-        "problem": None if solved else "median gives 3",
-        "end": RunEnd(ended=ended, **{"seconds": 5.0, **(end or {})}),
-        "changed_files": ("a.py",),
-        "calls": (call(),),
-    }
-    return RunRecord(**{**usual, **fields})

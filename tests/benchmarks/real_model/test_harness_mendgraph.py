@@ -3,12 +3,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from benchmarks.real_model.child import clean_environment
-from benchmarks.real_model.harness_mendgraph import Request, command, context_of, end_of
+from benchmarks.real_model.harness_mendgraph import Request, command, end_of
 from benchmarks.real_model.record import RunEnd
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Ended, Event, HealingBegan, Rescued, Text, Traced
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason
 from tests.doubles.scripted_server import Say, ScriptedServer
@@ -23,20 +21,6 @@ STOPPED = Ended(
     )
 )
 TRACED = Traced("tool.invoke.start", {}, "r", "1", 0)
-
-
-def test_the_context_is_the_default_within_the_limits() -> None:
-    assert context_of("w", {}) == AgentContext(
-        workspace="w", max_calls_per_turn=12, max_seconds=150.0, max_output_tokens_per_call=800, seed=1
-    )
-
-
-def test_options_are_fields_of_the_context() -> None:
-    assert context_of("w", {"protocol": "native", "seed": 2}) == context_of("w", {}).model_copy(
-        update={"protocol": "native", "seed": 2}
-    )
-    with pytest.raises(ValidationError):
-        context_of("w", {"no_such_field": 1})
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,18 @@ from benchmarks.real_model.endpoint import MeasuredEndpoint
 from benchmarks.real_model.record import RunRecord, read_records
 from benchmarks.real_model.task import Task
 from tests.benchmarks.real_model.samples import task
-from tests.benchmarks.real_model.test_contestants import WRITER
 from tests.doubles.scripted_server import Say, ScriptedServer
+
+WRITER = """
+import json, sys, urllib.request
+asked = json.load(sys.stdin)
+body = json.dumps({"model": asked["model"], "messages": [{"role": "user", "content": asked["request"]}]}).encode()
+headers = {"Content-Type": "application/json"}
+with urllib.request.urlopen(urllib.request.Request(asked["base_url"] + "/chat/completions", body, headers)) as reply:
+    said = json.load(reply)["choices"][0]["message"]["content"]
+open("hello.txt", "w").write(said)
+print(json.dumps({"ended": "done", "answer": str(asked["files"]), "seconds": 1.0, "events": asked.get("options", {})}))
+"""
 
 
 class Server:

@@ -1,36 +1,19 @@
 import argparse
-import os
-from multiprocessing import Pipe
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
-from benchmarks.scale import run, work
+from benchmarks.scale import run
 from benchmarks.scale.crew import NotDoneError, Series
 from benchmarks.scale.figures import Point
 from benchmarks.scale.plan import IN_ONE_PROCESS, ONE_MACHINE, SHARED
 from benchmarks.scale.script import changed_files, files
 from benchmarks.scale.server import endpoint
 from benchmarks.scale.ways import BATCH, LOOP, WAYS, Place
-from benchmarks.scale.work import Job, serve
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 
 POINT = Point(1, 1.0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0)
-
-
-def test_quick_runs_are_few() -> None:
-    chosen = run.parse(["--quick"])
-    assert {name: vars(chosen)[name] for name in run.QUICK} == run.QUICK
-
-
-def test_numbers_are_put_in_order_and_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run.parse(["--at-once", "20,5,5"]).at_once == (5, 20)
-    for wrong in ("0,5", "many"):
-        with pytest.raises(SystemExit):
-            run.parse(["--at-once", wrong])
-    assert "names no numbers of runs" in capsys.readouterr().err
 
 
 def test_the_plan_is_made_of_series_that_are_measured() -> None:
@@ -66,18 +49,3 @@ def test_each_run_does_its_work(way: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert {name: end.kind for name, end in ended.items()} == {"a": "FINISHED", "b": "FINISHED"}
     for end in ended.values():
         assert {path: Path(end.root, path).read_text() for path in files()} == changed_files()
-
-
-def test_a_process_that_cannot_work_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def no_way(*_: object) -> None:
-        raise OSError("nothing goes")
-
-    monkeypatch.setattr(work, "WAYS", {"threads": no_way})
-    monkeypatch.setattr(os, "environ", dict(os.environ, OPENAI_API_KEY="sk-somebody"))
-    ours, its = Pipe()
-    with ours, its:
-        working = Thread(target=serve, args=(its, Job("threads", Place("", str(tmp_path)), {"HOME": "/none"})))
-        working.start()
-        assert ours.recv() == "OSError: nothing goes"
-        working.join()
-    assert ("OPENAI_API_KEY" in os.environ, os.environ["HOME"]) == (False, "/none")

@@ -7,16 +7,13 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import ormsgpack
 import pytest
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from mendgraph.graph import cli
-from mendgraph.graph.machine.run_records import old_runs
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import run_task
@@ -91,25 +88,11 @@ def bomb() -> bytes:
     return packer.compress(bytes(MOST_BYTES + 1)) + packer.flush()
 
 
-def with_channel(name: str, value: object) -> Callable[[Any], Any]:
-    return lambda stored: {**stored, "channel_values": {**stored["channel_values"], name: value}}
-
-
 CHECKPOINTS: dict[str, Callable[[Any], Any]] = {
-    "no map": lambda _: 1,
-    "empty": lambda _: {},
     "bomb": lambda _: ("msgpack+zlib", bomb()),
-    "brackets": lambda _: ("json", b"[" * 300_000),
     "arrays": lambda _: ("msgpack", b"\x91" * 300_000),
     "a pickle": lambda _: ("pickle", b"cos\nabort\n(tR."),
-    "a number": lambda _: ("msgpack", 10**12),
     "nothing": lambda _: (None, None),
-    "channels": lambda stored: {**stored, "channel_values": [1]},
-    "versions": lambda stored: {**stored, "channel_versions": {"messages": "x"}},
-    "time": lambda stored: {**stored, "ts": "99999-01-01"},
-    **{name: with_channel(name, 3) for name in ("messages", "context", "spending", "outcome", "verdicts")},
-    "steps": with_channel("step", "x"),
-    "items": with_channel("items", [1]),
 }
 
 
@@ -129,34 +112,24 @@ def test_a_damaged_checkpoint_is_an_error_of_its_run(
 
 
 @pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("changed", "x"),
-        ("changed", "[" * 300_000),
-        ("changed", "[[1]]"),
-        ("context", "[" * 300_000),
-        ("context", f'{{"max_steps": {"1" * 6_000}}}'),
-        ("context", b"\xff"),
-        ("kind", "XX"),
-        ("state", "XX"),
-        ("durability", "XX"),
-        ("turns", "x"),
-        ("updated", "99999-01-01T00:00:00+00:00"),
-        ("created", "2020-01-01T00:00:00"),
-        ("task", b"\xff\xfe"),
-    ],
+    ("column", "value"), [("changed", "[" * 300_000), ("kind", "XX"), ("updated", "99999-01-01T00:00:00+00:00")]
 )
-def test_a_damaged_row_is_listed_and_other_runs_are_not_concerned(
+def test_a_damaged_row_is_told_with_the_remedy(
     runs: Played, capsys: pytest.CaptureFixture[str], column: str, value: object
 ) -> None:
     runs.change(f"UPDATE runs SET {column} = ? WHERE run_id = ?", value, runs.first)  # noqa: S608 - our own words
-    assert sorted(listed(runs.folder)) == sorted([(runs.first, RunState.DAMAGED), (runs.second, RunState.FINISHED)])
-    code, error = told(capsys, "runs", "show", runs.first)
-    assert (code, f"of the run {runs.first} is damaged" in error) == (4, True)
-    assert told(capsys, "runs", "--json") == (0, "")
+    for words in (("runs",), ("undo", runs.first), ("resume", runs.first)):
+        code, error = told(capsys, *words)
+        assert (code, error.count("\n"), f"of the run {runs.first} is damaged" in error) == (4, 1, True), words
+
+
+def test_settings_that_cannot_be_read_are_an_error_of_their_run(
+    runs: Played, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs.change("UPDATE runs SET context = ? WHERE run_id = ?", "[" * 300_000, runs.first)
+    assert sorted(listed(runs.folder)) == sorted([(runs.first, RunState.FINISHED), (runs.second, RunState.FINISHED)])
+    assert told(capsys, "runs", "show", runs.first)[0] == 4
     assert told(capsys, "runs", "show", runs.second)[0] == 0
-    with closing(Store(str(runs.folder))) as store:
-        assert old_runs(store.runs(), 0, datetime.now(UTC), unfinished=True) == [runs.second]
     assert not isinstance(undo_run(runs.first, str(runs.folder)), ToolError)
 
 
@@ -171,14 +144,9 @@ def test_text_that_is_no_utf_8_harms_no_other_row(runs: Played) -> None:
     ("table", "column", "value"),
     [
         ("changes", "made", "[" * 300_000),
-        ("changes", "made", "5"),
         ("effects", "path", 5),
-        ("effects", "sha256_before", b"\xff"),
-        ("effects", "mode_before", "x"),
-        ("backups", "data", b"x"),
         ("backups", "data", 10**12),
         ("backups", "data", zlib.compress(b"somebody else's bytes")),
-        ("calls", "step", "x"),
     ],
 )
 def test_a_damaged_journal_restores_nothing(
@@ -188,7 +156,6 @@ def test_a_damaged_journal_restores_nothing(
     runs.change(f"UPDATE {table} SET {column} = ?", value)  # noqa: S608 - our own words
     code, error = told(capsys, "undo", runs.first)
     assert (code, "damaged" in error, tree(runs.folder)) == (4, True, before)
-    assert told(capsys, "runs")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -232,10 +199,3 @@ def test_a_dictionary_that_is_a_number_takes_no_memory(runs: Played) -> None:
     runs.change("UPDATE dictionary SET data = 1000000000000")
     with pytest.raises(StoreError, match="is damaged"):
         Store(str(runs.folder))
-
-
-def test_a_write_that_fits_no_channel_is_damage(runs: Played, capsys: pytest.CaptureFixture[str]) -> None:
-    for channel in ("messages", "changes"):
-        runs.change("UPDATE writes SET type = 'msgpack', value = ? WHERE channel = ?", ormsgpack.packb(5), channel)
-        code, error = told(capsys, "report", runs.first)
-        assert (code, "is damaged" in error, runs.first in error) == (4, True, channel == "changes"), error

@@ -115,5 +115,5 @@ def test_only_a_name_is_sent_to_other_processes() -> None:
     check_crew(Crew(processes=2), {"model": "anthropic:claude-sonnet-4-5"})
     with pytest.raises(ValueError, match="model: these cannot be sent to other processes"):
         check_crew(Crew(processes=2), {"model": ScriptedModel([])})
-    with pytest.raises(TypeError, match="model: the name is empty"):
+    with pytest.raises(TypeError, match="model: a str does not fit"):
         check_crew(Crew(), {"model": " "})

@@ -49,18 +49,13 @@ ANN = Tenant("ann", (), BASE, ("m", "n", "o @ https://other/v1")).allowance
 @pytest.mark.parametrize(
     ("asked", "held"),
     [
-        ({"max_steps": 4}, {"max_steps": 4}),
         ({"max_steps": 400}, {"max_steps": 9}),
         ({"max_steps": None, "max_cost_usd": None}, {}),
-        ({"max_seconds": 5}, {"max_seconds": 5}),
-        ({"mode": "read-only"}, {"mode": "read-only"}),
         ({"model": "n"}, {"model": "n"}),
         ({"model": "m", "base_url": "http://models/v1", "account": "ann"}, {}),
         ({"fallback_models": ["n", "o @ https://other/v1"]}, {"fallback_models": ("n", "o @ https://other/v1")}),
         ({"allowed_programs": ["make"]}, {"allowed_programs": ("make",)}),
-        ({"role": "reader", "temperature": 1}, {"role": "reader", "temperature": 1}),
         ({"answer_schema": {"type": "string"}}, {"answer_schema": {"type": "string"}}),
-        ({"tool_quotas": {"read_file": 2}}, {"tool_quotas": {"read_file": 2}}),
     ],
 )
 def test_less_is_had_for_the_asking(asked: dict[str, Any], held: dict[str, Any]) -> None:
@@ -72,17 +67,10 @@ def test_less_is_had_for_the_asking(asked: dict[str, Any], held: dict[str, Any])
     [
         ({"mode": "auto"}, "mode"),
         ({"model": "dear"}, "model"),
-        ({"model": None}, "model"),
         ({"fallback_models": ["n @ https://elsewhere/v1"]}, "fallback_models"),
         ({"base_url": "http://elsewhere/v1"}, "base_url"),
         ({"allowed_programs": ["make", "sh"]}, "allowed_programs"),
-        ({"allowed_hosts": ["example.com"]}, "allowed_hosts"),
-        ({"readable_folders": ["/etc"]}, "readable_folders"),
-        ({"account": "bob"}, "account"),
-        ({"usd_per_million_input": 0, "usd_per_million_output": 0}, "usd_per_million_input, usd_per_million_output"),
-        ({"checks": ["true"]}, "checks"),
         ({"audit": False}, "audit"),
-        ({"tool_quotas": {}}, "tool_quotas"),
     ],
 )
 def test_more_is_refused_by_name(asked: dict[str, Any], named: str) -> None:
@@ -94,7 +82,6 @@ def test_more_is_refused_by_name(asked: dict[str, Any], named: str) -> None:
     ("asked", "said"),
     [
         ({"max_steps": 0}, "max_steps: Input should be greater than or equal to 1."),
-        ({"nothing": 1}, "nothing: Extra inputs are not permitted."),
         ({"usd_per_million_input": 1}, "context: usd_per_million_input and usd_per_million_output are given together."),
     ],
 )
@@ -135,11 +122,6 @@ def test_nothing_that_is_asked_widens_what_is_allowed(asked: dict[str, Any]) -> 
         assert too_wide(found, ANN) == ()
         limits = {name: getattr(found, name) for name, each in SETTINGS.items() if each.trust == "less"}
         assert widening(limits, BASE) == ()
-
-
-def test_a_context_from_before_may_be_too_wide_now() -> None:
-    before = BASE.model_copy(update={"max_steps": 50, "mode": "auto", "workspace": "/elsewhere", "model": "n"})
-    assert too_wide(before, ANN) == ("max_steps", "mode")
 
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -185,19 +167,9 @@ def refused(**asked: Any) -> str:
     "asked",
     [
         {"base_url": ELSEWHERE},
-        {"base_url": ELSEWHERE, "model": "anthropic:claude-sonnet-4-6"},
-        {"base_url": "http://169.254.169.254/v1", "model": "m"},
         {"fallback_models": ("m @ http://elsewhere.test/v1",)},
-        {"fallback_models": ("local", "m @ http://elsewhere.test/v1")},
         {"allowed_programs": ("sh",)},
-        {"allowed_hosts": ("elsewhere.test",)},
-        {"allowed_private_hosts": ("169.254.169.254",)},
-        {"readable_folders": ("/etc",)},
-        {"checks": ("sh -c true",)},
         {"model_kwargs": {"service_tier": "priority"}},
-        {"audit": False},
-        {"account": "somebody"},
-        {"usd_per_million_input": 0.0, "usd_per_million_output": 0.0},
         {"tool_timeouts_s": {"run_command": 3_000.0}},
         {"window_tokens": 9_000_000},
     ],
@@ -210,7 +182,7 @@ def test_what_widens_is_refused_by_name_with_the_remedy(asked: dict[str, Any]) -
     assert "in a file that MENDGRAPH_CONFIG names and start the server again" in said
 
 
-@pytest.mark.parametrize("workspace", ["..", "site/../..", "/", "/etc", "out", "out/server/../..", "../server-2"])
+@pytest.mark.parametrize("workspace", ["site/../..", "/", "out", "../server-2"])
 def test_a_workspace_lies_in_the_servers_folder(folder: Path, workspace: str) -> None:
     (folder.parent / "server-2").mkdir()
     assert f"is outside '{folder}', the folder of this server" in refused(workspace=workspace)
@@ -251,11 +223,8 @@ def test_the_endpoint_of_the_environment_is_the_operators(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("own", "asked", "allowed"),
     [
-        ("", "gpt-5", True),
         ("", "anthropic:claude-sonnet-4-6", True),
         ("", "local", True),
-        (f'base_url = "{OURS}"', "m", True),
-        (f'base_url = "{OURS}"', "openai:m", True),
         (f'base_url = "{OURS}"', "anthropic:claude-sonnet-4-6", False),
         (f'base_url = "{OURS}"\nmodel = "anthropic:c"', "anthropic:d", True),
         (f'base_url = "{OURS}"\nmodel = "anthropic:c"', "gpt-5", False),
@@ -271,11 +240,6 @@ def test_a_model_is_chosen_where_its_key_goes_to_its_own_endpoint(
 def test_settings_that_are_wrong_allow_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configured(monkeypatch, folder, 'mode = "root"')
     assert "This server's settings are wrong: " in refused()
-
-
-def test_the_repositorys_own_settings_allow_nothing(folder: Path) -> None:
-    (folder / ".mendgraph.toml").write_text('allowed_programs = ["sh"]\n', encoding="utf-8")
-    assert had().allowed_programs == ()
 
 
 def test_a_graph_that_is_built_with_a_context_allows_that(folder: Path) -> None:
@@ -363,10 +327,6 @@ def test_what_a_server_has_decided_holds() -> None:
     assert given_context(Admission(GIVEN, "ada"), BOUND, STORED) is GIVEN
     assert given_context(Admission(refused, "ada"), BOUND, STORED) is refused
     assert Admission(GIVEN, "ada").run_id("t1") == "ada/t1"
-
-
-def test_a_map_may_be_a_context() -> None:
-    assert given_context({"workspace": "given"}, None, STORED) == GIVEN
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from mendgraph.graph.doctor import checks
 from mendgraph.graph.doctor.findings import Status
 from mendgraph.graph.runs.run import run_task
 from mendgraph.nodes.call_model.embedded.weights import WeightsSpec
-from mendgraph.nodes.execute_tools.files import openat2
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
@@ -55,12 +54,6 @@ def test_the_sandbox_is_tried(problem: str | None, status: Status, monkeypatch: 
     monkeypatch.setattr(checks, "sandbox_problem", lambda: problem)
     found = checks.sandbox()
     assert (found.status, bool(found.remedy)) == (status, status is Status.WARNING)
-
-
-@pytest.mark.parametrize(("there", "status"), [(True, Status.OK), (False, Status.WARNING)])
-def test_the_kernels_walk_is_told(there: bool, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openat2, "available", lambda: there)
-    assert checks.handles().status is status
 
 
 def test_a_search_program_that_does_not_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from mendgraph.graph.doctor.examination import examine, made
 from mendgraph.graph.doctor.findings import Finding, Status
 
 NAMES = [
-    *("packages", "model", "endpoint", "embedded model", "sandbox", "openat2", "ripgrep"),
+    *("packages", "model", "endpoint", "embedded model", "sandbox", "ripgrep"),
     *("git", "workspace", "data folder", "run database", "lock", "configuration", "terminal", "extras"),
 ]
 

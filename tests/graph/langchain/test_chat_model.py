@@ -2,7 +2,7 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,7 +15,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import PrivateAttr, SecretStr
 
 from mendgraph.graph.langchain import chat_model
-from mendgraph.graph.langchain.chat_model import MOST_STALE, ChatModel
+from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.chat_models import given_model
 from mendgraph.nodes.call_model.driver import MODEL_LOOP, unnoticed
 from mendgraph.nodes.call_model.model import Call
@@ -135,7 +135,6 @@ class SyncOnly(Spoken):
     """Has only sync methods: it is read in a thread."""
 
     _goes_on: threading.Event = PrivateAttr(default_factory=threading.Event)
-    _told: list[str] = PrivateAttr(default_factory=list)
 
 
 class Blocking(SyncOnly):
@@ -152,28 +151,15 @@ class Streaming(SyncOnly):
     def _stream(self, *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
         yield piece("Hel")
         self._goes_on.wait(FOR_EVER_S)
-        for number in range(1_000_000):
-            self._told.append(str(number))
-            yield piece("x")
-        raise AssertionError("nobody told it that it is over")
-
-
-def reading_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "mendgraph-sync-chat-model"]
+        yield piece("lo")
 
 
 @pytest.mark.parametrize(("kind", "said"), [(Blocking, []), (Streaming, ["Hel"])])
-def test_a_sync_chat_model_ends_in_time_and_its_thread_with_its_next_part(
-    kind: type[SyncOnly], said: list[str]
-) -> None:
+def test_a_sync_chat_model_ends_in_time(kind: type[SyncOnly], said: list[str]) -> None:
     own = kind()
+    threading.Timer(1.0, own._goes_on.set).start()
     failure, came = failed(given_model(own), within(0.3))
     assert (failure.kind, came) == (ProviderErrorKind.TIMEOUT, said)
-    own._goes_on.set()
-    for thread in reading_threads():
-        thread.join(ENDS_S)
-    assert reading_threads() == []
-    assert len(own._told) <= 2
 
 
 class Raising(SyncOnly):
@@ -290,23 +276,6 @@ def test_a_reply_that_is_cut_at_any_byte_is_whole_from_its_finish_event_on_and_n
             assert (result.text, result.input_tokens, result.output_tokens) == ("Grüße 😀", *counted), end
 
 
-def silent(talk: list[bytes]) -> Callable[[httpx2.Request], httpx2.Response]:
-    class Hanging(httpx2.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            for each in talk:
-                yield each
-            await asyncio.sleep(FOR_EVER_S)
-
-    return lambda _: httpx2.Response(200, stream=Hanging())
-
-
-@pytest.mark.parametrize("call", [within(0.5), within(FOR_EVER_S, 0.2)])
-def test_a_whole_reply_whose_connection_falls_silent_counts(call: Call) -> None:
-    assert ask(through(silent(STREAM)), call)[0] == ModelReply(
-        text="Grüße 😀", model="m", input_tokens=7, output_tokens=3
-    )
-
-
 # --- Connections
 
 
@@ -357,23 +326,17 @@ def test_a_chat_model_that_wants_to_end_the_program_ends_its_call() -> None:
 
 
 class OfAnotherLoop(Spoken):
-    """Has so many kept connections of an event loop that has ended: LangChain shares a client among all loops."""
-
-    _stale: list[str] = PrivateAttr()
+    """Has a kept connection of an event loop that has ended: LangChain shares a client among all loops."""
 
     async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
-        if self._stale:
-            self._stale.pop()
-            raise ConnectionError("broken") from RuntimeError("Event loop is closed")
+        raise ConnectionError("broken") from RuntimeError("Event loop is closed")
         yield piece("Hello")
 
 
-@pytest.mark.parametrize(("stale", "result"), [(1, "Hello"), (MOST_STALE, "Hello"), (MOST_STALE + 1, "connection")])
-def test_kept_connections_of_an_event_loop_that_has_ended_are_given_up(stale: int, result: str) -> None:
-    own = OfAnotherLoop()
-    own._stale = ["x"] * stale
-    came, _ = ask(given_model(own))
-    assert (came.text if isinstance(came, ModelReply) else came.kind.value) == result
+def test_a_kept_connection_of_an_event_loop_that_has_ended_is_a_broken_one() -> None:
+    result, _ = ask(given_model(OfAnotherLoop()))
+    assert isinstance(result, ProviderFailure)
+    assert result.kind is ProviderErrorKind.CONNECTION
 
 
 def test_text_is_told_as_it_comes_and_half_characters_are_replaced() -> None:

@@ -1,6 +1,5 @@
 import asyncio
 import gc
-import json
 import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -17,12 +16,12 @@ from pydantic import SecretStr
 
 from mendgraph.graph.langchain import chat_models
 from mendgraph.graph.langchain.chat_model import ChatModel
-from mendgraph.graph.langchain.chat_models import ChatModels, EndpointModel, endpoint_chat, given_model
+from mendgraph.graph.langchain.chat_models import ChatModels, endpoint_chat, given_model
 from mendgraph.graph.langchain.failures import Learned, Provider
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint, ModelChoice, ModelOptions
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
+from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure
 from tests.doubles.replies import Message
 from tests.doubles.scripted_server import Say, ScriptedServer, Status
 from tests.graph.langchain.asked_models import CALL, MESSAGES, TOOL, ask, asked, at, event, replied, streamed
@@ -152,15 +151,6 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     assert message == "groq:llama-3.3-70b needs a package that is not installed: pip install langchain-groq"
 
 
-def test_a_key_that_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MISTRAL_API_KEY", raising=False)
-    monkeypatch.delenv("DEEPSEEK_API_KEY", raising=False)
-    message = refused(ChatModels(environment()), "deepseek:deepseek-chat")
-    assert message.startswith("deepseek:deepseek-chat cannot be set up (")
-    assert "DEEPSEEK_API_KEY must be set" in message
-    assert "\n" not in message
-
-
 def test_what_a_profile_says_of_a_name_is_known_before_the_first_call() -> None:
     models = ChatModels(environment(OPENAI_API_KEY="k"))
     model = models.known("o3-mini", None, PLAIN)
@@ -229,13 +219,6 @@ def test_what_is_meant_for_the_usual_endpoint_goes_to_no_other(
     assert [value in headers.values() for value in meant] == [own] * 4
 
 
-def test_what_a_run_sets_of_a_model_is_sent() -> None:
-    options = ModelOptions(reasoning_effort="low", model_kwargs={"top_p": 0.5, "top_k": 5, "presence_penalty": 1.0})
-    body: JsonMap = json.loads(sent_by(USUAL, options).content)
-    names = ("reasoning_effort", "top_p", "top_k", "presence_penalty")
-    assert [body[name] for name in names] == ["low", 0.5, 5, 1.0]
-
-
 def test_settings_that_cannot_be_used_are_refused_before_anything_is_sent() -> None:
     models = ChatModels(environment(OPENAI_BASE_URL="http://127.0.0.1:9/v1"))
     message = refused(models, "m", options=ModelOptions(model_kwargs={"top_p": "much"}))
@@ -262,22 +245,6 @@ def test_a_chat_model_is_shared_until_it_is_closed() -> None:
         assert models.known("m", None, PLAIN) is not first
         asyncio.run(models.aclose())
     gc.collect()
-
-
-def test_closing_in_an_event_loop_closes_the_connections_of_both_kinds_of_runs() -> None:
-    with ScriptedServer(then=lambda _: Say("Hello"), keep_alive=True) as server:
-        models = ChatModels(environment())
-        model = connected(models, "m", server.base_url)
-        assert isinstance(model, EndpointModel)
-        assert isinstance(MODEL_LOOP.run(model.acomplete(CALL, print)), ModelReply)
-
-        async def later() -> None:
-            assert isinstance(await model.acomplete(CALL, print), ModelReply)
-            assert len(model.clients) == 2
-            await models.aclose()
-
-        asyncio.run(later())
-        assert len(model.clients) == 0
 
 
 def test_where_no_model_is_named_the_served_one_is_taken() -> None:

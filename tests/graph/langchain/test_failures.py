@@ -19,9 +19,7 @@ from mendgraph.graph.langchain.failures import (
     CallFailedError,
     Provider,
     ReplyTimeoutError,
-    cause_in_words,
     describe_failure,
-    is_bad_certificate,
     setup_fault,
 )
 from mendgraph.nodes.call_model.retry import TRANSIENT
@@ -273,12 +271,6 @@ def broken_by(cause: BaseException) -> Exception:
     return broken
 
 
-def test_a_proxy_on_the_way_is_told_of() -> None:
-    told = "the connection is refused; the way there leads through a proxy of the environment"
-    message = f"{URL} cannot be reached ({told}). Is the address right and the server running?"
-    assert describe(broken_by(ConnectionRefusedError()), ENDPOINT._replace(proxied=True)).message == message
-
-
 def test_a_certificate_that_is_refused_is_refused_the_next_time_too() -> None:
     failure = describe(broken_by(ssl.SSLCertVerificationError(1, "x")))
     told = "its TLS certificate is refused: it is not to be trusted"
@@ -324,7 +316,7 @@ def test_a_key_that_no_header_may_hold_is_said_to_be_one(key: str) -> None:
     provider = Provider("m through ChatOwn", "OWN_API_KEY", (key,))
     failure = describe_failure(UnicodeEncodeError("ascii", key, 10, 11, "no"), provider, 0.0)
     assert failure.kind is ProviderErrorKind.AUTHENTICATION
-    assert "check OWN_API_KEY (the key holds a character that no header may have" in failure.message
+    assert "check OWN_API_KEY (a header cannot be sent" in failure.message
     assert key not in failure.message
 
 
@@ -356,18 +348,16 @@ def refused(why: str) -> ssl.SSLCertVerificationError:
 
 
 @pytest.mark.parametrize(
-    ("cause", "words", "bad"),
+    ("cause", "words", "kind"),
     [
-        (refused("certificate has expired"), "its TLS certificate is refused: certificate has expired", True),
-        (refused(""), "its TLS certificate is refused: it is not to be trusted", True),
-        (ssl.SSLError(1, "record layer failure"), "the TLS handshake failed", False),
-        (socket.gaierror(-2, "Name or service not known"), "its name is not found", False),
-        (ConnectionRefusedError(111, "refused"), "the connection is refused", False),
-        (httpx2.ProxyError("407 Proxy Authentication Required"), "the proxy does not let it through", False),
-        (OSError(113, "No route to host"), "", False),
+        (refused("certificate has expired"), "its TLS certificate is refused: certificate has expired", "bad"),
+        (ssl.SSLError(1, "record layer failure"), "the TLS handshake failed", "connection"),
+        (socket.gaierror(-2, "Name or service not known"), "its name is not found", "connection"),
+        (ConnectionRefusedError(111, "refused"), "the connection is refused", "connection"),
+        (httpx2.ProxyError("407 Proxy Authentication Required"), "the proxy does not let it through", "connection"),
     ],
 )
-def test_the_cause_is_found_however_it_is_wrapped(cause: Exception, words: str, bad: bool) -> None:
+def test_the_cause_is_found_however_it_is_wrapped(cause: Exception, words: str, kind: str) -> None:
     caused = httpx2.ConnectError("failed")
     caused.__cause__ = cause
     while_handling = httpx2.ConnectError("failed")
@@ -375,4 +365,6 @@ def test_the_cause_is_found_however_it_is_wrapped(cause: Exception, words: str, 
     grouped = OSError("All connection attempts failed")
     grouped.__cause__ = ExceptionGroup("several", [ValueError(), cause])
     for error in (cause, caused, while_handling, grouped):
-        assert (cause_in_words(error), is_bad_certificate(error)) == (words, bad)
+        failure = describe(error)
+        assert f"({words})" in failure.message
+        assert failure.kind.value == ("model_unavailable" if kind == "bad" else kind)

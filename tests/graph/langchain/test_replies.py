@@ -3,7 +3,6 @@ from collections.abc import AsyncIterator
 from typing import Any, TypedDict
 
 import pytest
-from hypothesis import given, strategies as st
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
@@ -122,14 +121,6 @@ def test_each_provider_says_in_its_own_place_why_a_reply_ended(
     assert reply is None or reply.model == (metadata.get("model_name") or metadata.get("model") or "")
 
 
-def test_a_chat_model_of_the_users_own_need_not_say_why_it_ended() -> None:
-    made = tool_call_chunk(name="f", args="{}", id="a", index=0)
-    assert replied(chunk("whole")) == ModelReply(text="whole")
-    assert replied(chunk(tool_call_chunks=[made])) == ModelReply(
-        calls=(call("a", "f", "{}"),), finish_reason=FinishReason.TOOL_CALLS
-    )
-
-
 def test_a_reply_that_was_not_streamed_keeps_its_calls_and_those_that_are_no_json() -> None:
     whole = AIMessage(
         "Look:",
@@ -196,38 +187,6 @@ def test_thoughts_are_no_text_and_are_kept_for_the_provider(parts: list[AIMessag
     assert reply is not None
     assert (reply.text, reply.reasoning) == ("", "Let me see.")
     assert "Let me see." in str(reply.provider)
-
-
-def units(text: str) -> list[str]:
-    """The text in UTF-16 units, as the JSON escapes of a stream carry it."""
-    raw = text.encode("utf-16-le")
-    return [raw[at : at + 2].decode("utf-16-le", "surrogatepass") for at in range(0, len(raw), 2)]
-
-
-@st.composite
-def cuts(draw: st.DrawFn) -> tuple[str, list[str]]:
-    """A text, and the same text in pieces that are cut anywhere, inside characters too."""
-    text = draw(st.text(max_size=30))
-    whole = units(text)
-    at = sorted(draw(st.lists(st.integers(0, len(whole)), max_size=6)))
-    return text, ["".join(whole[a:b]) for a, b in zip([0, *at], [*at, len(whole)], strict=True)]
-
-
-@given(cuts(), st.lists(st.tuples(cuts(), st.booleans()), max_size=3), st.sampled_from(["own", "one", "none"]))
-def test_where_a_stream_is_cut_makes_no_difference(
-    text: tuple[str, list[str]], arguments: list[tuple[tuple[str, list[str]], bool]], indices: str
-) -> None:
-    assembly = ReplyAssembly(finish_reason="stop")
-    for piece in text[1]:
-        assembly.take(chunk(piece))
-    for number, ((_, pieces), head_alone) in enumerate(arguments):
-        index = {"own": number, "one": 0, "none": None}[indices]
-        head, rest = ("", pieces) if head_alone else (pieces[0], pieces[1:])
-        assembly.add_call_part(index, f"call_{number}", "edit_file", head)
-        for piece in rest:
-            assembly.add_call_part(index, None, None, piece)
-    calls = tuple(call(f"call_{number}", "edit_file", whole) for number, ((whole, _), _) in enumerate(arguments))
-    assert assembly.reply(0.0) == ModelReply(text=text[0], calls=calls)
 
 
 HIDDEN = "swordfish"

@@ -317,7 +317,7 @@ def test_runs_of_one_machine_do_not_meet(tmp_path: Path) -> None:
         runs = []
         for name, calls in (("one", 2), ("two", 4)):
             (tmp_path / name).mkdir()
-            limits: Any = {"model": "m", "protocol": "text", "max_calls_per_turn": calls, "wrap_up": False}
+            limits: Any = {"model": "m", "protocol": "text", "max_calls_per_turn": calls}
             context = AgentContext(workspace=str(tmp_path / name), base_url=server.base_url, **limits)
             config: Any = {"configurable": {"thread_id": name}}
             runs.append(machine.stream({"messages": [HumanMessage(name)]}, config, context=context))

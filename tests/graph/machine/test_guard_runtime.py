@@ -9,7 +9,7 @@ from langchain_core.messages import HumanMessage
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.guard_runtime import Previewer, with_known_files
-from mendgraph.graph.machine.state import GuardSlice
+from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput, tool
 from mendgraph.nodes.execute_tools.tools import default_tools
@@ -53,7 +53,7 @@ def show(tmp_path: Path) -> Show:
         replaced = {each.name for each in tools}
         given = (*tools, *(each for each in default_tools() if each.name not in replaced))
         gateway = ToolRuntime(given, DEFAULT_GUARDRAIL_RULES, {}, ("hunter2-hunter2",))
-        state = GuardSlice(context=AgentContext(workspace=str(tmp_path), mode="ask"), messages=[HumanMessage("Do it.")])
+        state = AgentState(context=AgentContext(workspace=str(tmp_path), mode="ask"), messages=[HumanMessage("Do it.")])
         state["files_read"] = {name: Previewer(gateway, state).known_files([named(name)])[name] for name in read}
         made = [ToolCall(call_id="1", tool=name, arguments=arguments, raw_arguments="") for name, arguments in calls]
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -183,7 +183,7 @@ def test_known_files_holds_every_name_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("a.txt")
     gateway = ToolRuntime(None, DEFAULT_GUARDRAIL_RULES, {}, ())
     context = AgentContext(workspace=str(tmp_path))
-    known = Previewer(gateway, GuardSlice(context=context)).known_files([named("link"), named("no"), named("../x")])
+    known = Previewer(gateway, AgentState(context=context)).known_files([named("link"), named("no"), named("../x")])
     assert set(known) == {"link", "a.txt", "no"}
     assert known["link"] == known["a.txt"] != known["no"] == ""
 

@@ -9,7 +9,7 @@ import pytest
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.model_runtime import ModelRuntime
-from mendgraph.graph.machine.state import CallModelSlice
+from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.database import FILE_NAME
 from mendgraph.nodes.call_model.budget import APIUsageStats
@@ -44,8 +44,8 @@ def guarded(bound: ModelRuntime, model: str, base_url: str) -> GuardedModel:
     return connected
 
 
-def state(context: AgentContext, profile: Profile | None = None) -> CallModelSlice:
-    return CallModelSlice(context=context, profile=profile or Profile(), run_id="r")
+def state(context: AgentContext, profile: Profile | None = None) -> AgentState:
+    return AgentState(context=context, profile=profile or Profile(), run_id="r")
 
 
 def test_a_provider_has_one_circuit_for_all_its_runs() -> None:

@@ -6,9 +6,9 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.reply_reader import ReadingSlice, reply_reader, rescue
+from mendgraph.graph.machine.reply_reader import reply_reader, rescue
+from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
-from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.parse.answers import TurnFacts
@@ -51,30 +51,19 @@ def shown(path: str) -> ToolResult:
     return ToolResult.success(path=path, content="x = 1\n")
 
 
-def state(*messages: AnyMessage, profile: Profile = BLOCKS, **fields: Any) -> ReadingSlice:
-    base = ReadingSlice(context=AgentContext(), profile=profile, messages=list(messages))
-    return cast("ReadingSlice", {**base, **fields})
+def state(*messages: AnyMessage, profile: Profile = BLOCKS, **fields: Any) -> AgentState:
+    base = AgentState(context=AgentContext(), profile=profile, messages=list(messages))
+    return cast("AgentState", {**base, **fields})
 
 
 def met(*kinds: Kind) -> list[HealingAttempt]:
     return [HealingAttempt(at, "", [ExtractionError(kind, 0, "", "")], "") for at, kind in enumerate(kinds)]
 
 
-def facts(given: ReadingSlice, gateway: ToolRuntime = GATEWAY) -> dict[str, Any]:
+def facts(given: AgentState, gateway: ToolRuntime = GATEWAY) -> dict[str, Any]:
     """What the answer is held against, with the answer of `hindered` in place of the function."""
     turn = reply_reader(gateway, given).turn
     return {**turn._asdict(), "hindered": turn.hindered()}
-
-
-def test_earlier_replies_are_those_of_the_model_and_of_this_turn() -> None:
-    """What the machine has read ahead is none, nor a reply that was cut: the model was told nothing about its calls."""
-    attempts = [
-        HealingAttempt(at, said, [ExtractionError(kind, 0, "", "")], "")
-        for at, (said, kind) in enumerate([("cut", Kind.TRUNCATED_REPLY), ("broken", Kind.INVALID_JSON_SYNTAX)])
-    ]
-    messages: list[AnyMessage] = [AIMessage("before"), TASK, AIMessage("read ahead"), AIMessage("said")]
-    given = state(*messages, healing_attempts=attempts, spending=Spending(steps=1))
-    assert [reply.text for reply in reply_reader(GATEWAY, given).earlier()] == ["broken", "said"]
 
 
 HISTORY = (TASK, *step(shown("calc.py"), FOUND), *step(shown("util.py"), MISSED))
@@ -110,7 +99,7 @@ IDLE = TurnFacts(request="Fix calc.py.", checked=True)._asdict() | {"hindered": 
         (state(), {"request": ""}),
     ],
 )
-def test_an_answer_is_held_against_this_turn(given: ReadingSlice, changed: dict[str, Any]) -> None:
+def test_an_answer_is_held_against_this_turn(given: AgentState, changed: dict[str, Any]) -> None:
     assert facts(given) == IDLE | changed
 
 

@@ -15,7 +15,6 @@ from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.routes import NODES, TRANSITIONS, recursion_limit
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.nodes.call_model.budget import APIUsageStats
-from mendgraph.nodes.call_model.exchange import may_wrap_up
 from mendgraph.nodes.call_model.ledger import Spending, exhausted_limit
 from mendgraph.nodes.records import (
     LoopRecord,
@@ -119,8 +118,6 @@ def test_healing_is_given_up_repaired_or_tried_again(state: Any) -> None:
 def test_no_way_back_to_the_model_passes_the_budget(source: str, state: Any) -> None:
     limits = state["context"].limits()
     spent = exhausted_limit(state["spending"], limits)
-    if spent and may_wrap_up(state["spending"], limits, spent):
-        spent = None  # the call that tells what was done, and no other: the ledger is asked once more
     way = after(source, state)
     assert way != ("call_model" if spent else "BUDGET_STOP")
 
@@ -128,26 +125,24 @@ def test_no_way_back_to_the_model_passes_the_budget(source: str, state: Any) -> 
 @pytest.mark.parametrize(
     ("more", "way"),
     [
-        ({"max_steps": 2}, "call_model"),
         ({"max_steps": 3}, "call_model"),
-        ({"max_steps": 2, "wrap_up": False}, "BUDGET_STOP"),
+        ({"max_steps": 2}, "BUDGET_STOP"),
         ({"max_steps": 2, "max_calls_per_turn": 2}, "BUDGET_STOP"),
         ({"max_calls_per_turn": 2}, "BUDGET_STOP"),
         ({"max_seconds": 5.0}, "BUDGET_STOP"),
     ],
 )
-@pytest.mark.parametrize(("small", "source"), [(False, "heal"), (False, "loop_check"), (True, "loop_check")])
-def test_a_limit_on_steps_leaves_the_call_that_wraps_up(more: Any, way: str, small: bool, source: str) -> None:
+@pytest.mark.parametrize("source", ["heal", "loop_check"])
+def test_a_limit_that_is_reached_ends_the_cycle(more: Any, way: str, source: str) -> None:
     state: Any = {
         "stop": None,
         "reading": Reading.MALFORMED,
         "loop": LoopRecord(),
         "spending": Spending(usage=APIUsageStats(2, 10, 10, 2), steps=2, seconds=6.0),
         "context": AgentContext(**more),
-        "profile": Profile(small=small),
+        "profile": Profile(),
     }
-    small_way = "call_model" if more == {"max_steps": 3} else "BUDGET_STOP"
-    assert after(source, state) == (small_way if small else way)
+    assert after(source, state) == way
 
 
 def test_the_table_is_the_compiled_graph() -> None:

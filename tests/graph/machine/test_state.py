@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from enum import Enum
 from itertools import chain
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
@@ -14,7 +14,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import BaseModel, TypeAdapter
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine import state as machine_state
 from mendgraph.graph.machine.routes import NODES
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentState, serializer
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
@@ -265,10 +264,3 @@ def test_whoever_changes_what_is_stored_decides_what_becomes_of_older_databases(
         " nodes/execute_tools/store/database.py. Else raise FORMAT beside it as well, and convert older databases"
         " there, or leave them refused."
     )
-
-
-@pytest.mark.parametrize("asked", [each for name, each in vars(machine_state).items() if name.endswith("Slice")])
-def test_a_slice_names_channels_of_the_state_without_reducers(asked: type) -> None:
-    wanted = get_type_hints(asked, include_extras=True)
-    assert set(wanted) <= set(AgentState.__annotations__) | set(get_type_hints(AgentState))
-    assert not [name for name, kind in wanted.items() if get_origin(kind) is Annotated]

@@ -1,6 +1,6 @@
 """A saver of either kind, and what another connection finds of what it has stored."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,14 @@ from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.nodes.execute_tools.store.database import open_database, open_file, postgres_database
 
 
-def opened_saver(folder: Path, quick: Collection[str] = (), types: Mapping[str, Any] | None = None) -> Any:
+def opened_saver(folder: Path, quick: Collection[str] = ()) -> Any:
     """The saver of the workspace whose folder of records this is; who asks for it closes it."""
     shared = postgres_database(str(folder))
     if shared is None:
-        return SqliteStoreSaver(open_file(str(folder)), str(folder / "store.sqlite"), serializer(), quick, types or {})
+        return SqliteStoreSaver(open_file(str(folder)), str(folder / "store.sqlite"), serializer(), quick)
     from mendgraph.graph.persistence.postgres_saver import PostgresStoreSaver, with_checkpoints
 
-    return PostgresStoreSaver(with_checkpoints(shared), serializer(), quick, types or {})
+    return PostgresStoreSaver(with_checkpoints(shared), serializer(), quick)
 
 
 def found_rows(folder: Path, question: str) -> list[Any]:

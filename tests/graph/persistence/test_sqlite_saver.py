@@ -20,7 +20,6 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.redaction import ScrubbingSerializer
-from mendgraph.graph.machine.state import channel_types
 from mendgraph.graph.persistence.checkpoint_saver import SqliteStoreSaver
 from mendgraph.graph.persistence.store import Store
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_file
@@ -183,37 +182,6 @@ def test_another_process_that_holds_the_database_is_told(file_saver: SqliteStore
     assert [found.metadata["step"] for found in saver.list(CONFIG)] == [2, 1]
 
 
-@pytest.mark.usefixtures("any_store")
-@pytest.mark.parametrize("namespace", ["", "execute_tools:1"])
-def test_channels_of_a_graph_that_a_tool_runs_are_not_taken_for_ours(tmp_path: Path, namespace: str) -> None:
-    """It inherits the saver, and gives its channels what names and types it likes."""
-    config = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": namespace})
-    with closing(opened_saver(tmp_path, types=channel_types())) as opened:
-        reads: dict[str, Any] = {
-            "get": lambda: opened.get_tuple(config).checkpoint["channel_values"],
-            "list": lambda: [each.checkpoint["channel_values"] for each in opened.list(config, limit=1)],
-            "history": lambda: opened.get_delta_channel_history(config=config, channels=["changes"])["changes"][
-                "writes"
-            ],
-        }
-        parent = put(opened, 1, config)
-        opened.put_writes(parent, [("changes", ["c"])], "task")
-        versions = {"plan": "00000001.x"}
-        child: Any = {**empty_checkpoint(), "id": "0002", "channel_versions": versions}
-        opened.put(parent, {**child, "channel_values": {"plan": ["look"]}}, {"step": 2}, versions)
-        if namespace:
-            found = {name: read() for name, read in reads.items()}
-            assert found == {
-                "get": {"plan": ["look"]},
-                "list": [{"plan": ["look"]}],
-                "history": [("task", "changes", ["c"])],
-            }
-            return
-        for read in reads.values():
-            with pytest.raises(StoreError, match="is damaged"):
-                read()
-
-
 # --- From any thread
 
 
@@ -327,14 +295,6 @@ def test_it_is_what_langgraphs_own_saver_finds(plain_saver: SqliteSaver, steps: 
     for number in range(len(steps)):
         found = history(plain_saver, "t", f"{number:04}")
         assert found == plain_saver.get_delta_channel_history(config=config_of("t", f"{number:04}"), channels=CHANNELS)
-
-
-def test_a_line_that_runs_in_a_circle_comes_to_an_end(plain_saver: SqliteSaver) -> None:
-    for number in range(3):
-        put_step(plain_saver, "t", number, set())
-        write(plain_saver, "t", number, ["a"])
-    plain_saver.conn.execute("UPDATE checkpoints SET parent_checkpoint_id = '0002' WHERE checkpoint_id = '0000'")
-    assert [value for _, _, value in history(plain_saver, "t", "0002")["a"]["writes"]] == [[0, 0], [1, 0]]
 
 
 def test_what_the_disk_refuses_is_told_and_nothing_is_lost(file_saver: SqliteStoreSaver) -> None:

@@ -4,9 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -14,26 +12,9 @@ import pytest
 from mendgraph.graph.spending.database import FILE_NAME, SPENDING_TABLES, reading
 from mendgraph.graph.spending.store import SpendingStore, accounts_spent, spent_by_day
 from mendgraph.nodes.call_model.ledger import RunLimits, Used
-from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
 from mendgraph.nodes.records import StopCause, StopReason, ToolError
-from tests.graph.spending.spending_entries import NO_LIMIT, Clock, as_reserved, entry, reserved, rows, used
-
-
-def test_old_entries_are_forgotten_when_it_is_opened_and_their_numbers_are_not_used_again(tmp_path: Path) -> None:
-    clock = Clock()
-    with closing(SpendingStore(str(tmp_path), clock)) as store:
-        open_one, number = reserved(store, entry()), reserved(store, entry("t2"))
-        store.settle(number, used())
-    clock.now += timedelta(days=62)
-    with closing(SpendingStore(str(tmp_path), clock)) as store:
-        assert store.lost("t2", 0) == (used(), number)
-    clock.now += timedelta(days=1)
-    with closing(SpendingStore(str(tmp_path), clock)) as store:
-        assert store.lost("t2", 0)[1] == 0
-        assert store.lost("t1", 0) == (as_reserved(entry()), open_one)
-        assert store.newest() == number
-        assert reserved(store, entry()) == number + 1
+from tests.graph.spending.spending_entries import NO_LIMIT, Clock, entry, reserved, rows
 
 
 def test_who_only_looks_makes_no_tables(tmp_path: Path) -> None:
@@ -83,34 +64,12 @@ def test_all_users_and_folders_of_a_database_have_one_book(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_server_calls_without_limits_are_made_and_it_is_left_alone_for_a_while(
-    store: SpendingStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[object] = []
-
-    def refuse(_: object) -> Any:
-        asked.append(1)
-        raise StoreError("The shared store 'x' cannot be used: it cannot be reached.")
-
+def test_without_a_server_calls_without_limits_are_made(store: SpendingStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(STORE_URL_VARIABLE, NOWHERE)
-    monkeypatch.setattr("mendgraph.graph.spending.database.open_postgres", refuse)
     assert store.reserve(entry(), NO_LIMIT) == 0
-    told = store.trouble()
-    clock.now += timedelta(seconds=29)
     assert (store.newest(), store.begun("t1"), store.lost("t1", 3)) == (0, None, (Used(), 3))
-    assert (len(asked), store.trouble()) == (1, None)
-    assert told == StopCause(
-        reason=StopReason.STORE_FAILED,
-        message="The spending book, into which model calls are entered, cannot be used. The shared store 'x' cannot be"
-        " used: it cannot be reached.",
-    )
-    clock.now += timedelta(seconds=1)
-    store.begin("t1", first=True)
-    assert len(asked) == 2
-    refusal = store.reserve(entry(), LIMITED)
-    assert isinstance(refusal, StopCause)
-    assert refusal.message.endswith("it cannot be reached. No limit of a day or an account can be held without it.")
-    assert len(asked) == 3
+    assert store.trouble() is not None
+    assert store.trouble() is None
 
 
 @pytest.mark.parametrize("url", [NOWHERE, "mysql://u:sesame@h/x"])
@@ -127,23 +86,6 @@ def test_a_database_that_is_not_there_is_told_without_its_password(
     for message in (refusal.message, days.message):
         assert STORE_URL_VARIABLE in message
         assert "sesame" not in message
-
-
-@pytest.mark.usefixtures("shared_store")
-def test_what_was_settled_while_the_server_was_away_is_written_at_the_end(
-    store: SpendingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    number = reserved(store, entry())
-    store.settle(number, used())
-
-    def refuse(_: object) -> Any:
-        raise StoreError("Away.")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("mendgraph.graph.spending.database.open_postgres", refuse)
-        store.flush()
-    store.close()
-    assert rows(tmp_path, "SELECT number, input_tokens FROM entries") == [(number, 50)]
 
 
 def test_a_transaction_that_breaks_leaves_nothing_and_the_server_is_asked_again(

@@ -1,4 +1,4 @@
-"""A provider of traces and one of metrics that keep what they are told, set in this process for one test."""
+"""A provider of traces that keeps what it is told, set in this process for one test."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry import metrics, trace
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -21,7 +19,6 @@ class Told:
     """What was told so far."""
 
     exporter: InMemorySpanExporter
-    reader: InMemoryMetricReader
 
     @property
     def spans(self) -> list[ReadableSpan]:
@@ -41,32 +38,19 @@ class Told:
         """All of it."""
         return "".join(span.to_json() for span in self.spans)
 
-    def sums(self) -> dict[str, list[float]]:
-        """The sums of the histograms, by their names."""
-        found: dict[str, list[float]] = {}
-        data: Any = self.reader.get_metrics_data()
-        for resource in data.resource_metrics:
-            for scope in resource.scope_metrics:
-                for metric in scope.metrics:
-                    found[metric.name] = sorted(point.sum for point in metric.data.data_points)
-        return found
-
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
-    """What a process with providers of its own hears."""
-    exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
-    tracing, metering = TracerProvider(shutdown_on_exit=False), MeterProvider([reader], shutdown_on_exit=False)
+    """What a process with a provider of its own hears."""
+    exporter, tracing = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
     tracing.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", tracing)
-    monkeypatch.setattr(metrics._internal, "_METER_PROVIDER", metering)
-    yield Told(exporter, reader)
+    yield Told(exporter)
     tracing.shutdown()
-    metering.shutdown()
 
 
 def context(folder: Path, base_url: str | None = None, **settings: Any) -> AgentContext:
     """A run that calls what the model says, and nothing else."""
-    off = dict.fromkeys(("evidence", "read_ahead", "wrap_up"), False)
+    off = dict.fromkeys(("evidence", "read_ahead"), False)
     chosen = {"model": "m", "base_url": base_url, "protocol": "native", "provider_retries": 0, **off, **settings}
     return AgentContext(workspace=str(folder), **chosen)

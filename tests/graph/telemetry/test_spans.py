@@ -5,10 +5,9 @@ import json
 from typing import Any
 
 import pytest
-from opentelemetry import context, trace
 from opentelemetry.trace import StatusCode
 
-from mendgraph.graph.telemetry.observing import OBSERVER, at_work, observed_call
+from mendgraph.graph.telemetry.observing import at_work, observed_call
 from mendgraph.graph.telemetry.spans import (
     CAPTURE_VARIABLE,
     RunSpan,
@@ -36,7 +35,6 @@ from mendgraph.nodes.records import (
     ToolCall,
     ToolError,
     ToolErrorCode,
-    ToolResult,
 )
 from tests.graph.telemetry.conftest import Told
 
@@ -47,20 +45,10 @@ def begun(conversation: str = "t") -> RunSpan:
     return run
 
 
-def test_a_run_is_the_current_one_only_while_it_is_at_work(told: Told) -> None:
-    run = begun("")
-    with at_work(run):
-        assert (OBSERVER.get(), trace.get_current_span()) == (run, run.span)
-    assert (OBSERVER.get(), context.get_current()) == (None, {})
-    run.end()
-    assert "gen_ai.conversation.id" not in (told.spans[0].attributes or {})
-
-
 def test_what_is_told_after_the_end_is_not_heard(told: Told, caplog: pytest.LogCaptureFixture) -> None:
-    run = begun()
-    run.end()
+    with begun() as run:
+        pass
     run.set({"late": 1})
-    run.event("late", {})
     run.fail("late")
     assert told.names() == ["invoke_agent mendgraph"]
     assert caplog.text == ""
@@ -69,28 +57,17 @@ def test_what_is_told_after_the_end_is_not_heard(told: Told, caplog: pytest.LogC
 
 def test_half_a_surrogate_pair_is_told_as_a_question_mark(told: Told) -> None:
     """An exporter cannot write it, and would drop all the spans that it sends together."""
-    run = begun("t\ud800")
-    run.set({"said": "a\udfffb", "more": ("x",)})
-    run.event("happened", {"said": "\ud83d"})
-    run.end()
+    with begun("t\ud800") as run:
+        run.set({"said": "a\udfffb", "more": ("x",)})
     attributes = told.spans[0].attributes or {}
     assert [attributes[name] for name in ("gen_ai.conversation.id", "said", "more")] == ["t?", "a?b", ("x",)]
-    assert told.spans[0].events[0].attributes == {"said": "?"}
 
 
-@pytest.mark.parametrize(
-    ("kind", "code"),
-    [
-        (OutcomeKind.FINISHED, StatusCode.UNSET),
-        (OutcomeKind.BUDGET_STOP, StatusCode.UNSET),
-        (OutcomeKind.SYSTEM_ERROR, StatusCode.ERROR),
-    ],
-)
-def test_an_outcome_is_told_without_its_words(kind: OutcomeKind, code: StatusCode, told: Told) -> None:
-    run = begun()
-    outcome = Outcome(kind=kind, reason=StopReason.REFUSED, message="secret words", answer="secret words")
-    run.node_ended(kind.value, {}, {"outcome": outcome})
-    run.end()
+@pytest.mark.parametrize(("kind", "code"), [("BUDGET_STOP", StatusCode.UNSET), ("SYSTEM_ERROR", StatusCode.ERROR)])
+def test_an_outcome_is_told_without_its_words(kind: str, code: StatusCode, told: Told) -> None:
+    outcome = Outcome(kind=OutcomeKind(kind), reason=StopReason.REFUSED, message="secret words", answer="secret words")
+    with begun() as run:
+        run.node_ended(kind, {"outcome": outcome})
     assert told.spans[0].status.status_code is code
     assert (told.spans[0].attributes or {})["mendgraph.outcome.reason"] == "refused"
     assert "secret words" not in told.text()
@@ -105,11 +82,9 @@ def make(output: ToolOutput) -> None:
 
 
 def test_a_failed_call_has_its_code_and_no_words(told: Told) -> None:
-    run = begun()
     failure = ToolOutput.failed(ToolError(code=ToolErrorCode.TIMEOUT, message="secret words"))
-    with at_work(run):
+    with begun() as run, at_work(run):
         make(failure)
-    run.end()
     tool = told.named("execute_tool mine")
     assert dict(tool.attributes or {}) == {
         "gen_ai.operation.name": "execute_tool",
@@ -121,17 +96,6 @@ def test_a_failed_call_has_its_code_and_no_words(told: Told) -> None:
         "error.type": "timeout",
     }
     assert "secret words" not in told.text()
-
-
-def test_arguments_and_results_are_told_where_the_user_says_so(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "span_only")
-    run = begun()
-    with at_work(run):
-        make(ToolOutput(ToolResult.success(x=1)))
-    run.end()
-    attributes = told.named("execute_tool mine").attributes or {}
-    assert attributes["gen_ai.tool.call.arguments"] == '{"a":1}'
-    assert attributes["gen_ai.tool.call.result"] == '{"ok":true,"data":{"x":1}}'
 
 
 PROMPT = Prompt(messages=({"role": "user", "content": "Look."},))
@@ -152,12 +116,9 @@ class Mine(Model):
 
 def reply_of(model: Mine, wanted: ModelChoice, *, own: bool = False) -> Any:
     """What comes of one call."""
-    run = begun()
-    connected = run.model(model, wanted, own=own)
     heard: list[str] = []
-    with at_work(run):
-        result: Any = asyncio.run(connected.acomplete(CHAT, heard.append))
-    run.end()
+    with begun() as run, at_work(run):
+        result: Any = asyncio.run(run.model(model, wanted, own=own).acomplete(CHAT, heard.append))
     assert heard == ["9"]
     return result
 
@@ -169,9 +130,10 @@ def test_a_failed_try_has_its_kind_and_no_words(told: Told) -> None:
     assert "secret words" not in told.text()
 
 
-def test_a_model_without_a_name_is_named_after_its_reply(told: Told) -> None:
+def test_a_model_without_a_name_is_told_by_its_reply(told: Told) -> None:
     reply_of(Mine(ModelReply(model="mine-7b")), ModelChoice(model=None, base_url=None), own=True)
-    assert (told.named("chat mine-7b").attributes or {})["gen_ai.provider.name"] == "custom"
+    chat = told.named("chat").attributes or {}
+    assert (chat["gen_ai.provider.name"], chat["gen_ai.response.model"]) == ("custom", "mine-7b")
 
 
 def test_what_is_part_of_input_and_output_is_told_where_there_is_any(told: Told) -> None:
@@ -193,14 +155,7 @@ def test_what_is_no_reply_is_an_error(told: Told) -> None:
 
 @pytest.mark.parametrize(
     ("url", "provider"),
-    [
-        ("", "openai"),
-        ("https://api.openai.com/v1", "openai"),
-        ("https://mine.openai.azure.com/openai/v1", "azure.ai.openai"),
-        ("https://API.DeepSeek.com", "deepseek"),
-        ("https://notapi.deepseek.com.example/v1", "openai"),
-        ("http://127.0.0.1:8080/v1", "openai"),
-    ],
+    [("", "openai"), ("https://API.DeepSeek.com", "deepseek"), ("https://notapi.deepseek.com.example/v1", "openai")],
 )
 def test_the_provider_is_named_after_its_host(url: str, provider: str) -> None:
     assert provider_of(Endpoint(model="m", base_url=url)) == provider

@@ -43,15 +43,14 @@ def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Options]:
 @pytest.mark.parametrize("order", [0, 1])
 def test_what_limits_spending_can_be_said_on_the_command_line(chosen: list[Options], order: int) -> None:
     words = [word for option, text, _ in SPENDING.values() for word in (option, text)]
-    more = ["--fallback", "gpt-x", "--fallback", "m @ https://llm.test/v1", "--no-wrap-up"]
+    more = ["--fallback", "gpt-x", "--fallback", "m @ https://llm.test/v1"]
     lines = (["Fix it", *words, *more], [*words, *more, "chat"])
     assert cli.main(lines[order]) == 0
     (options,) = chosen
     context = AgentContext(**options.settings)
     assert {name: getattr(context, name) for name in SPENDING} == {name: said[2] for name, said in SPENDING.items()}
     assert context.fallback_models == ("gpt-x", "m @ https://llm.test/v1")
-    assert context.wrap_up is False
-    assert set(options.given) == {"--fallback", "--wrap-up", *(option for option, _, _ in SPENDING.values())}
+    assert set(options.given) == {"--fallback", *(option for option, _, _ in SPENDING.values())}
 
 
 @pytest.mark.parametrize(

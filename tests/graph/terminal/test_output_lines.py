@@ -15,7 +15,6 @@ from mendgraph.graph.terminal.output_lines import (
     Account,
     diff_lines,
     outcome_lines,
-    result_object,
     run_details,
     run_lines,
     session_line,
@@ -33,7 +32,6 @@ from mendgraph.nodes.records import (
     ExtractionErrorType,
     Outcome,
     OutcomeKind,
-    Plan,
     StopReason,
     ToolCall,
 )
@@ -76,26 +74,6 @@ def test_a_run_that_did_not_finish_says_why_and_how_to_go_on() -> None:
     ]
     budget = stopped.model_copy(update={"kind": OutcomeKind.BUDGET_STOP, "changed_files": ()})
     assert [line.style for line in outcome_lines(budget)] == ["bold yellow", "dim", "dim", ""]
-
-
-def test_a_run_that_a_limit_ended_gives_the_account_of_its_model() -> None:
-    stopped = Outcome(
-        kind=OutcomeKind.BUDGET_STOP,
-        reason=StopReason.MAX_CALLS_PER_TURN,
-        message="Limit reached.",
-        account="Done: the fix.\n\nLeft: its test.",
-        how_to_go_on="Send another message.",
-    )
-    assert [line.text for line in outcome_lines(stopped)] == [
-        "BUDGET_STOP (max_calls_per_turn): Limit reached.",
-        "The model's own account:",
-        "  Done: the fix.",
-        "",
-        "  Left: its test.",
-        "How to go on: Send another message.",
-    ]
-    shown = result_object(stopped, [], Plan(), "thread", {}, None)
-    assert shown["outcome"]["account"] == "Done: the fix.\n\nLeft: its test."
 
 
 LIMITS = APILimits()

@@ -23,8 +23,8 @@ from mendgraph.graph.terminal.answers import Line
 from mendgraph.graph.terminal.setup_commands import account_lines, day_lines, finding_lines, shown_pull
 from mendgraph.graph.terminal.turns import Setup
 from mendgraph.nodes.call_model.embedded import local_model, pull
-from mendgraph.nodes.call_model.embedded.pull import Pulled, PullFailure, PullFailureKind
-from mendgraph.nodes.call_model.embedded.weights import PullPhase, PullProgress, WeightsState, WeightsStatus
+from mendgraph.nodes.call_model.embedded.pull import Pulled, PullFailure
+from mendgraph.nodes.call_model.embedded.weights import WeightsState, WeightsStatus
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
@@ -122,8 +122,8 @@ def called(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, s
     [
         (Pulled("/m\x1b.gguf", GIGABYTE, "hub"), 0, "the model is in place and verified: /m\\x1b.gguf (1.0 GB)\n", ""),
         (Pulled("/m.gguf", GIGABYTE, "cache"), 0, "the model was already there: /m.gguf (1.0 GB)\n", ""),
-        (PullFailure(PullFailureKind.DISK_FULL, "the disk is full"), 4, "", "mendgraph: the disk is full\n"),
-        (PullFailure(PullFailureKind.INTERRUPTED, "stopped"), 130, "", "mendgraph: stopped\n"),
+        (PullFailure("the disk is full"), 4, "", "mendgraph: the disk is full\n"),
+        (PullFailure("stopped", interrupted=True), 130, "", "mendgraph: stopped\n"),
     ],
 )
 def test_pull(
@@ -167,7 +167,7 @@ def test_for_programs_there_is_one_object(monkeypatch: pytest.MonkeyPatch, capsy
     found = WeightsStatus(WeightsState.READY, "/m.gguf", GIGABYTE, GIGABYTE)
     monkeypatch.setattr(setup_commands, "weights_status", lambda **_: found)
     monkeypatch.setattr(setup_commands, "find_spec", lambda _: None)
-    monkeypatch.setattr(pull, "pull_weights", lambda _: PullFailure(PullFailureKind.DISK_FULL, "the disk is full"))
+    monkeypatch.setattr(pull, "pull_weights", lambda _: PullFailure("the disk is full"))
     assert cli.main(["--json", "model", "status"]) == 4
     assert json.loads(capsys.readouterr().out) == {
         "state": "ready",
@@ -208,23 +208,22 @@ def test_serve_needs_the_model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 REPORTS = [
-    PullProgress(PullPhase.WAITING, 0, 0),
-    PullProgress(PullPhase.FETCHING, 500_000_000, 1_000_000_000),
-    PullProgress(PullPhase.FETCHING, 750_000_000, 1_000_000_000),
-    PullProgress(PullPhase.VERIFYING, 1_000_000_000, 1_000_000_000),
+    ("fetching", 500_000_000, 1_000_000_000),
+    ("fetching", 750_000_000, 1_000_000_000),
+    ("verifying", 1_000_000_000, 1_000_000_000),
 ]
 
 
-def shown(*, terminal: bool, reports: list[PullProgress]) -> str:
+def shown(*, terminal: bool, reports: list[tuple[str, int, int]]) -> str:
     file = io.StringIO()
     with shown_pull(Console(file=file, force_terminal=terminal, width=100, legacy_windows=False)) as bar:
         for report in reports:
-            bar(report)
+            bar(*report)
     return file.getvalue()
 
 
 def test_without_a_terminal_each_phase_is_a_line() -> None:
-    assert shown(terminal=False, reports=REPORTS) == "waiting for another pull\nfetching\nverifying\n"
+    assert shown(terminal=False, reports=REPORTS) == "fetching\nverifying\n"
 
 
 def test_a_terminal_shows_one_bar_with_the_bytes_of_the_phase() -> None:

@@ -32,7 +32,6 @@ LIMITS = st.builds(
     max_steps_soft=st.booleans(),
     max_seconds=mostly(None, st.floats(0.01, 100)),
     max_cost_usd=mostly(None, st.floats(1e-6, 0.01)),
-    wrap_up=st.booleans(),
 )
 USD = st.sampled_from([0.0, 0.15, 3.0, 60.0])
 PRICES = st.none() | st.builds(Price, input=USD, output=USD, cached_input=st.none() | USD, cache_write=st.none() | USD)

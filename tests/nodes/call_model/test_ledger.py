@@ -13,8 +13,6 @@ from mendgraph.nodes.call_model.ledger import (
     Used,
     account_problem,
     exhausted_limit,
-    kept_for_account,
-    less_wrap_up,
     measured,
     reserve,
     unknown_price,
@@ -153,19 +151,6 @@ def test_a_limit_on_cost_sends_nothing_to_a_model_without_a_price() -> None:
 # --- The call that is held back
 
 
-def test_only_the_last_call_may_use_what_is_held_back() -> None:
-    limits, spending = RunLimits(wrap_up=True), spent(9)
-    message = "Limit 'max_calls_per_turn' reached: 9/10, the last of them is kept for the account of the run."
-    assert exhausted_limit(spending, limits) is None
-    assert reserve(spending, limits, 1, None) == stopped(StopReason.MAX_CALLS_PER_TURN, message)
-    assert reserve(spending, limits, 1, None, wrapping_up=True) == leave(1)
-    assert reserve(spending, RunLimits(), 1, None) == leave(1)
-    for held, input_tokens in ((True, 98_001), (False, 100_001)):
-        refused = reserve(spent(), limits, input_tokens, None, wrapping_up=not held)
-        message = f"The next call needs about {input_tokens} input tokens, and {input_tokens - 1} are left."
-        assert refused == stopped(StopReason.MAX_INPUT_TOKENS, message)
-
-
 # --- What a killed process has spent, and what an endpoint counted
 
 
@@ -221,10 +206,6 @@ def test_the_report_holds_json_values() -> None:
 # --- What a run may use
 
 
-PRICE = Price(input=20.0, output=150.0, cached_input=2.0)
-"""With this the call that is held back costs 0.1 USD."""
-
-
 @pytest.mark.parametrize(
     ("limit", "reason"),
     [
@@ -247,50 +228,6 @@ def test_a_limit_on_cost_needs_a_price(limit: str, reason: StopReason) -> None:
 @pytest.mark.parametrize("name", ["x" * 201, "a\nb", "a\tb", "\x1b[31m", "a\x00", "\ud800", "a\u202eb", "\u2028"])
 def test_what_cannot_be_shown_is_no_name_of_an_account(name: str) -> None:
     assert account_problem(name) == "an account's name is empty, or has 1 to 200 printable characters"
-
-
-@pytest.mark.parametrize(
-    ("limits", "left"),
-    [
-        ({"api": APILimits(3, 3, 20_000, 4_000)}, {"api": APILimits(2, 2, 18_000, 3_600)}),
-        ({"api": APILimits(2, 2, 19_999, 3_999)}, {"api": APILimits(2, 2, 19_999, 3_999)}),
-        ({"max_input_tokens_per_turn": 20_000}, {"max_input_tokens_per_turn": 18_000}),
-        ({"max_input_tokens_per_turn": 19_999}, {"max_input_tokens_per_turn": 19_999}),
-        ({"max_output_tokens_per_turn": 4_000}, {"max_output_tokens_per_turn": 3_600}),
-        ({"max_output_tokens_per_turn": 3_999}, {"max_output_tokens_per_turn": 3_999}),
-        ({"max_cost_usd": 1.0}, {"max_cost_usd": 0.9}),
-        ({"max_cost_usd": 0.99}, {"max_cost_usd": 0.99}),
-    ],
-)
-def test_the_last_call_is_held_back_from_every_limit_that_is_large_enough(
-    limits: dict[str, Any], left: dict[str, Any]
-) -> None:
-    expected = RunLimits(**{"api": APILimits(99, 9, 98_000, 49_600), "max_steps": 5, **left})
-    assert less_wrap_up(RunLimits(max_steps=5, **limits), PRICE) == expected
-
-
-@pytest.mark.parametrize(
-    ("exceeded", "reached"),
-    [
-        ("'max_calls_per_turn' exceeded: 9/9", "'max_calls_per_turn' reached: 9/10, the last of them"),
-        ("'max_calls_per_session' exceeded: 99/99", "'max_calls_per_session' reached: 99/100, the last of them"),
-        (
-            "'max_input_tokens_per_session' exceeded: 98500/98000",
-            "'max_input_tokens_per_session' reached: 98500/100000, the rest",
-        ),
-        (
-            "'max_output_tokens_per_turn' exceeded: 3600/3600",
-            "'max_output_tokens_per_turn' reached: 3600/4000, the rest",
-        ),
-        ("'max_cost_usd' exceeded: 0.91/0.9", "'max_cost_usd' reached: 0.91/1.0, the rest"),
-        ("'max_cost_usd' exceeded: 1e-05/9e-06", "'max_cost_usd' reached: 1e-05/1.0, the rest"),
-    ],
-)
-def test_a_limit_is_named_with_the_number_that_the_user_set(exceeded: str, reached: str) -> None:
-    limits = RunLimits(api=APILimits(100, 10, 100_000, 50_000), max_output_tokens_per_turn=4_000, max_cost_usd=1.0)
-    cause = StopCause(reason=StopReason.MAX_COST, message=f"Limit {exceeded}")
-    message = f"Limit {reached} is kept for the account of the run."
-    assert kept_for_account(cause, limits) == StopCause(reason=StopReason.MAX_COST, message=message)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -79,7 +78,7 @@ def test_after_its_deadline_a_tool_changes_nothing(context: ToolContext, tmp_pat
 
 
 def test_a_sleeping_tool_is_given_up_at_once_and_leaves_nothing(context: ToolContext) -> None:
-    """In the main thread, in an event loop (async), and anywhere in a process of its own."""
+    """In the main thread, and in an event loop (async)."""
 
     def sleep(*_: object) -> ToolOutput:
         time.sleep(30)
@@ -89,13 +88,10 @@ def test_a_sleeping_tool_is_given_up_at_once_and_leaves_nothing(context: ToolCon
         await asyncio.sleep(30)
         return ToolOutput.ok()
 
-    isolated = replace(make(sleep), isolated=True)
     ways: list[Callable[[], object]] = [
         lambda: call_tool(make(sleep), context, {}, 0.2),
         lambda: call_tool(make(asleep), context, {}, 0.2),
         lambda: asyncio.run(await_tool(make(asleep), context, {}, 0.2)),
-        lambda: call_tool(isolated, context, {}, 0.2),
-        lambda: asyncio.run(await_tool(isolated, context, {}, 0.2)),
     ]
     for way in ways:
         started = time.monotonic()
@@ -133,14 +129,6 @@ def test_a_tool_that_keeps_its_own_time_is_waited_for_a_little_longer(context: T
         return ToolOutput.ok(own=True)
 
     assert both(replace(make(slow), self_timed=True), context, 0.01) == [ToolOutput.ok(own=True)] * 2
-
-
-def test_an_isolated_tool_answers_from_a_process_of_its_own(context: ToolContext) -> None:
-    tool = replace(make(lambda *_: ToolOutput.ok(pid=os.getpid())), isolated=True)
-    outputs = both(tool, context)
-    pids = {output.result.data["pid"] for output in outputs if isinstance(output, ToolOutput)}
-    assert len(pids) == 2
-    assert os.getpid() not in pids
 
 
 def test_an_async_tool_is_cancelled_at_the_deadline(context: ToolContext) -> None:

@@ -208,9 +208,9 @@ def test_a_function_becomes_a_tool_by_a_call_too() -> None:
         """Double it."""
         return 2 * a
 
-    made = tool(double, effect=Effect.NONE, name="twice", self_timed=True, isolated=True, paths_of=_paths)
-    assert (made.name, made.self_timed, made.isolated, made.paths_of) == ("twice", True, True, _paths)
-    assert (count_lines.self_timed, count_lines.isolated, count_lines.paths_of) == (False, False, None)
+    made = tool(double, effect=Effect.NONE, name="twice", self_timed=True, paths_of=_paths)
+    assert (made.name, made.self_timed, made.paths_of) == ("twice", True, _paths)
+    assert (count_lines.self_timed, count_lines.paths_of) == (False, None)
 
 
 def _paths(arguments: JsonMap) -> list[str]:

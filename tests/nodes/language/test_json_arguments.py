@@ -7,13 +7,9 @@ from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.language.json_arguments import (
     ArgumentProblem,
-    DecodedCall,
-    Pairs,
     ReadCall,
     decode_arguments,
-    decode_call,
     excerpt,
-    join_edits,
     read_native_calls,
 )
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, RawCall, ToolInvocation
@@ -129,48 +125,6 @@ def test_an_excerpt_keeps_its_limit_and_its_place(text: str, at: int, limit: int
         assert text[at] in quoted
 
 
-KNOWN = frozenset({"edit_file", "multi_edit", "other"})
-TWICE = '{"path": "a.py", "old_str": "1", "new_str": "2", "old_str": "3", "new_str": "4"}'
-
-
-def duplicate(keys: str) -> ArgumentProblem:
-    details = f"Duplicate key {keys}: write each key once, and one call for each change."
-    return ArgumentProblem(ExtractionErrorType.INVALID_JSON_SYNTAX, details)
-
-
-@pytest.mark.parametrize(
-    ("tool", "text", "problem"),
-    [
-        ("other", TWICE, duplicate("'old_str', 'new_str'")),
-        ("edit_file", '{"old_str": "1", "new_str": "2", "old_str": "3"}', duplicate("'old_str'")),
-        ("edit_file", TWICE.replace("}", ', "path": "b"}'), duplicate("'path', 'old_str', 'new_str'")),
-        ("edit_file", '{"path": "a", "path": "b"}', duplicate("'path'")),
-        ("edit_file", TWICE.replace('"4"', "4"), duplicate("'old_str', 'new_str'")),
-        ("edit_file", TWICE.replace("}", ', "edits": []}'), duplicate("'old_str', 'new_str'")),
-        ("edit_file", TWICE.replace('"a.py"', "{}"), duplicate("'old_str', 'new_str'")),
-        ("multi_edit", f'{{"path": "a", "edits": [{TWICE}]}}', duplicate("'old_str', 'new_str'")),
-        ("edit_file", f"[{TWICE}]", duplicate("'old_str', 'new_str'")),
-    ],
-)
-def test_any_other_equal_keys_stay_a_problem(tool: str, text: str, problem: ArgumentProblem) -> None:
-    assert decode_call(tool, text, KNOWN) == problem
-
-
-def test_without_the_tool_for_several_edits_they_stay_a_problem() -> None:
-    assert decode_call("edit_file", TWICE, frozenset({"edit_file"})) == duplicate("'old_str', 'new_str'")
-
-
-@given(st.lists(st.tuples(st.text(), st.text()), min_size=2, max_size=5), st.text())
-def test_no_edit_is_lost(edits: list[tuple[str, str]], path: str) -> None:
-    pairs: Pairs = [("path", path)]
-    for old, new in edits:
-        pairs += [("old_str", old), ("new_str", new)]
-    text = "{" + ", ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in pairs) + "}"
-    expected = {"path": path, "edits": [{"old_str": old, "new_str": new} for old, new in edits]}
-    assert join_edits(pairs) == expected
-    assert decode_call("edit_file", text, KNOWN) == DecodedCall("multi_edit", expected)
-
-
 NATIVE_TOOLS = frozenset({"read_file", "list_files"})
 
 
@@ -228,19 +182,6 @@ def test_one_call_is_an_invocation_or_a_typed_error(
     call: RawCall, tool: str, outcome: ToolInvocation | ExtractionError
 ) -> None:
     assert read_native_calls([call], NATIVE_TOOLS) == [ReadCall("a", tool, call.arguments, outcome)]
-
-
-def test_several_edits_in_one_call_are_a_call_of_the_tool_for_them() -> None:
-    arguments = '{"path": "a", "old_str": "1", "new_str": "2", "old_str": "3", "new_str": "4"}'
-    edits = [{"old_str": "1", "new_str": "2"}, {"old_str": "3", "new_str": "4"}]
-    outcome = ToolInvocation("multi_edit", {"path": "a", "edits": edits}, 0)
-    calls = read_native_calls([raw("a", "edit_file", arguments)], frozenset({"edit_file", "multi_edit"}))
-    assert calls == [ReadCall("a", "multi_edit", arguments, outcome)]
-
-
-def test_a_trailing_comma_is_no_error() -> None:
-    [call] = read_native_calls([raw("a", "read_file", '{"path": "a",}')], NATIVE_TOOLS)
-    assert call == ReadCall("a", "read_file", '{"path": "a",}', ToolInvocation("read_file", {"path": "a"}, 0))
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ ONE_LINE = st.one_of(
 @settings(max_examples=30)
 @given(st.lists(ONE_LINE, max_size=8).map("\n".join))
 def test_where_each_call_is_one_line_the_machine_reads_what_the_document_does(text: str) -> None:
-    calls = [call.outcome for call in extract_in_order(text, KNOWN, {})]
+    calls = [call.outcome for call in extract_in_order(text, KNOWN)]
     invocations, errors = extract_tool_invocations_with_errors(text, KNOWN)
     assert invocations == [outcome for outcome in calls if isinstance(outcome, ToolInvocation)]
     assert errors == [outcome for outcome in calls if isinstance(outcome, ExtractionError)]
@@ -184,12 +184,10 @@ def test_the_machine_reads_on_beyond_the_line(text: str, outcome: ToolInvocation
     assert [call.outcome for call in extract_in_order(text, KNOWN)] == [outcome]
 
 
-def test_content_in_a_fence_and_fences_themselves_can_be_left_out() -> None:
-    text = "a.md\n```\ntool: list_files({})\n```\n```\ntool: list_files({})\n```\ntool: list_files({})"
-    block = (text.index("```"), text.index("```\n```") + 4)
-    assert [call.line_number for call in extract_in_order(text, KNOWN, content=[block])] == [6, 8]
-    assert [call.line_number for call in extract_in_order(text, KNOWN, fenced=False)] == [8]
-    assert [call.fences for call in extract_in_order(text, KNOWN)] == [("```", "```"), ("```", "```"), ("", "")]
+def test_lines_in_fences_can_be_left_out() -> None:
+    text = "a.md\n```\ntool: list_files({})\n```\ntool: list_files({})"
+    assert [call.line_number for call in extract_in_order(text, KNOWN)] == [3, 5]
+    assert [call.line_number for call in extract_in_order(text, KNOWN, fenced=False)] == [5]
 
 
 class CountingPattern:
@@ -205,12 +203,12 @@ class CountingPattern:
 
 
 def scanning_work(text: str) -> int:
-    names = ("_JSON_TOKEN", "_AFTER_STRING", "_CLOSING_PAREN", "_JSON_START", "_JSON_NEXT")
+    names = ("_JSON_TOKEN", "_AFTER_STRING", "_CLOSING_PAREN", "_JSON_START")
     counters = [CountingPattern(getattr(text_protocol, name)) for name in names]
     with pytest.MonkeyPatch.context() as patch:
         for name, counter in zip(names, counters, strict=True):
             patch.setattr(text_protocol, name, counter)
-        extract_in_order(text, KNOWN, foreign=lambda _, head: head.startswith("{"))
+        extract_in_order(text, KNOWN)
     return sum(counter.work for counter in counters)
 
 
@@ -223,9 +221,6 @@ def scanning_work(text: str) -> int:
         "tool: x({[\n",
         'tool: x({"\\\n',
         "tool: x(\n",
-        "```\n{\n```\n",
-        '```\n{":" : ",\n```\n',
-        '```\n{"name": "write_file"}\n```\n```md\n```\n',
     ],
 )
 def test_many_broken_calls_cost_linear_work(line: str) -> None:

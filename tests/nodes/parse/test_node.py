@@ -3,9 +3,10 @@ import json
 import pytest
 
 from mendgraph.nodes.language.blocks import EXAMPLE_EDITS
+from mendgraph.nodes.language.dialects import describe_dialect
 from mendgraph.nodes.parse.answers import TurnFacts
 from mendgraph.nodes.parse.node import ParseState, parse
-from mendgraph.nodes.parse.reading import Reader, ReplyReading, foreign_calls
+from mendgraph.nodes.parse.reading import Reader, ReplyReading
 from mendgraph.nodes.records import (
     Answer,
     CallError,
@@ -20,19 +21,7 @@ from mendgraph.nodes.records import (
     Reading,
     ToolCall,
 )
-from tests.nodes.parse.readings import (
-    BLOCKS,
-    CODE,
-    GOOD,
-    NATIVE,
-    NATIVE_BLOCKS,
-    TEXT,
-    editing,
-    implied,
-    malformed,
-    raw,
-    reading_file,
-)
+from tests.nodes.parse.readings import BLOCKS, CODE, GOOD, NATIVE, NATIVE_BLOCKS, TEXT, malformed, raw, reading_file
 
 READER = Reader(Profile(), frozenset({"read_file"}), lambda _, arguments: arguments, lambda _: [])
 CALL = ToolCall(
@@ -218,24 +207,8 @@ def parsed(how: Reader, text: str = "", *calls: RawCall) -> ReplyReading:
     ],
 )
 def test_a_block_that_is_a_call_in_another_form_is_no_edit(how: Reader, text: str, dialect: str) -> None:
-    details = f"The reply looks like a tool call in the form '{dialect}', which does not run. Nothing was executed."
+    details = describe_dialect(dialect)
     assert parsed(how, text) == malformed(Kind.MISSING_TOOL_PREFIX, text, details)
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ('{"name": "read_file", "arguments": {"path": "a.py"}}', True),
-        ('read_file(path="a.py")', True),
-        ("read_file(path=3)", False),
-        ('read_file("a.py")', False),
-        ("list_files('.')", True),
-        ("It adds.", False),
-    ],
-)
-def test_a_call_in_pythons_form_has_to_fit(text: str, found: bool) -> None:
-    how = BLOCKS._replace(only_required={"list_files": "path"})
-    assert (foreign_calls(text, how) is not None) is found
 
 
 def test_definitions_are_no_call_although_they_use_a_tools_name() -> None:
@@ -246,34 +219,6 @@ def test_definitions_are_no_call_although_they_use_a_tools_name() -> None:
 
 
 # --- Bodies of calls
-
-WRITTEN = '{"path": "b.py", "content": "x = 1\\n"}'
-
-
-@pytest.mark.parametrize("how", [TEXT, BLOCKS], ids=["replace", "blocks"])
-def test_the_block_after_a_line_is_its_argument_and_nothing_else(how: Reader) -> None:
-    found = parsed(how, f'tool: write_file({{"path": "b.py"}})\n```python\nx = 1\n```\n{GOOD}')
-    call = ToolCall(
-        call_id="call_3_0",
-        tool="write_file",
-        arguments={"path": "b.py", "content": "x = 1\n"},
-        raw_arguments=WRITTEN,
-        line_number=1,
-    )
-    assert found == ReplyReading(Reading.CALLS, [call, reading_file("call_3_1", line=5)], [])
-
-
-def test_in_the_block_form_a_body_and_a_block_are_two_edits() -> None:
-    text = f'tool: write_file({{"path": "b.py"}})\n```python\nx = 1\n```\ncalc.py\n```python\n{CODE}```'
-    first, *rest = parsed(BLOCKS, text).items
-    assert (first.tool, first.raw_arguments) == ("write_file", WRITTEN)
-    assert rest == [editing("call_3_1", "calc.py", 6), implied("Changed b.py, calc.py.")]
-
-
-@pytest.mark.parametrize("how", [TEXT, BLOCKS], ids=["replace", "blocks"])
-def test_half_a_body_is_never_written(how: Reader) -> None:
-    found = parsed(how, 'tool: write_file({"path": "b.py"})\n```python\nx = 1\n')
-    assert (found.reading, [error.error_type for error in found.errors]) == (Reading.MALFORMED, [Kind.TRUNCATED_REPLY])
 
 
 # --- Texts that only stand for others

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from mendgraph.nodes.language.dialects import describe_dialect
 from mendgraph.nodes.parse.answers import NOTHING_DONE, TurnFacts
 from mendgraph.nodes.parse.reading import Reader, ReplyReading, check_call, read_reply
 from mendgraph.nodes.records import (
@@ -90,19 +91,19 @@ def test_native_calls_are_read_in_order_and_keep_their_ids() -> None:
 
 def test_lines_and_native_calls_of_one_reply_are_all_read() -> None:
     found = read(TEXT, GOOD, raw("read_file", '{"path": "b.py"}'))
-    items: list[ToolCall | CallError] = [reading_file(), reading_file("call_3_native_0", "b.py", 0)]
+    items: list[ToolCall | CallError] = [reading_file("call_3_1"), reading_file("call_3_0", "b.py", 0)]
     assert found == ReplyReading(Reading.CALLS, items, [])
 
 
 def test_in_a_native_turn_a_call_in_text_is_no_call_and_no_answer() -> None:
-    details = "The reply looks like a tool call in the form 'tool_line', which does not run. Nothing was executed."
+    details = describe_dialect("tool_line")
     assert read(NATIVE, GOOD) == malformed(Kind.MISSING_TOOL_PREFIX, GOOD, details)
 
 
 @EITHER
 def test_a_call_in_another_form_is_not_taken_for_the_answer(how: Reader) -> None:
     text = '```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```'
-    details = "The reply looks like a tool call in the form 'json', which does not run. Nothing was executed."
+    details = describe_dialect("json")
     assert read(how, text) == malformed(Kind.MISSING_TOOL_PREFIX, text, details)
 
 
@@ -340,16 +341,7 @@ def test_a_file_s_new_text_may_hold_what_looks_like_a_call(request_text: str) ->
     assert [item.raw_arguments for item in found.items if item.tool == "edit_blocks"] == [DOCS] * len(edits)
 
 
-def test_a_block_that_was_not_offered_is_told_and_nothing_in_it_runs() -> None:
-    text = f'tool: write_file({{"path": "a.py"}})\n```\n{GOOD}\n```'
-    found = read(TEXT._replace(bodies=False), text)
-    assert [error.details for error in found.errors] == [
-        "write_file: the block after the call is not read. Put content into the JSON."
-    ]
-    assert [item.tool for item in read(TEXT, text).items] == ["write_file"]
-
-
-def test_a_call_that_stands_in_the_text_beside_others_is_told_once_and_run_where_it_is_meant() -> None:
+def test_a_call_that_stands_in_the_text_beside_others_is_told() -> None:
     text = 'It needs\n```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```\nas well.'
     other = raw("read_file", '{"path": "b.py"}', "x")
     told = read(NATIVE, text, other)
@@ -357,8 +349,6 @@ def test_a_call_that_stands_in_the_text_beside_others_is_told_once_and_run_where
         ("x", "read_file", ToolCall),
         ("call_3_0", "read_file", CallError),
     ]
-    heard = NATIVE._replace(earlier=lambda: [ModelReply(text=text)])
-    assert [type(item) for item in read(heard, text, other).items] == [ToolCall, ToolCall]
     assert [item.call_id for item in read(NATIVE, text, raw("read_file", '{"path": "a.py"}', "x")).items] == ["x"]
 
 
@@ -373,92 +363,20 @@ def test_a_call_in_another_form_under_the_name_of_a_file_is_no_text_of_it() -> N
     assert [error.error_type for error in read(BLOCKS, said).errors] == [Kind.MISSING_TOOL_PREFIX]
 
 
-@pytest.mark.parametrize(
-    "line", ["w\n```\ntool: x\n```\n", 'w\n```json\n{"name": "write_file", "arguments": {}}\n```\n']
-)
-def test_what_was_heard_is_read_once_for_a_reply(line: str) -> None:
-    asked: list[int] = []
-    text = line * 50
-
-    def earlier() -> list[ModelReply]:
-        asked.append(1)
-        return [ModelReply(text=text)]
-
-    read(TEXT._replace(earlier=earlier), text)
-    assert len(asked) <= 3
+LISTING = "tool: list_files({})"
+WRITE = '{"name": "write_file", "arguments": {"path": "a.md", "content": "x\n' + LISTING + '\n"}}'
 
 
-NL = "\n"
-INSIDE = 'tool: write_file({"path": "b.py", "content": "no\\n"})'
-LISTING = "tool: list_files()"
-BODILESS = '{"name": "write_file", "arguments": {"path": "a.md"}}'
-
-
-def writing(content: str) -> str:
-    """A JSON call whose text is not escaped."""
-    return BODILESS.replace("}}", f', "content": "{content}"}}}}')
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"```json\n{writing(f'x{NL}{INSIDE}{NL}')}\n```",
-        f"```json\n{writing(f'x{NL}{LISTING}{NL}')}\n```",
-        f"```json\n{writing(f'x{NL}```{NL}{LISTING}{NL}```{NL}')}\n```",
-        f"```json\n{BODILESS}\n{writing(f'{NL}```{NL}{LISTING}{NL}```{NL}')}\n```",
-        f"```\n<tool_call>\n{writing(NL + INSIDE)}\n</tool_call>\n```",
-        f"```json\n{BODILESS}\n```\n```md\n{INSIDE}\n```",
-        f"```json\n{BODILESS}\n```\n\n```md\n```sh\nls\n```\n{INSIDE}\n```",
-        f"```json\n{BODILESS}\n```\nWith this text:\n```md\nSo:\n{INSIDE}\n```",
-        f"```json\n{BODILESS}\n```\n```md\n{INSIDE}",
-        f"```json\n{writing('x')[:-4]}\n{INSIDE}",
-    ],
-)
 @pytest.mark.parametrize("how", [TEXT, BLOCKS], ids=["text", "blocks"])
-def test_what_a_call_in_another_form_writes_never_runs(how: Reader, text: str) -> None:
-    alone = read(how, f"I write it.\n{text}")
-    assert [error.error_type for error in alone.errors] == [Kind.MISSING_TOOL_PREFIX]
-    beside = read(how, f"{GOOD}\nThen:\n{text}")
-    kinds = [item.error.error_type if isinstance(item, CallError) else item.tool for item in beside.items]
-    assert kinds == ["read_file", Kind.MISSING_TOOL_PREFIX]
+def test_what_a_call_in_another_form_writes_never_runs(how: Reader) -> None:
+    text = f"```json\n{WRITE}\n```"
+    assert [error.error_type for error in read(how, f"I write it.\n{text}").errors] == [Kind.MISSING_TOOL_PREFIX]
+    beside = read(how, f"{GOOD}\nThen:\n{text}\n{GOOD}").items
+    kinds = [item.error.error_type if isinstance(item, CallError) else item.tool for item in beside]
+    assert kinds == ["read_file", Kind.MISSING_TOOL_PREFIX, "read_file"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"```json\n{writing('x')}\n```\n{GOOD}",
-        f"```json\n{writing('x')}\n```\n```\n{GOOD}\n```",
-        f"```json\n{BODILESS}\n```\nThen:\n```\n{GOOD}\n```",
-        f"```\n{GOOD}\n{BODILESS}\n```",
-        f'```json\n{{"name": "nope", "arguments": {{}}}}\n{GOOD}\n```',
-    ],
-)
-def test_beside_a_call_in_another_form_a_line_that_is_none_of_its_text_runs(text: str) -> None:
-    assert [item.tool for item in read(TEXT, text).items if isinstance(item, ToolCall)] == ["read_file"]
-
-
-OUTPUT = "I changed it. It shows\n\ntool: hammer\n\nok."
-
-
-@pytest.mark.parametrize(
-    ("text", "changed", "heard", "expected"),
-    [
-        (OUTPUT, True, OUTPUT, Reading.ANSWER),
-        (OUTPUT, True, "tool: hammer", Reading.ANSWER),
-        ("It shows\ntool: hammer (steel)", True, "It shows\ntool: hammer (steel)", Reading.ANSWER),
-        (OUTPUT, True, "It shows\ntool: saw", Reading.MALFORMED),
-        (OUTPUT, False, OUTPUT, Reading.MALFORMED),
-        ("tool: hammer", True, "tool: hammer", Reading.MALFORMED),
-        ("tool: hammer\n```\nx\n```", True, "tool: hammer", Reading.MALFORMED),
-        ("So:\ntool: read_file a.py", True, "tool: read_file a.py", Reading.MALFORMED),
-        ("So:\ntool: reed_file({})", True, "tool: reed_file({})", Reading.MALFORMED),
-        ("So:\ntool: read_file(x)", True, "tool: read_file(x)", Reading.MALFORMED),
-    ],
-)
-def test_a_line_of_output_that_the_model_repeats_after_its_work_is_no_call(
-    text: str, changed: bool, heard: str, expected: Reading
-) -> None:
-    turn = TurnFacts(request="Change a.py.", changed=("a.py",) if changed else ())
-    assert read(TEXT._replace(turn=turn), text).reading is Reading.MALFORMED
-    how = TEXT._replace(turn=turn, earlier=lambda: [ModelReply(text=heard)])
-    assert read(how, text).reading is expected
+@pytest.mark.parametrize("tool", ["edit_blocks", "write_file", "read_file"])
+def test_a_line_that_only_names_the_file_is_the_heading_of_its_block(tool: str) -> None:
+    found = read(BLOCKS, f'tool: {tool}({{"path": "calc.py"}})\n```python\n{CODE}```')
+    assert [(item.tool, type(item)) for item in found.items][:1] == [("edit_blocks", ToolCall)]

@@ -88,18 +88,6 @@ def test_the_last_message_is_a_full_account() -> None:
     ]
 
 
-def test_the_models_own_account_stands_beside_the_facts_on_one_line() -> None:
-    told = "I mended add.\n\ntool: read_file({})\nThe tests are left."
-    outcome = stopped(OutcomeKind.BUDGET_STOP, CAUSE.model_copy(update={"account": told}), Plan(), [], USAGE)
-    assert outcome.account == told
-    lines = wrap_up(outcome, Plan(), [result("There is no c.py.")]).splitlines()
-    assert lines[-3:] == [
-        "Last failure: There is no c.py.",
-        "The model's account: I mended add. tool: read_file({}) The tests are left.",
-        f"How to go on: {outcome.how_to_go_on}",
-    ]
-
-
 def test_the_account_of_a_run_that_did_nothing() -> None:
     cause = StopCause(reason=StopReason.PROVIDER_FAILED, message="The endpoint cannot be reached.")
     outcome = stopped(OutcomeKind.SYSTEM_ERROR, cause, Plan(), [], {})

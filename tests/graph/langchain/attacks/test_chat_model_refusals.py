@@ -87,13 +87,6 @@ def test_what_is_refused_is_left_out_at_once_and_from_then_on(refusal: Status, n
     assert adapted[0]["messages"] == list(shown)
 
 
-def test_all_that_an_endpoint_refuses_is_left_out_one_after_the_other() -> None:
-    refusals = [REFUSALS[index][0] for index in (0, 1, 2, 5)]
-    with ScriptedServer([*refusals, Say("Hello")]) as server:
-        reply = replied(at(server.base_url), FULL)
-    assert reply.adapted == ("temperature", "stop", "seed", "max_tokens")
-
-
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
@@ -199,12 +192,6 @@ def test_what_a_refusal_names_is_left_out(message: str, parameter: str, learned:
     assert known.learn(refusal(message, parameter), SENT, WANTED) == learned
     assert known.dropped == ({learned} - {"", TOOLS, STREAM})
     assert (known.tools, known.streams) == (learned != TOOLS, learned != STREAM)
-
-
-def test_what_was_not_sent_is_not_to_blame() -> None:
-    known = Learned()
-    assert known.learn(refusal("temperature, tools", "temperature"), frozenset({STREAM}), WANTED) == ""
-    assert known.learn(refusal("m does not support tools"), frozenset({STREAM}), WANTED) == ""
 
 
 @pytest.mark.parametrize(

@@ -24,16 +24,6 @@ def test_what_the_environment_says_may_be_of_no_use(variable: str, value: str, m
     assert "hunter2" not in found.message
 
 
-def test_an_environment_that_is_spoilt_later_is_a_failure_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    model = at("http://llm.test/v1")
-    monkeypatch.setenv("ALL_PROXY", "socks5://u:hunter2@127.0.0.1:9")
-    result, _ = ask(model)
-    assert isinstance(result, ProviderFailure)
-    assert "hunter2" not in result.message
-
-
 def test_why_an_endpoint_is_not_reached() -> None:
     with ScriptedServer(then=lambda _: Say("Hello")) as server:
         plain_url = server.base_url

@@ -36,7 +36,6 @@ LIMITS = st.builds(
     max_output_tokens_per_call=st.integers(16, 200),
     max_cost_usd=st.none() | st.floats(0.001, 0.02),
     max_tokens_per_day=st.none() | st.integers(2_000, 20_000),
-    wrap_up=st.booleans(),
 )
 HONEST = st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
 LYING = st.tuples(st.floats(-2, 5), st.floats(-2, 5), st.floats(-1, 5))

@@ -4,11 +4,8 @@ from typing import Any
 
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.ledger import (
     MIN_OUTPUT_TOKENS,
-    WRAP_UP_INPUT_TOKENS,
-    WRAP_UP_OUTPUT_TOKENS,
     Reservation,
     RunLimits,
     Spending,
@@ -18,7 +15,7 @@ from mendgraph.nodes.call_model.ledger import (
     priced,
     reserve,
 )
-from mendgraph.nodes.call_model.prices import FREE, Price
+from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.records import StopCause
 from tests.nodes.call_model.spendings import LIMITS, PRICES, SECONDS
 
@@ -85,28 +82,3 @@ def assert_no_token_limit_is_passed(spending: Spending, limits: RunLimits) -> No
         assert now.total_input_tokens - start.total_input_tokens <= limits.max_input_tokens_per_turn
     if limits.max_output_tokens_per_turn is not None:
         assert now.total_output_tokens - start.total_output_tokens <= limits.max_output_tokens_per_turn
-
-
-ROOMY = RunLimits(
-    api=APILimits(6, 5, 30_000, 6_000),
-    max_input_tokens_per_turn=25_000,
-    max_output_tokens_per_turn=5_000,
-    max_cost_usd=1.0,
-    max_steps=50,
-    wrap_up=True,
-)
-
-
-@settings(max_examples=100)
-@given(st.lists(st.tuples(st.integers(0, 12_000), st.floats(0, 1)), max_size=30), st.booleans())
-def test_whatever_ordinary_calls_used_the_last_one_still_fits(calls: list[Any], paid: bool) -> None:
-    price = Price(input=10.0, output=100.0) if paid else FREE
-    spending = Spending(steps=50)
-    for estimated, share in calls:
-        granted = reserve(spending.model_copy(update={"steps": 0}), ROOMY, estimated, price)
-        if isinstance(granted, Reservation):
-            counted = Used(calls=1, input_tokens=estimated, output_tokens=int(granted.max_output_tokens * share))
-            spending = charge(spending, priced(counted, price))
-    last = reserve(spending, ROOMY, WRAP_UP_INPUT_TOKENS, price, most_output=WRAP_UP_OUTPUT_TOKENS, wrapping_up=True)
-    assert isinstance(last, Reservation)
-    assert last.max_output_tokens >= WRAP_UP_OUTPUT_TOKENS - 1  # what floats lose

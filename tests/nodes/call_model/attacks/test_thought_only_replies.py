@@ -16,7 +16,7 @@ COUNTED = THOUGHT.model_copy(update={"reasoning": "", "reasoning_tokens": 2_048}
 
 def roomy(session: int, per_call: int | None = 2_048) -> CallSettings:
     api = APILimits(max_output_tokens_per_session=session)
-    return settings_of(limits=RunLimits(api=api, max_output_tokens_per_call=per_call, wrap_up=False))
+    return settings_of(limits=RunLimits(api=api, max_output_tokens_per_call=per_call))
 
 
 def asked_for(effects: list[Effect]) -> list[int]:

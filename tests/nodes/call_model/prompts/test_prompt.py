@@ -6,7 +6,6 @@ from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
-from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
 from mendgraph.nodes.call_model.prompts.prompt import NATIVE_SYSTEM, TEXT_SYSTEM, Prompt, build_prompt
 from mendgraph.nodes.call_model.prompts.shown_messages import (
     MEDIA_BYTES,
@@ -19,7 +18,7 @@ from mendgraph.nodes.call_model.prompts.shown_messages import (
     size_of,
 )
 from mendgraph.nodes.language.blocks import read_blocks
-from mendgraph.nodes.language.text_protocol import BODY_BLOCK_RULE, extract_tool_invocations_with_errors
+from mendgraph.nodes.language.text_protocol import extract_tool_invocations_with_errors
 from mendgraph.nodes.records import (
     Correction,
     EditForm,
@@ -171,16 +170,6 @@ def test_a_temperature_is_sent_where_somebody_asked_for_one_and_to_small_models(
         for each in (True, False)
     )
     assert (small, capable) == (asked_for or 0.0, asked_for)
-
-
-@pytest.mark.parametrize("small", [True, False])
-def test_a_small_model_is_told_that_a_text_may_follow_in_a_block(small: bool) -> None:
-    """Once, at the end of a prompt that is stable; natively there are no lines that a block could follow."""
-    profile = TEXT.model_copy(update={"small": small})
-    text, native = (built(each, [TASK]) for each in (profile, NATIVE.model_copy(update={"small": small})))
-    assert str(text.messages[0]["content"]).count(BODY_BLOCK_RULE) == small
-    assert BODY_BLOCK_RULE not in str(native.messages)
-    assert (text.stop, native.stop) == (SMALL_STOP if small else (), ())
 
 
 def test_arguments_are_shown_as_they_are() -> None:

@@ -1,4 +1,4 @@
-"""Layouts x spellings x operations, each with what has to come of it, with and without openat2."""
+"""Layouts x spellings x operations, each with what has to come of it."""
 
 import os
 import signal
@@ -16,7 +16,6 @@ from tests.nodes.execute_tools.attacks.controls import always_fails, opens_insid
 from tests.nodes.execute_tools.attacks.layouts import INSIDE, SECRET, build, picture
 from tests.nodes.execute_tools.attacks.outcomes import DENIED, LOOKING, NEW, Answer, Door, create, replaced
 from tests.nodes.execute_tools.attacks.path_rows import ROWS, Row
-from tests.nodes.execute_tools.files.back_ends import BACK_ENDS, use
 
 SECONDS = 20
 """For one row; what waits for a pipe waits for ever."""
@@ -72,12 +71,8 @@ def after(before: dict[str, tuple[str, int, object]], row: Row, answer: Answer) 
     return {**before, **(made if name not in before else {}), name: ("-", mode, NEW)}
 
 
-@pytest.mark.parametrize("back_end", BACK_ENDS)
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
-def test_every_operation_gives_what_the_layout_promises(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: Row, back_end: str
-) -> None:
-    use(back_end, monkeypatch)
+def test_every_operation_gives_what_the_layout_promises(tmp_path: Path, row: Row) -> None:
     answers: dict[str, Answer] = {}
     with in_time(), holding(tmp_path.resolve()) as held:
         for operation in ("look", "create", "replace"):
@@ -119,12 +114,8 @@ def test_the_table_is_as_large_as_it_should_be() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every directory")
-@pytest.mark.parametrize("back_end", BACK_ENDS)
 @pytest.mark.parametrize(("mode", "listed"), [(0o000, False), (0o111, False), (0o444, True)])
-def test_a_directory_without_permissions_is_a_typed_denial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, listed: bool, back_end: str
-) -> None:
-    use(back_end, monkeypatch)
+def test_a_directory_without_permissions_is_a_typed_denial(tmp_path: Path, mode: int, listed: bool) -> None:
     root = build(tmp_path.resolve(), ("d/f",))
     (root / "d").chmod(mode)
     door = Door.of(root)

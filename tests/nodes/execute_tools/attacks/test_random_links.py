@@ -1,7 +1,6 @@
 """Random trees of links and random spellings: what is reached lies inside, and is what the kernel says it is."""
 
 import os
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -10,16 +9,12 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.files import openat2
 from mendgraph.nodes.execute_tools.files.file_reads import FileContent
-from mendgraph.nodes.execute_tools.files.handles import closing
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.records import ToolError
 from tests.nodes.execute_tools.attacks.layouts import picture
-from tests.nodes.execute_tools.files.back_ends import BACK_ENDS, use
 from tests.nodes.execute_tools.files.layout import allow
 
 OUTSIDE = b"outside"
@@ -93,24 +88,10 @@ def real_file(root: Path, path: str) -> str | None:
     return os.path.relpath(real, root) if inside else None
 
 
-def kernel_file(root: Path, path: str) -> bytes | None:
-    """The other oracle: what the kernel opens when it may follow links, but not leave the workspace."""
-    with pytest.MonkeyPatch.context() as patch, closing(os.open(root, os.O_RDONLY)) as top:
-        patch.setattr(openat2, "_RESOLVE", openat2.BENEATH | openat2.NO_MAGICLINKS)
-        try:
-            descriptor = openat2.open_beneath_by_kernel(top, path, os.O_RDONLY)
-        except OSError:
-            return None
-        with closing(descriptor):
-            return None if os.path.isdir(f"/proc/self/fd/{descriptor}") else os.read(descriptor, 1000)
-
-
-@pytest.mark.parametrize("back_end", BACK_ENDS)
 @given(example=EXAMPLES)
 @settings(max_examples=50)
-def test_what_is_read_lies_inside_and_is_what_the_real_name_says(back_end: str, example: Example) -> None:
-    with pytest.MonkeyPatch.context() as patch, built(example.targets) as root:
-        use(back_end, patch)
+def test_what_is_read_lies_inside_and_is_what_the_real_name_says(example: Example) -> None:
+    with built(example.targets) as root:
         before = picture(root.parent)
         for path in (spelled(root, path) for path in example.paths):
             found, expected = Workspace(str(root), allow).read_file(path), real_file(root, path)
@@ -121,12 +102,10 @@ def test_what_is_read_lies_inside_and_is_what_the_real_name_says(back_end: str, 
         assert picture(root.parent) == before
 
 
-@pytest.mark.parametrize("back_end", BACK_ENDS)
 @given(example=EXAMPLES)
 @settings(max_examples=20)
-def test_what_is_written_lies_inside_and_nothing_else_changes(back_end: str, example: Example) -> None:
-    with pytest.MonkeyPatch.context() as patch, built(example.targets) as root:
-        use(back_end, patch)
+def test_what_is_written_lies_inside_and_nothing_else_changes(example: Example) -> None:
+    with built(example.targets) as root:
         for path in (spelled(root, path) for path in example.paths):
             before = picture(root.parent)
             written = Workspace(str(root), allow).write_file(path, b"new", expected_sha256="")
@@ -139,20 +118,6 @@ def test_what_is_written_lies_inside_and_nothing_else_changes(back_end: str, exa
                 assert changed == set(), path
 
 
-@pytest.mark.skipif(sys.platform != "linux" or not openat2.available(), reason="there is no openat2 to ask")
-@given(example=EXAMPLES)
-@settings(max_examples=50)
-def test_whatever_the_kernel_opens_beneath_the_workspace_is_what_is_read(example: Example) -> None:
-    with built(example.targets) as root:
-        for path in example.paths:
-            # ours reads `..` as text, the kernel as the directory above the one that a link led to
-            answer = None if ".." in path.split("/") else kernel_file(root, path)
-            if answer is not None:
-                found = Workspace(str(root), allow).read_file(path)
-                assert isinstance(found, FileContent), path
-                assert found.data == answer, path
-
-
 def test_the_examples_lead_out_and_in() -> None:
     seen: Counter[str] = Counter()
     for drawn in map(example, range(50)):
@@ -162,6 +127,5 @@ def test_the_examples_lead_out_and_in() -> None:
                 seen["out"] += plainly_read(root, path) == OUTSIDE
                 seen["in"] += real is not None
                 seen["in by links"] += real is not None and os.path.normpath(root / path) != f"{root}/{real}"
-                seen["by the kernel"] += ".." not in path.split("/") and kernel_file(root, path) is not None
     assert min(seen.values()) >= 20, seen
-    assert len(seen) == 4
+    assert len(seen) == 3

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files import openat2
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.edit_file import edit_file
@@ -141,16 +140,6 @@ def state_of(outside: Path) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(params=["openat2", "component walk"])
-def back_end(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to open a file below a directory."""
-    if request.param == "component walk":
-        monkeypatch.setattr(openat2, "available", lambda: False)
-    elif not openat2.available():
-        pytest.skip("this system has no openat2")
-    return str(request.param)
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
     """The workspace; nothing beside it may have changed in the end, and no handle may be open."""
@@ -162,7 +151,6 @@ def root(tmp_path: Path) -> Iterator[Path]:
     assert os.listdir("/dev/fd") == handles
 
 
-@pytest.mark.usefixtures("back_end")
 def test_no_tool_ever_follows_a_name_that_is_swapped_for_a_link(root: Path) -> None:
     workspace = Workspace(str(root), partial(judge_path, rules=DEFAULT_GUARDRAIL_RULES))
     known = hashlib.sha256(INSIDE).hexdigest()

@@ -8,58 +8,42 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.copies import archives
-from mendgraph.nodes.execute_tools.copies.archives import (
-    LIMITS,
-    Limits,
-    TreeCopied,
-    copy_bytes,
-    copy_tree,
-    extract_archive,
-    single_folder,
-)
+from mendgraph.nodes.execute_tools.copies.archives import LIMITS, Limits, copy_tree, extract_archive, single_folder
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.store.run_folder import Identity
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolErrorCode
 from tests.nodes.execute_tools.processes.git_places import HARD, LINK, tar, tree, write, zipped
 
 Member = tuple[str, str | bytes, Mapping[str, object]]
 
 
-def problem(archive: Path, target: Path, limits: Limits = LIMITS, *, any_links: bool = False) -> str:
+def problem(archive: Path, target: Path, limits: Limits = LIMITS) -> str:
     """Extract it; what is said against it, "" if nothing is."""
     target.mkdir(exist_ok=True)
-    with closing(os.open(archive, os.O_RDONLY)) as handle, closing(open_root(str(target))) as folder:
-        error = extract_archive(handle, archive.name, folder, limits, any_links=any_links)
+    with closing(os.open(archive, os.O_RDONLY)) as handle:
+        error = extract_archive(handle, archive.name, str(target), limits)
     assert error is None or error.code is ToolErrorCode.INVALID_ARGUMENT, error
     return error.message if error else ""
 
 
-@pytest.mark.parametrize(
-    ("ending", "mode"),
-    [(".tar", "w"), (".tar.gz", "w:gz"), (".tgz", "w:gz"), (".tar.xz", "w:xz"), (".tar.bz2", "w:bz2")],
-)
+@pytest.mark.parametrize(("ending", "mode"), [(".tar", "w"), (".tgz", "w:gz"), (".tar.xz", "w:xz"), (".tbz2", "w:bz2")])
 def test_a_tar_archive_becomes_its_files(tmp_path: Path, ending: str, mode: str) -> None:
     members: tuple[Member, ...] = (
         ("./top", "", {"type": tarfile.DIRTYPE, "mode": 0o750}),
         ("./top/a.sh", "echo", {"mode": 0o755, "mtime": 1_000}),
         ("./top/deep/b", b"\0\1", {"mode": 0o4640}),
-        ("./top/link", "", {**LINK, "linkname": "deep/../a.sh"} | {"linkname": "a.sh"}),
         ("./top/deep/up", "", {**LINK, "linkname": "../a.sh"}),
-        ("./top/again", "", {**HARD, "linkname": "top/deep/b", "mode": 0o600}),
+        ("./top/again", "", {**HARD, "linkname": "top/deep/b", "mode": 0o640}),
     )
     assert problem(tar(tmp_path / f"x{ending}", *members, mode=mode), tmp_path / "out") == ""
     assert tree(tmp_path / "out/top") == {
         "a.sh": (True, b"echo"),
         "deep/b": (False, b"\0\1"),
-        "link": (False, b"-> a.sh"),
         "deep/up": (False, b"-> ../a.sh"),
         "again": (False, b"\0\1"),
     }
-    assert (tmp_path / "out/top").stat().st_mode & 0o7777 == 0o750
     assert (tmp_path / "out/top/deep/b").stat().st_mode & 0o7777 == 0o640
     assert (tmp_path / "out/top/a.sh").stat().st_mtime == 1_000
-    assert (tmp_path / "out/top/again").stat().st_nlink == 1
 
 
 def test_a_zip_archive_becomes_its_files(tmp_path: Path) -> None:
@@ -67,55 +51,55 @@ def test_a_zip_archive_becomes_its_files(tmp_path: Path) -> None:
         ("d/", "", 0o40755),
         ("d/a.sh", "echo", 0o100755),
         ("d/plain", "p", 0),
-        ("d/link", "a.sh", 0o120777),
+        ("e/link", "../d/a.sh", 0o120777),
     )
     assert problem(zipped(tmp_path / "x.zip", *members), tmp_path / "out") == ""
     assert tree(tmp_path / "out") == {
         "d/a.sh": (True, b"echo"),
         "d/plain": (False, b"p"),
-        "d/link": (False, b"-> a.sh"),
+        "e/link": (False, b"-> ../d/a.sh"),
     }
 
 
-BAD: list[tuple[tuple[Member, ...], str]] = [
-    ((("../a", "x", {}),), "has the name '../a', which leads out of it"),
-    ((("d/../../a", "x", {}),), "has the name 'd/../../a', which leads out of it"),
-    ((("/a", "x", {}),), "has the name '/a', which leads out of it"),
-    ((("n" * 300, "x", {}),), "which is too long"),
-    ((("l", "", {**LINK, "linkname": "/etc/passwd"}),), "has the link 'l' to '/etc/passwd', which is outside of it"),
-    ((("l", "", {**LINK, "linkname": "../x"}),), "has the link 'l' to '../x', which is outside of it"),
-    ((("d/l", "", {**LINK, "linkname": "../../x"}),), "has the link 'd/l' to '../../x', which is outside of it"),
-    ((("d/l", "", {**LINK, "linkname": "e/../.."}),), "has the link 'd/l' to 'e/../..', which is outside of it"),
-    ((("l", "", {**LINK, "linkname": "."}), ("l/x", "x", {})), "has 'l' as a folder and as something else"),
-    ((("a", "x", {}), ("a/b", "x", {})), "has 'a' as a folder and as something else"),
-    ((("a/b", "x", {}), ("a", "x", {})), "has 'a' as a folder and as something else"),
-    ((("h", "", {**HARD, "linkname": "/etc/passwd"}),), "has the name '/etc/passwd', which leads out of it"),
-    ((("h", "", {**HARD, "linkname": "no"}),), "has 'h' as another name of a file that it does not hold"),
-    ((("p", "", {"type": tarfile.FIFOTYPE}),), "has 'p', which is no file (a pipe, socket or device)"),
-    ((("p", "", {"type": tarfile.CHRTYPE}),), "has 'p', which is no file (a pipe, socket or device)"),
+BAD: list[tuple[Member, ...]] = [
+    (("../a", "x", {}),),
+    (("d/../../a", "x", {}),),
+    (("n" * 300, "x", {}),),
+    (("l", "", {**LINK, "linkname": "/etc/passwd"}),),
+    (("d/l", "", {**LINK, "linkname": "../../x"}),),
+    (("l", "", {**LINK, "linkname": "."}), ("l/x", "x", {})),
+    (("l", "", {**LINK, "linkname": "d"}), ("l", "x", {})),
+    (("a", "x", {}), ("a/b", "x", {})),
+    (("h", "", {**HARD, "linkname": "../x"}),),
+    (("h", "", {**HARD, "linkname": "no"}),),
+    (("p", "", {"type": tarfile.FIFOTYPE}),),
+    (("p", "", {"type": tarfile.CHRTYPE}),),
 ]
 
 
-@pytest.mark.parametrize(("members", "said"), BAD)
-def test_what_leads_out_of_a_tar_archive_is_refused(tmp_path: Path, members: tuple[Member, ...], said: str) -> None:
+@pytest.mark.parametrize("members", BAD)
+def test_what_leads_out_of_a_tar_archive_is_refused(tmp_path: Path, members: tuple[Member, ...]) -> None:
     (tmp_path / "x").write_text("outside")
-    assert said in problem(tar(tmp_path / "x.tar.gz", *members), tmp_path / "out")
+    archive = tar(tmp_path / "x.tar.gz", *members)
+    (tmp_path / "out").mkdir()
+    with closing(os.open(archive, os.O_RDONLY)) as handle:
+        assert extract_archive(handle, archive.name, str(tmp_path / "out")) is not None
     assert sorted(os.listdir(tmp_path)) == ["out", "x", "x.tar.gz"]
     assert (tmp_path / "x").read_text() == "outside"
 
 
 @pytest.mark.parametrize(
-    ("member", "said"),
+    ("members", "said"),
     [
-        (("../a", "x", 0o100644), "which leads out of it"),
-        (("/a", "x", 0o100644), "which leads out of it"),
-        (("l", "/etc/passwd", 0o120777), "which is outside of it"),
-        (("l", "x" * 5_000, 0o120777), "with a target that is too long"),
-        (("p", "", 0o10644), "which is no file"),
+        ([("../a", "x", 0o100644)], "'../a' leads out of it"),
+        ([("l", "/etc/passwd", 0o120777)], "a link leads to '/etc/passwd', which is outside of it"),
+        ([("l", ".x", 0o120777), ("l/a", "x", 0o100644)], "'l/a' is below what is no folder"),
     ],
 )
-def test_what_leads_out_of_a_zip_archive_is_refused(tmp_path: Path, member: tuple[str, str, int], said: str) -> None:
-    assert said in problem(zipped(tmp_path / "x.zip", member), tmp_path / "out")
+def test_what_leads_out_of_a_zip_archive_is_refused(
+    tmp_path: Path, members: list[tuple[str, str, int]], said: str
+) -> None:
+    assert said in problem(zipped(tmp_path / "x.zip", *members), tmp_path / "out")
     assert sorted(os.listdir(tmp_path)) == ["out", "x.zip"]
 
 
@@ -144,11 +128,10 @@ def test_a_header_without_end_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.zip", "x.tar", "x.tar.gz", "x.tar.xz", "x.tar.bz2"])
-@pytest.mark.parametrize("content", [b"", b"no archive at all" * 100, b"\x1f\x8b\x08\0\0\0\0\0\0\3garbage"])
-def test_what_is_no_archive_is_told_in_one_line(tmp_path: Path, name: str, content: bytes) -> None:
-    (tmp_path / name).write_bytes(content)
+def test_what_is_no_archive_is_told_in_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"no archive at all" * 100)
     said = problem(tmp_path / name, tmp_path / "out")
-    assert said.startswith(f"The archive '{name}' is damaged, or is not what its name says: ")
+    assert said.startswith(f"The archive '{name}' cannot be extracted: ")
     assert said.isprintable()
 
 
@@ -159,14 +142,6 @@ def test_a_zip_with_a_password_is_refused(tmp_path: Path) -> None:
         data[data.index(mark) + flag] |= 1
     archive.write_bytes(data)
     assert "is encrypted" in problem(archive, tmp_path / "out")
-
-
-def test_the_last_member_of_a_name_counts(tmp_path: Path) -> None:
-    archive = tar(
-        tmp_path / "x.tar", ("a", "one", {}), ("a", "", {**LINK, "linkname": "b"}), ("a", "two", {}), mode="w"
-    )
-    assert problem(archive, tmp_path / "out") == ""
-    assert tree(tmp_path / "out") == {"a": (False, b"two")}
 
 
 @pytest.mark.parametrize(
@@ -188,7 +163,7 @@ def test_the_single_folder_of_an_archive(tmp_path: Path, names: list[str], singl
         assert single_folder(folder) == single
 
 
-def copied(source: Path, target: Path, *without: Identity) -> TreeCopied | ToolError:
+def copied(source: Path, target: Path, *without: Identity) -> tuple[str, ...]:
     target.mkdir(exist_ok=True)
     with closing(open_root(str(source))) as here, closing(open_root(str(target))) as there:
         return copy_tree(here, there, without)
@@ -210,7 +185,7 @@ def test_files_folders_links_modes_and_times_are_copied(tmp_path: Path) -> None:
     (source / "a").chmod(0o600)
     os.utime(source / "d/e", ns=(1, 2_000_000_003))
     (source / "d/e").chmod(0o555)
-    assert copied(source, tmp_path / "target") == TreeCopied(3, 100_002)
+    assert copied(source, tmp_path / "target") == ()
     assert tree(tmp_path / "target") == tree(source)
     assert modes(tmp_path / "target") == modes(source)
 
@@ -223,7 +198,7 @@ def test_where_the_system_cannot_copy_by_itself_bytes_are_read_and_written(
 
     source = write(tmp_path / "source", {"a": b"x" * 3_000_000})
     monkeypatch.setattr(os, "copy_file_range", refuse)
-    assert copied(source, tmp_path / "target") == TreeCopied(1, 3_000_000)
+    assert copied(source, tmp_path / "target") == ()
     assert tree(tmp_path / "target") == tree(source)
 
 
@@ -232,29 +207,12 @@ def test_special_files_are_left_out_and_told(tmp_path: Path) -> None:
     os.mkfifo(source / "pipe")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(source / "sock"))
-        assert copied(source, tmp_path / "target") == TreeCopied(1, 1, ("pipe", "sock"))
+        assert copied(source, tmp_path / "target") == ("pipe", "sock")
     assert os.listdir(tmp_path / "target") == ["a"]
 
 
 def test_named_folders_are_left_out_and_the_copy_is_not_copied_into_itself(tmp_path: Path) -> None:
     source = write(tmp_path / "source", {"a": "a", "out/b": "b"})
     status = (source / "out").stat()
-    assert copied(source, source / "out/copy", (status.st_dev, status.st_ino)) == TreeCopied(1, 1)
+    assert copied(source, source / "out/copy", (status.st_dev, status.st_ino)) == ()
     assert tree(source / "out/copy") == {"a": (False, b"a")}
-
-
-def test_a_file_that_is_written_meanwhile_is_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = write(tmp_path / "source", {"a": "one"})
-    real, writes = copy_bytes, [b"two!", b"three"]
-
-    def copying(here: int, there: int) -> None:
-        real(here, there)
-        if writes:
-            (source / "a").write_bytes(writes.pop(0))
-
-    monkeypatch.setattr(archives, "copy_bytes", copying)
-    assert copied(source, tmp_path / "target") == TreeCopied(1, 5)
-    assert (tmp_path / "target/a").read_bytes() == b"three"
-    writes[:] = [b"1", b"22", b"333"]
-    message = "'a' is being written all the time, so it cannot be copied: try again later."
-    assert copied(source, tmp_path / "second") == ToolError(code=ToolErrorCode.CONFLICT, message=message)

@@ -20,7 +20,6 @@ from mendgraph.nodes.execute_tools.copies.copy_sources import (
     pack_source,
     read_record,
 )
-from mendgraph.nodes.execute_tools.files.handles import open_regular
 from mendgraph.nodes.execute_tools.processes.git import Uncommitted
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.processes.git_places import FILES, committed, git, head, repository, tar, tree, write
@@ -200,26 +199,5 @@ def test_a_commit_without_the_workspace_is_refused(tmp_path: Path) -> None:
     assert failed.message.endswith("does not hold the workspace: pack it anew.")
 
 
-def test_a_source_that_is_not_there_or_changes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_is_not_there_is_told(tmp_path: Path) -> None:
     assert isinstance(pack_source(str(tmp_path / "no")), ToolError)
-    source = write(tmp_path / "source", {"a": "1234"})
-    real = os.fstat
-
-    def grown(handle: int) -> os.stat_result:
-        (source / "a").write_bytes(b"12345")
-        return real(handle)
-
-    monkeypatch.setattr(os, "fstat", grown)
-    message = "'a' was written while the workspace was packed: try again."
-    assert pack_source(str(source)) == ToolError(code=ToolErrorCode.CONFLICT, message=message)
-    monkeypatch.undo()
-
-    real_open = open_regular
-
-    def shrunk(*arguments: object) -> tuple[int, os.stat_result]:
-        found = real_open(*arguments)  # type: ignore[arg-type]  # as it was called
-        (source / "a").write_bytes(b"")
-        return found
-
-    monkeypatch.setattr(copy_sources, "open_regular", shrunk)
-    assert pack_source(str(source)) == ToolError(code=ToolErrorCode.CONFLICT, message=message)

@@ -143,19 +143,6 @@ def test_merging(source: str, block: str, merged: Merged) -> None:
     assert replace_definitions(source, block) == merged
 
 
-def test_a_new_function_without_a_body_is_refused() -> None:
-    block = 'def mul(a, b):\n    """The product."""\n    # Your implementation here\n'
-    refusal = Refusal("The block leaves out the body of mul: send it whole.")
-    assert replace_definitions(CALC, block, task="Add a function mul to calc.py") == refusal
-    assert isinstance(replace_definitions(CALC, block, task="Add a stub of mul to calc.py"), Merged)
-    assert isinstance(replace_definitions(CALC, block, task="Add mul", path="calc.pyi"), Merged)
-    method = "class A:\n    def f(self):\n        pass\n"
-    old = "class A:\n    def g(self):\n        return 1\n"
-    assert replace_definitions(old, method, task="Add f") == Refusal(
-        "The block leaves out the body of A.f: send it whole."
-    )
-
-
 @pytest.mark.parametrize(
     ("source", "block", "reason"),
     [
@@ -284,12 +271,6 @@ REPLACED = [
     ),
     ("class Circle(Shape, Round):\n    sides: int = 0\n", "Circle(Shape)", "Circle(Shape, Round)", ["Circle"]),
     (
-        "class Circle(Shape, Round):\n\n    # x\n    sides: int = 0\n",
-        "Circle(Shape)",
-        "Circle(Shape, Round)",
-        ["Circle"],
-    ),
-    (
         "@final\nclass Square(Shape):\n    def size(self):\n        return 2\n",
         "class Sq",
         "@final\nclass Sq",
@@ -297,12 +278,6 @@ REPLACED = [
     ),
     ("class Empty(Shape):\n    x = 1\n", "Empty: pass\n", "Empty(Shape):\n    x = 1\n", ["Empty"]),
     ("class Point(Shape):\n    pass\n", "class Point:", "class Point(Shape):", ["Point"]),
-    (
-        'class Point:\n    """A place."""\n\n    x = 1\n',
-        '    """A point."""\n\n    pass\n',
-        '    """A place."""\n\n    x = 1\n',
-        ["Point"],
-    ),
 ]
 
 
@@ -454,19 +429,10 @@ def test_a_new_method_goes_to_the_class_that_the_request_names_or_to_the_only_on
 
 
 def test_an_example_with_its_values_is_left_aside() -> None:
-    block = "def area(r):\n    return 1\n\nr = 2\nresult = area(r)\nprint(result)\nused = 1\ndef f(): return used\n"
+    block = "def area(r):\n    return 1\n\nused = 1\ndef f(): return used\nr = 2\nresult = area(r)\nprint(result)\n"
     found = merged(block)
-    assert found.ignored == ("line 4 `r = 2`", "line 5 `result = area(r)`", "line 6 `print(result)`")
+    assert found.ignored == ("line 6 `r = 2`", "line 7 `result = area(r)`", "line 8 `print(result)`")
     assert found.changed == ("area", "used", "f")
-
-
-def test_a_statement_that_uses_what_is_deleted_goes_from_a_whole_text() -> None:
-    source = "def f(): return 1\n\n\ndef g(): return 2\n\n\nprint(f())\nprint(g())\n"
-    block = "def g(): return 2\n\n\nprint(g())\n"
-    found = merged(block, source=source, task="Remove f.")
-    assert found == Merged(block, ("line 7",), deleted=("f",))
-    found = merged(block.replace("print(g())", "print(1, g())\nprint(2)"), source=source, task="Remove f.")
-    assert found.text == block.replace("print(g())", "print(1, g())\nprint(2)")
 
 
 @pytest.mark.parametrize(
@@ -475,9 +441,7 @@ def test_a_statement_that_uses_what_is_deleted_goes_from_a_whole_text() -> None:
         ("a = 1\nb = 2", "c = 1\nb = 1\na = 1", "a = 1\nc = 1\nb = 1"),
         ("a = 1\na = 2", "a = 3\na = 4", "a = 3\na = 4"),
         ("a = 1\na = 2", "a = 3", None),
-        ("a = 1\na = 2", "a = 2", None),
         ("a = 1", "a = 1\na = 2", "a = 2"),
-        ("a = 1", "a = 1\na = 1", None),
         ("a = 1", "a = 2\na = 3", None),
         ("def f(): return 1", "def f():\n    return (1)\n", None),
         ("def f():\n    # why\n    return 1\n", "def f(): return 1", None),
@@ -497,7 +461,6 @@ def test_which_unit_stands_for_which(old: str, block: str, new: str | None) -> N
     ("source", "block", "text"),
     [
         ("import a\n", "import a as b", "import a\nimport a as b\n"),
-        ("import a\n", "import a, b", "import a\nimport b\n"),
         ("from a import b\n", "from a import b, c as d", "from a import b\nfrom a import c as d\n"),
         ("from a import b\n", "from .a import b", "from a import b\nfrom .a import b\n"),
         ("def f():\n    import a\n", "import a", "import a\n\n\ndef f():\n    import a\n"),

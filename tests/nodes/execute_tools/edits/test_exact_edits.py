@@ -10,7 +10,7 @@ from mendgraph.nodes.execute_tools.edits.exact_edits import (
     Tier,
     find_loosely,
     find_spots,
-    nearest_regions,
+    nearest_region,
     replace_spots,
     replace_text,
 )
@@ -21,28 +21,21 @@ from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS
 CODE = "def add(a, b):\r\n    return a - b\r\n\r\n\r\ndef sub(a, b):\r\n    return a + b\r\n"
 
 
-def places(text: str, wanted: str) -> list[tuple[int, int, str]]:
-    return [(region.first, region.last, region.text) for region in nearest_regions(text, wanted)]
-
-
 @pytest.mark.parametrize(
     ("wanted", "best"),
     [
         ("def add(a,b):\n  return a-b\n", (1, 2, "def add(a, b):\n    return a - b")),
-        ("return a  +  b", (6, 6, "    return a + b")),
         ("def sub(x, y):", (5, 5, "def sub(a, b):")),
+        ("something else entirely", None),
     ],
 )
-def test_the_nearest_lines_come_first_and_as_they_are(wanted: str, best: tuple[int, int, str]) -> None:
-    assert places(CODE, wanted)[0] == best
+def test_the_nearest_lines_are_shown_as_they_are(wanted: str, best: tuple[int, int, str] | None) -> None:
+    assert nearest_region(CODE, wanted) == best
 
 
 def test_the_lines_of_a_private_key_are_marks() -> None:
     lines = f'KEY = """{BLOCKS[0]}"""\r\nlimit = 10\r\n'
-    [region] = nearest_regions(lines, f"{BASE64[:-3]}x\n{BASE64[::-1]}")
-    assert (region.first, region.last, region.text) == (2, 3, f"{MARK}\n{MARK}")
-    [below] = nearest_regions(lines, f"{BASE64[:20]}x==\n-----END\nlimit = 9\n")
-    assert (below.first, below.last, below.text) == (4, 6, f'{MARK}\n{MARK}"""\nlimit = 10')
+    assert nearest_region(lines, f"{BASE64[:-3]}x\n{BASE64[::-1]}") == (2, 3, f"{MARK}\n{MARK}")
 
 
 CLASS = "class A:\n    def f(self):\n        return 1\n\n    def g(self):\n        return 2\n"
@@ -56,11 +49,8 @@ BLANKS, INDENT = Tier.TRAILING_BLANKS, Tier.INDENTATION
     [
         ("a\nb\nc\n", "a  \nb", "x\ny", BLANKS, "x\ny\nc\n"),
         ("a \t\r\nb\r\nc", "a\nb\n", "x\n", BLANKS, "x\r\nc"),
-        ("f(a)\nf(b)  \ng", "(b)\ng", "(c)\ng", BLANKS, "f(a)\nf(c)\ng"),
         ("a  \nb", "a \n", "x\n", BLANKS, "x\nb"),
-        ("a  \nb", "a\nb \n", "x\ny\n", BLANKS, "x\ny"),
         ("a\nb", "b\n", "y\nz\n", BLANKS, "a\ny\nz"),
-        ("a\nb", "b\n", "", BLANKS, "a\n"),
         ("f()\nfa()\n", "f()   ", "g()", BLANKS, "g()\nfa()\n"),
         ("a\n    b\n", "a \n    ", "x\n    ", BLANKS, "x\n    b\n"),
         (
@@ -99,9 +89,6 @@ def test_one_place(text: str, wanted: str, replacement: str, tier: Tier, result:
     ("text", "wanted", "replacement"),
     [
         ("a\n", "", "x"),
-        ("a\n\n", " \n", "x"),
-        ("a\n", "b \n", "x"),
-        ("ab\n", "a ", "x"),
         (CLASS, "  def g(self):\n     return 2", "x"),
         (CLASS, "\tdef g(self):\n\t\treturn 2", "x"),
         ("a = [1, 2]\n", "a = [1,2]", "x"),
@@ -182,25 +169,3 @@ def test_nothing_is_edited_where_two_places_match_and_all_around_one_is_kept(tex
         assert [line.strip() for line in there.split("\n")][: len(sought.rstrip("\n").split("\n"))] == [
             line.strip() for line in sought.rstrip("\n").split("\n")
         ]
-
-
-@given(LINES, st.sampled_from([2, 4]), st.sampled_from(["", "x\n", "  x\n"]))
-def test_a_block_that_was_moved_is_found_again(lines: list[str], by: int, around: str) -> None:
-    block = "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
-    moved = "".join(f"{' ' * by}{line}\n" if line else "\n" for line in block[:-1].split("\n"))
-    text = f"{around}{moved}{around}"
-    found = find_loosely(text, block, block)
-    if block.strip() and not list(find_spots(text, block)) and found is not None and len(found.spots) == 1:
-        assert found.tier is Tier.TRAILING_BLANKS or replace_spots(text, found.spots, found.replacement) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted", "starts"),
-    [("ab\nab\nabc\n", "b ", [1, 4]), ("ab \nab", "ab\t", [0, 4]), ("ab\n", "ab\n\r", [0]), ("ab", "ab\n\r", [])],
-)
-def test_blanks_at_the_end_of_what_is_wanted_ask_for_the_end_of_a_line(
-    text: str, wanted: str, starts: list[int]
-) -> None:
-    found = find_loosely(text, wanted, "x")
-
-    assert [spot.start for spot in (found.spots if found else ())] == starts

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from textwrap import dedent
 
 import pytest
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 
 from mendgraph.nodes.execute_tools.edits.patches import (
     LISTED_PLACES,
@@ -15,8 +15,6 @@ from mendgraph.nodes.execute_tools.edits.patches import (
     PatchError,
     PatchLine,
     UpdatedFile,
-    _File,
-    _scopes,
     apply_hunks,
     parse_patch,
     patched_paths,
@@ -133,10 +131,7 @@ INNER = "*** Begin Patch\n*** Delete File: a\n*** End Patch"
         (f"\n\n  {INNER}  \n\n", 4),
         (INNER.replace("\n", "\r\n"), 2),
         (f"<<EOF\n{INNER}\nEOF\n", 3),
-        (f"<<'EOF'\n{INNER}\nEOF", 3),
-        (f'<<"PATCH"\n{INNER}\nPATCH', 3),
         (f"apply_patch <<'EOF'\n{INNER}\nEOF", 3),
-        (f"```\n{INNER}\n```", 3),
         (f"```diff\n\n{INNER}\n\n```\n", 4),
         (f"```sh\napply_patch <<-'EOF'\n{INNER}\nEOF\n```", 4),
     ],
@@ -148,50 +143,39 @@ def test_wrappers_are_taken_off_and_lines_are_counted_with_them(text: str, line:
 HEADERS = "here a file begins, with '*** Add File:', '*** Update File:' or '*** Delete File:' and its path, not"
 
 
+MADE = "a hunk is made of lines that begin with ' ', '-' or '+', after '@@'"
+
+
 MALFORMED: list[tuple[str, int, str]] = [
-    ("", 1, "a patch begins with '*** Begin Patch', and it is empty."),
     (" \n\n", 1, "a patch begins with '*** Begin Patch', and it is empty."),
-    ("--- a/x\n+++ b/x\n", 1, "a patch begins with '*** Begin Patch', not with '--- a/x'."),
     ("\nSure!\n*** Begin Patch", 2, "a patch begins with '*** Begin Patch', not with 'Sure!'."),
-    ("<<'EOF'\n*** Begin Patch\n*** End Patch", 1, "a patch begins with '*** Begin Patch', not with \"<<'EOF'\"."),
     ("*** Begin Patch", 1, "a patch ends with '*** End Patch', not with '*** Begin Patch'."),
-    ("*** Begin Patch\n*** Delete File: a\n", 2, "a patch ends with '*** End Patch', not with '*** Delete File: a'."),
     (f"*** Begin Patch\n{'x' * 90}", 2, f"a patch ends with '*** End Patch', not with '{'x' * 80}...'."),
-    ("*** Begin Patch\n*** End Patch", 1, "the patch is empty: it names no file to add, update or delete."),
-    ("*** Begin Patch\n\n*** End Patch", 2, "the patch is empty: it names no file to add, update or delete."),
+    ("*** Begin Patch\n*** End Patch", 1, "the patch is empty: it names no file to change."),
+    ("*** Begin Patch\n\n*** End Patch", 2, "the patch is empty: it names no file to change."),
     (patch("*** Rename File: a\n"), 2, f"{HEADERS} '*** Rename File: a'."),
-    (patch("@@\n-x\n"), 2, f"{HEADERS} '@@'."),
     (patch("*** Delete File: a\n-x\n"), 3, f"{HEADERS} '-x'."),
-    (patch("*** Delete File: a\n*** End of File\n"), 3, f"{HEADERS} '*** End of File'."),
     (
         patch("*** Delete File: a\n*** End Patch\n*** Begin Patch\n*** Delete File: b\n"),
         3,
         "nothing may follow '*** End Patch': put all files into one patch.",
     ),
     (patch("*** Delete File:\n"), 2, "'*** Delete File:' needs the path of a file after it."),
-    (patch("*** Add File:   \n+x\n"), 2, "'*** Add File:' needs the path of a file after it."),
-    (patch("*** Update File: \n-x\n"), 2, "'*** Update File:' needs the path of a file after it."),
     (patch("*** Update File: a\n*** Move to:\n-x\n"), 3, "'*** Move to:' needs the path of a file after it."),
     (patch("*** Update File: a\n"), 2, "the update of 'a' has no hunks: say what changes."),
     (patch("*** Add File: a\n+x\ny\n"), 4, "each line of an added file begins with '+', and this one is 'y'."),
-    (patch("*** Add File: a\n+x\n\n+y\n"), 4, "each line of an added file begins with '+', and this one is ''."),
-    (patch("*** Update File: a\nx\n"), 3, "this hunk has no lines: each begins with ' ', '-' or '+', and here is 'x'."),
-    (patch("*** Update File: a\n@@ def f():\n"), 3, "this hunk has no lines: each begins with ' ', '-' or '+'."),
     (
-        patch("*** Update File: a\n@@\n*** End of File\n"),
+        patch("*** Update File: a\nx\n"),
         3,
-        "this hunk has no lines: each begins with ' ', '-' or '+', and here is '*** End of File'.",
+        "a hunk is made of lines that begin with ' ', '-' or '+', after '@@', not 'x'.",
     ),
+    (patch("*** Update File: a\n@@ f\n"), 3, f"{MADE}."),
     (
-        patch("*** Update File: a\n@@\n-x\nx\n"),
-        5,
-        "a line of a hunk begins with ' ', '-' or '+', and a hunk with '@@', not 'x'.",
-    ),
-    (
-        patch("*** Update File: a\n-x\n*** Update File: a\n-y\n"),
+        patch("*** Update File: a\n-x\ny\n"),
         4,
-        "'a' occurs twice: put all that concerns a file into one section.",
+        "a hunk is made of lines that begin with ' ', '-' or '+', after '@@', not 'y'.",
     ),
+    (patch("*** Update File: a\n" + "@@ f\n" * 11 + "-x\n"), 3, "a hunk may have 10 '@@' lines, and this has more."),
     (
         patch("*** Update File: a\n*** Move to: b\n-x\n*** Add File: b\n"),
         5,
@@ -207,13 +191,6 @@ def test_what_is_no_patch(text: str, line: int, message: str) -> None:
     assert isinstance(found, PatchError)
     assert found.sentence == f"Line {line} of the patch: {message}"
     assert patched_paths(text) == []
-
-
-def test_a_patch_of_empty_lines_is_read_in_one_pass() -> None:
-    text = patch("*** Update File: a\n" + "\n" * 200_000 + "-x\n" + "\n" * 200_000)
-    files = parse_patch(text)
-    assert not isinstance(files, PatchError)
-    assert [len(file.hunks[0].lines) for file in files if isinstance(file, UpdatedFile)] == [200_001]
 
 
 PIECES = st.sampled_from(
@@ -280,7 +257,6 @@ def error_of(text: str, body: str) -> PatchError:
         ("a\nb\nc\n", " a\n+x\n+y\n", "a\nx\ny\nb\nc\n"),
         ("a\nb\nc\n", "-a\n-b\n-c\n", ""),
         ("a\nb\nc\nd\n", "-a\n+A\n@@\n-d\n+D\n", "A\nb\nc\nD\n"),
-        ("a\nb\n", "-a\n+A\n@@\n-b\n+B\n", "A\nB\n"),
         ("a\nb\n", " a\n b\n", "a\nb\n"),
         ("", "+x\n", "x\n"),
         ("a\n", "@@\n+x\n*** End of File\n", "a\nx\n"),
@@ -298,16 +274,12 @@ def test_a_hunk_is_applied_where_it_fits(text: str, body: str, result: str) -> N
     [
         # line ends: kept on lines that stay, those of the file on new ones
         ("a\r\nb\r\nc\r\n", " a\n-b\n+x\n+y\n", "a\r\nx\r\ny\r\nc\r\n"),
-        ("a\r\nb\nc\r\n", " b\n+x\n", "a\r\nb\nx\r\nc\r\n"),
-        ("a\nb\r\nc\n", "-c\n+x\n", "a\nb\r\nx\n"),
         # a last line without line end stays one
         ("a\nb", "-b\n+x\n", "a\nx"),
         ("a\nb", " b\n+x\n", "a\nb\nx"),
         ("a\r\nb", " b\n+x\n", "a\r\nb\r\nx"),
-        ("a\nb", "-b\n", "a"),
         ("a\r\nb", "-b\n", "a"),
         ("a\nb", "-a\n", "b"),
-        ("a\nb\r", "-a\n", "b\r"),
         ("a", "-a\n", ""),
         # lines are ended by "\n" and nothing else
         ("a\x0cb\u2028c\nd\n", "-d\n+e\n", "a\x0cb\u2028c\ne\n"),
@@ -335,9 +307,7 @@ def test_spaces_around_lines_matter_only_where_nothing_else_fits(text: str, body
     [
         (("class B:",), 12),
         (("class A:", "    def g(self):"), 6),
-        (("class A:", "def f(self):"), 2),
         (("class B", "def f"), 12),
-        (("    def g(self):",), 6),
     ],
 )
 def test_headers_lead_to_a_block(headers: Sequence[str], line: int) -> None:
@@ -375,10 +345,8 @@ AMBIGUOUS = "add lines around it, or '@@' with the function or class above it, u
     [
         (CALC, "-        x = 1\n", "3, 7, 13"),
         (CALC, "@@ class A:\n-        x = 1\n", "3, 7"),
-        (CALC, "@@ def f(self):\n-        x = 1\n", "3, 13"),
         (CALC, "@@ def f(self):\n+        y = 1\n", "3, 13"),
         ("x\nx\nx\n", "-x\n-x\n", "1, 2"),
-        ("x \ny\nx  \n", "-x\n", "1, 3"),
         ("a\nx\nx\n", " a\n@@\n-x\n", "2, 3"),
         ("x\n" * (LISTED_PLACES + 1), "-x\n", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more"),
         ("x\n" * LISTED_PLACES, "-x\n", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10"),
@@ -398,9 +366,9 @@ MISSES: list[tuple[str, str, PatchError]] = [
         "@@\n def g(self):\n-    x = 2\n",
         PatchError(
             3,
-            "the lines of this hunk do not occur in 'a.py'. The nearest lines are 6-7, 2-3, 12-13:"
-            " the suggestions show them as they are.",
-            ("    def g(self):\n        x = 1", "    def f(self):\n        x = 1", "    def f(self):\n        x = 1"),
+            "the lines of this hunk do not occur in 'a.py'. The nearest lines are 6-7: the suggestion shows them"
+            " as they are.",
+            ("    def g(self):\n        x = 1",),
         ),
     ),
     (
@@ -442,7 +410,8 @@ def test_very_many_repeated_lines_are_searched_in_bounded_time() -> None:
     text = "x\n" * lines
     assert error_of(text, "-x\n" * 50_000).line == 3
     assert error_of(text, "-x\n" * 50_000 + "-y\n").line == 3
-    assert error_of(text, "@@ x\n" + "-y\n").line == 3
+    found = error_of(text, "@@ x\n" + "-y\n")
+    assert found.message == "the line 'x' after '@@' occurs more than 50 times in 'a.py'."
 
 
 # --- A diff, written as a patch, gives the text that it was made from
@@ -472,7 +441,6 @@ def joined(lines: Sequence[str], newline: str, *, ended: bool) -> str:
     return newline.join(lines) + (newline if ended and lines else "")
 
 
-@settings(max_examples=300)
 @given(REPEATED, REPEATED, st.integers(0, 20))
 @example(["a", "a"], ["a"], 0)
 def test_a_diff_of_any_lines_gives_the_new_text_or_is_refused(old: list[str], new: list[str], context: int) -> None:
@@ -489,9 +457,3 @@ def test_a_diff_of_any_lines_gives_the_new_text_or_is_refused(old: list[str], ne
 def test_a_closing_bracket_does_not_end_the_block() -> None:
     text = "def f(\n    a,\n) -> int:\n    x = 1\n\n\ndef g():\n    x = 1\n"
     assert text_after(text, "@@ def f(\n-    x = 1\n+    x = 2\n") == text.replace("x = 1", "x = 2", 1)
-
-
-def test_a_header_that_leads_everywhere_leaves_a_hunk_as_ambiguous_as_it_is() -> None:
-    found = _scopes(_File(")\nx\n" * 3), [")", ")"])
-
-    assert found == [(0, 6), (2, 6), (4, 6)]

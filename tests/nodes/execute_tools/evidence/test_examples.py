@@ -7,11 +7,9 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     Result,
     Status,
     both,
-    changed_names,
-    concerned,
+    definitions,
     docstring_examples,
     failures,
-    pieces,
     sentence,
 )
 
@@ -98,34 +96,18 @@ def test_a_text_without_examples(text: str) -> None:
     ("old", "new", "names"),
     [
         ("x * RATE", "x + RATE", {"price"}),
-        ("RATE = 2", "RATE = 3", {"RATE"}),
+        ("RATE = 2", "RATE = 3", {""}),
         ("    width = 1", "    width = 5", {"Box"}),
         ("return 0", "return 1", {"Box.other"}),
         ("def other", "def another", {"Box.other", "Box.another"}),
         ("No examples.", "None at all.", set()),
         ("x * RATE", "x  *  RATE  # why", set()),
-        ('print("x")', 'print("y")', {""}),
-        ("import math", "import math as m", {"math", "m"}),
-        ("range(3)", "range(4)", {"each", "last"}),
     ],
 )
-def test_what_an_edit_touches(old: str, new: str, names: set[str]) -> None:
-    assert old in CODE
-    assert changed_names(pieces(CODE), pieces(CODE.replace(old, new))) == names
-
-
-@pytest.mark.parametrize(
-    ("touched", "names"),
-    [
-        ({"RATE"}, {"RATE", "price", "Box.size", "Box"}),
-        ({"price"}, {"price", "Box.size", "Box"}),
-        ({"plain"}, {"plain"}),
-        ({"Box.other"}, {"Box.other", "Box"}),
-    ],
-)
-def test_who_uses_what_was_touched(touched: set[str], names: set[str]) -> None:
-    assert concerned(CODE, frozenset(touched)) == names
-    assert concerned("def f(:\n", frozenset(touched)) == touched
+def test_definitions_tell_what_an_edit_touches(old: str, new: str, names: set[str]) -> None:
+    before, after = definitions(CODE), definitions(CODE.replace(old, new))
+    assert {name for name in {*before, *after} if before.get(name) != after.get(name)} == names
+    assert definitions("def f(:\n") == {}
 
 
 def test_what_the_task_says_stands_before_what_a_docstring_says() -> None:

@@ -26,7 +26,6 @@ from mendgraph.nodes.execute_tools.files.atomic_write import (
     write_through,
 )
 from mendgraph.nodes.execute_tools.files.handles import closing
-from tests.nodes.execute_tools.files.back_ends import BACK_ENDS, use
 from tests.nodes.execute_tools.files.layout import build
 
 
@@ -289,9 +288,8 @@ def test_a_file_that_is_swapped_while_it_goes_comes_back(
     assert without_temporaries(files(step_folder)) == {"old": b"theirs"}
 
 
-@pytest.fixture(params=BACK_ENDS)
-def folders(root: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenFolders]:
-    use(request.param, monkeypatch)
+@pytest.fixture
+def folders(root: Path) -> Iterator[OpenFolders]:
     with OpenFolders(str(root)) as opened:
         yield opened
 

@@ -1,28 +1,19 @@
 import asyncio
 import contextvars
-import errno
 import os
-import pickle
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import suppress
 
 import pytest
 
 from mendgraph.nodes.execute_tools.files.deadline import (
     CancellationScope,
-    GivenUp,
     ScopeOverError,
-    _answer,
-    _raised,
     await_call,
     call_here,
-    call_isolated,
     call_within,
     calls_in_loop,
 )
@@ -110,29 +101,12 @@ def test_a_sleeping_call_leaves_no_thread_in_the_main_thread() -> None:
     assert [thread for thread in threading.enumerate() if thread.name == "tool"] == []
 
 
-def test_a_call_that_swallows_the_interrupt_is_interrupted_again() -> None:
-    def stubborn() -> None:
-        for _ in range(2):
-            with suppress(BaseException):  # what no tool should do
-                time.sleep(30)
-        time.sleep(30)
-
-    with pytest.raises(TimeoutError):
-        here(0.05, stubborn)
-
-
 def test_without_a_deadline_the_timer_stays_free_and_the_thread_is_the_callers() -> None:
     def function() -> tuple[float, int]:
         return signal.getitimer(signal.ITIMER_REAL)[0], threading.get_ident()
 
     assert here(float("inf"), function) == (0.0, threading.get_ident())
     assert in_a_thread(5, lambda: here(float("inf"), lambda: 1)) == 1
-
-
-def test_the_timer_is_given_back() -> None:
-    here(5, lambda: 1)
-    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 @pytest.fixture
@@ -300,93 +274,3 @@ def test_a_signal_handler_may_close_a_scope_whose_thread_is_at_work() -> None:
         assert not scope.pause(60)
     finally:
         signal.signal(signal.SIGUSR1, before)
-
-
-def test_an_interrupt_is_no_error() -> None:
-    assert not issubclass(GivenUp, Exception)
-
-
-def fail_isolated(error: BaseException) -> None:
-    raise error
-
-
-def children() -> str:
-    found = subprocess.run(
-        ["ps", "-o", "pid=,stat=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=False
-    )
-    return "\n".join(line for line in found.stdout.splitlines() if "ps -o" not in line)
-
-
-def test_it_gives_what_the_function_gives() -> None:
-    before = children()
-    assert call_isolated(5, lambda: {"pid": os.getpid() != 0, "text": "x" * 300_000}) == {
-        "pid": True,
-        "text": "x" * 300_000,
-    }
-    assert call_isolated(5, os.getpid) != os.getpid()
-    assert children() == before
-
-
-def test_an_exception_that_cannot_travel_is_told_in_words() -> None:
-    class OddError(Exception):
-        def __init__(self, a: int, b: int) -> None:
-            super().__init__(f"{a} and {b}")
-
-    with pytest.raises(RuntimeError, match="OddError: 1 and 2"):
-        call_isolated(5, lambda: fail_isolated(OddError(1, 2)))
-    for error, told in ((OddError(1, 2), "RuntimeError('OddError: 1 and 2')"), (ValueError("x"), "ValueError('x')")):
-        good, travelled = pickle.loads(_raised(error))  # noqa: S301 - our own words
-        assert (good, repr(travelled)) == (False, told)
-
-
-@pytest.mark.parametrize(("error", "told"), [(None, "(True, 7)"), (ValueError("bad"), "(False, ValueError('bad'))")])
-def test_a_copy_answers_and_leaves(monkeypatch: pytest.MonkeyPatch, error: Exception | None, told: str) -> None:
-    class LeftError(BaseException):
-        """Stands for the end of the process."""
-
-    def leave(status: int) -> None:
-        assert status == 0
-        raise LeftError
-
-    monkeypatch.setattr(os, "setsid", lambda: None)
-    monkeypatch.setattr(os, "_exit", leave)
-    read_end, write_end = os.pipe()
-    with os.fdopen(read_end, "rb") as answer:
-        with os.fdopen(write_end, "wb"), pytest.raises(LeftError):
-            _answer(write_end, lambda: 7 if error is None else fail_isolated(error))
-        assert repr(pickle.load(answer)) == told  # noqa: S301 - our own words
-
-
-def test_where_no_process_can_be_made_no_handle_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused() -> int:
-        raise OSError(errno.EAGAIN, "no more processes")
-
-    monkeypatch.setattr(os, "fork", refused)
-    handles = os.listdir("/dev/fd")
-    with pytest.raises(OSError, match="no more processes"):
-        call_isolated(5, lambda: 1)
-    assert len(os.listdir("/dev/fd")) == len(handles)
-
-
-@pytest.mark.parametrize("end", [lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: os._exit(3)])
-def test_a_process_that_ends_without_an_answer_is_an_error(end: object) -> None:
-    with pytest.raises(ChildProcessError, match=r"its process (was ended by signal 9|left without an answer)"):
-        call_isolated(5, end)  # type: ignore[arg-type] # callables of no type
-
-
-def test_a_timeout_returns_at_once_and_leaves_no_process() -> None:
-    mark = f"mendgraph-{os.getpid()}-{time.monotonic_ns()}"
-
-    def slow() -> None:
-        subprocess.run([sys.executable, "-c", "import time; time.sleep(30)", mark], check=False)
-
-    before, handles = children(), len(os.listdir("/dev/fd"))
-    started = time.monotonic()
-    with pytest.raises(TimeoutError):
-        call_isolated(0.2, slow)
-    assert time.monotonic() - started < 2
-    assert children() == before
-    assert len(os.listdir("/dev/fd")) == handles
-    deadline = time.monotonic() + 5
-    while mark in subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True, check=True).stdout:
-        assert time.monotonic() < deadline, "the child's own child still runs"

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files import openat2
 from mendgraph.nodes.execute_tools.files.handles import (
     closing,
     handle_name,
@@ -19,14 +18,6 @@ from mendgraph.nodes.execute_tools.files.handles import (
     open_regular,
     status_beneath,
 )
-from tests.nodes.execute_tools.files.back_ends import BACK_ENDS, use
-
-
-@pytest.fixture(autouse=True, params=BACK_ENDS)
-def back_end(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Everything here holds with and without openat2."""
-    use(request.param, monkeypatch)
-    return str(request.param)
 
 
 @pytest.fixture
@@ -79,24 +70,6 @@ def test_the_losing_control_a_slash_at_the_end_defeats_o_nofollow(root_fd: int) 
         assert os.listdir(descriptor) == ["secret.txt"]
 
 
-def test_openat2_opens_a_whole_path_in_one_call_where_it_may(
-    root_fd: int, back_end: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-    real = openat2.open_beneath_by_kernel
-
-    def watched(directory_fd: int, path: str, flags: int, mode: int = 0) -> int:
-        descriptor = real(directory_fd, path, flags, mode)
-        asked.append(path)
-        return descriptor
-
-    monkeypatch.setattr(openat2, "open_beneath_by_kernel", watched)
-    os.close(open_beneath(root_fd, ("d", "e", "f.txt"), os.O_RDONLY))
-    os.close(open_directory(root_fd, ("d", "e")))
-    os.close(open_regular(root_fd, ("d", "e", "f.txt"), os.O_RDONLY)[0])
-    assert asked == (["d/e/f.txt", "d/e", "d/e"] if back_end == "openat2" else [])
-
-
 @pytest.mark.parametrize(
     ("parts", "number"),
     [
@@ -111,7 +84,7 @@ def test_openat2_opens_a_whole_path_in_one_call_where_it_may(
     ],
 )
 @pytest.mark.parametrize("function", [open_beneath, open_directory, open_regular, status_beneath])
-def test_errors_are_the_same_with_and_without_openat2(
+def test_errors_say_what_is_there(
     tree: Path, root_fd: int, function: Callable[..., Any], parts: tuple[str, ...], number: int
 ) -> None:
     for name, target in (("loop", "loop"), ("magic", "/proc/self/cwd"), ("dangling", "nowhere")):

@@ -13,7 +13,6 @@ from mendgraph.nodes.execute_tools.files.judged_paths import HardLinks, JudgedPa
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, Place
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.files.back_ends import BACK_ENDS, use
 from tests.nodes.execute_tools.files.layout import DENIAL, SECRET, code_of, content, no_env, sha
 
 
@@ -171,11 +170,6 @@ def test_only_files_of_the_allowed_extensions_have_a_place(
 
 
 # --- Names of what is open ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(autouse=True, params=BACK_ENDS)
-def back_end(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(request.param, monkeypatch)
 
 
 def denied(message: str) -> ToolError:

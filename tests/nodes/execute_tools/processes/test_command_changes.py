@@ -14,7 +14,6 @@ from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader
 from mendgraph.nodes.execute_tools.files.handles import open_directory
 from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths, PathJudge
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.processes import command_changes
 from mendgraph.nodes.execute_tools.processes.command_changes import (
     CommandChange,
     CommandChanges,
@@ -29,7 +28,7 @@ from mendgraph.nodes.execute_tools.processes.command_changes import (
 )
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import ChangeKind, ToolError
-from tests.nodes.execute_tools.files.layout import DENIAL, allow, no_env, sha
+from tests.nodes.execute_tools.files.layout import DENIAL, no_env, sha
 
 CREATED, EDITED, DELETED = ChangeKind.CREATED, ChangeKind.EDITED, ChangeKind.DELETED
 LIMITS = WatchLimits(before_s=600.0, after_s=600.0)
@@ -109,8 +108,7 @@ def test_denied_files_are_told_by_name_and_never_read(place: Path) -> None:
     )
 
 
-def test_what_is_denied_by_now_is_not_given_from_memory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_changes, "COARSEST_CLOCK_NS", -(10**18))
+def test_what_is_denied_by_now_is_not_given_from_memory(place: Path) -> None:
     index = FileIndex()
     watch(place, lambda: None, index=index)
 
@@ -176,27 +174,6 @@ def test_what_was_changed_last_is_known_first_as_far_as_it_fits(place: Path) -> 
     assert {name: each.data for name, each in found.contents.items()} == {
         name: files[name] for name in ("new", "newer", "fits")
     }
-
-
-# --- What is known from before
-
-
-def look_twice(place: Path, *, sure: bool) -> list[str]:
-    """What is found where a file was changed within one tick of a coarse clock: nothing speaks for it but the bytes."""
-    paths, index = JudgedPaths(str(place), allow), FileIndex()
-    before = snapshot(paths, index, LIMITS, monotonic() + 600)
-    assert not isinstance(before, Unwatched)
-    (place / "a.py").write_bytes(b"a = 2\n")
-    now = snapshot(paths, FileIndex(), LIMITS, monotonic() + 600)
-    assert not isinstance(now, Unwatched)
-    before.tree.files.update(now.tree.files)
-    before.contents.update({name: each._replace(sure=sure) for name, each in before.contents.items()})
-    found = changed(paths, index, LIMITS, before)
-    return [] if isinstance(found, Unwatched) else [change.path for change in found.files]
-
-
-def test_a_change_that_a_coarse_clock_does_not_show_is_found(place: Path) -> None:
-    assert look_twice(place, sure=False) == ["a.py"]
 
 
 # --- All of it, over random trees
@@ -351,7 +328,6 @@ def test_one_command_at_a_time_has_its_turn(place: Path) -> None:
 
 
 def test_a_second_command_reads_only_what_is_new(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_changes, "COARSEST_CLOCK_NS", -(10**18))
     read: list[str] = []
 
     original = BeneathReader.read

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.deadline import call_isolated
 from mendgraph.nodes.execute_tools.store import run_lock, run_lock as module
 from mendgraph.nodes.execute_tools.store.database import open_database
 from mendgraph.nodes.execute_tools.store.postgres_connections import Connections
@@ -179,15 +178,6 @@ def test_what_the_file_system_refuses_is_said(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("fcntl.flock", without)
     none = ToolError(code=ToolErrorCode.IO_ERROR, message=f"Cannot lock {path!r}: Function not implemented.")
     assert RunLock(str(tmp_path)).acquire(US) == none
-
-
-def test_a_copy_of_the_process_does_not_keep_the_lock(tmp_path: Path) -> None:
-    with RunLock(str(tmp_path)) as lock:
-        assert lock.acquire(US) is None
-        busy = call_isolated(30, lambda: RunLock(str(tmp_path)).acquire(Owner("b2")))
-        assert busy == taken_by(US)
-        lock.release()
-        assert call_isolated(30, lambda: RunLock(str(tmp_path)).acquire(Owner("b2"))) is None
 
 
 def test_of_three_processes_at_once_one_holds_it_and_two_are_told_who(tmp_path: Path) -> None:

@@ -55,7 +55,6 @@ def test_another_file_is_replaced_as_a_whole_once_it_was_read(bench: Bench) -> N
         ("calc.py", " \n", "content is empty: give the new text."),
         ("calc.py", "x = '\x00'", "content holds the character U+0000 in line 1"),
         ("calc.py", "def add(a, b):\n    pass\n", "The block leaves out part of add: line 1 gives add no body."),
-        ("new.py", "def add(a, b):\n    # TODO\n    pass\n", "The block leaves out the body of add: send it whole."),
         ("new.py", "def add(:\n", "The block for 'new.py' is not valid Python (line 1: invalid syntax)."),
         ("broken.py", FIXED, "The block would drop sub from 'broken.py'. Send the whole text, or use edit_file."),
         (
@@ -155,15 +154,6 @@ REPLIES = [
     ),
     ("calc.py", "Fix add", f"# calc.py\n# Before:\n{CALC[:32]}\n# After:\n{FIXED}", [SUM], {"changed": ["add"]}),
     ("calc.py", "Fix add", "    def add(a, b):\n        return a + b\n", [SUM], {"changed": ["add"]}),
-    ("calc.py", "Fix add", "def add(a, b):\n-    return a - b\n+    return a + b\n", [SUM], {"action": "patched"}),
-    ("calc.py", "Fix add", " def add(a, b):\n-    return a - b\n+    return a + b\n", [SUM], {"action": "patched"}),
-    (
-        "calc.py",
-        "Fix add",
-        "--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n def add(a, b):\n-    return a - b\n+    return a + b\n",
-        [SUM],
-        {"action": "patched"},
-    ),
     ("calc.py", "Add a docstring", f'"""Sums."""\n\n\n{CALC}', [("def add", '"""Sums."""\n\n\ndef add')], {}),
     ("shop.py", "Fix total", f"def total(self):\n        {RIGHT}\n", [TOTAL], {"changed": ["Cart.total"]}),
     ("shop.py", "Fix total", f"    @property\n    def total(self):\n        {RIGHT}\n", [TOTAL], {}),
@@ -218,10 +208,9 @@ REPLIES = [
     ),
     ("calc.py", "Remove the unused function sub.", "del sub\n", [(CALC[32:], "")], {"deleted": ["sub"]}),
     ("calc.py", "Remove the unused function sub.", CALC[:32], [(CALC[32:], "")], {"deleted": ["sub"]}),
-    ("calc.py", "Delete sub from calc.py.", "def sub(a, b):\n    # removed\n", [(CALC[32:], "")], {"deleted": ["sub"]}),
+    ("calc.py", "Delete sub from calc.py.", "def sub(a, b):\n    pass\n", [(CALC[32:], "")], {"deleted": ["sub"]}),
     ("calc.py", "Delete sub and fix add.", FIXED, [SUM, (CALC[32:], "")], {"changed": ["add"], "deleted": ["sub"]}),
     ("a.json", "Set a to 2", JSON.replace("1", "2"), [("1", "2")], {"action": "replaced"}),
-    ("a.json", "Set a to 2", '{\n-  "a": 1,\n+  "a": 2,\n', [("1", "2")], {"action": "patched"}),
     ("a.json", "Remove the key b", '{\n  "a": 1\n}\n', [(',\n  "b": {"c": 2}', "")], {"action": "replaced"}),
     ("notes.md", "Add three", NOTES + "- three\n", [("- two\n", "- two\n- three\n")], {"action": "replaced"}),
 ]
@@ -245,11 +234,12 @@ def test_replies_of_a_small_model(
     [
         ("calc.py", "Fix sub", "del add\n", "The request does not say to delete add, so nothing was changed."),
         ("calc.py", "Fix sub", CALC[:32], "The block is identical to what 'calc.py' already has"),
+        ("calc.py", "Fix add", "-    return a - b\n+    return a + b\n", "The block is not valid Python"),
         (
-            "calc.py",
-            "Fix add",
-            "-    return a - b\n+    return a + b\n",
-            "The block is a diff whose lines do not fit one",
+            "notes.md",
+            "Add three",
+            "@@ -4 +4,2 @@\n - two\n+- three\n",
+            "The block looks like an excerpt of 'notes.md': it is",
         ),
         ("calc.py", "Fix add", "return a + b\n", "The block gives only a part of a function (line 1 `return a + b`)."),
         (
@@ -278,9 +268,3 @@ def test_replies_that_would_destroy_or_say_too_little(
     assert error is not None
     assert error.message.startswith(message)
     assert bench.bytes_of(path).decode() == {"calc.py": CALC, "shop.py": SHOP, "a.json": JSON, "notes.md": NOTES}[path]
-
-
-def test_a_diff_that_does_not_fit_a_file_that_was_not_read_is_answered_with_the_file(bench: Bench) -> None:
-    bench.put({"calc.py": CALC})
-    data = bench.data(edit_blocks, path="calc.py", content="-x = 2\n+x = 3\n")
-    assert (data["content"], data["changed"]) == (CALC, False)

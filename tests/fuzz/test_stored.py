@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Any, Final
 
 import ormsgpack
-from hypothesis import strategies as st
+from hypothesis import example, strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.serde import jsonplus
@@ -26,8 +26,7 @@ from mendgraph.nodes.execute_tools.store.database_schema import SQLITE_TABLES
 from mendgraph.nodes.records import Answer, ExtractionErrorType, Plan, PlanStep, ToolCall, ToolError
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.fuzz.inputs import as_bytes, byte_text, cassettes, mutated
-from tests.fuzz.target import Target
+from tests.fuzz.inputs import as_bytes, byte_text, cassettes, fuzz, mutated
 
 SERDE: Final = serializer()
 DICTIONARY: Final = (
@@ -40,6 +39,44 @@ KINDS: Final = ("msgpack", "msgpack+zlib", "json", "json+zlib", "bytes", "bytear
 
 SPRUNG: Final[list[str]] = []
 """What a checkpoint brought to life although it must not."""
+
+
+YAML_WORDS: Final = (
+    *(
+        "- ",
+        ": ",
+        "\n",
+        "  ",
+        "|",
+        ">",
+        "&a ",
+        "*a",
+        "!!python/object/apply:os.system [ls]",
+        "!!binary |",
+        "!!set",
+        "%YAML",
+        "---\n",
+        "...",
+    ),
+    *(
+        "'",
+        '"',
+        "{",
+        "[",
+        "? ",
+        "~",
+        "null",
+        "1",
+        "1.5",
+        "2020-01-01",
+        "interactions",
+        "recorded_from: x\n",
+        "<<: *a\n",
+        "\t",
+        "#",
+    ),
+    *("\x85", "code: 200", "uri: http://[", "body: !!binary aGk=", "string:", "headers:", "\ufeff"),
+)
 
 
 class Trap:
@@ -82,7 +119,31 @@ MESSAGES: Final = "langchain_core.messages."
 # --- Checkpoints
 
 
-def brings_nothing_to_life(given: tuple[str, str]) -> None:
+def _checkpoints() -> st.SearchStrategy[Any]:
+    words = (
+        *map(chr, range(128, 256)),
+        "\x81\xa1a",
+        "\xc7",
+        "\xd8",
+        "mendgraph.graph.configuration.context",
+        "mendgraph.nodes.records",
+        "os",
+        "system",
+        "\xdd\x00\x00\x00\xff",
+    )
+    code, name, value = st.sampled_from(CODES), st.sampled_from(NAMES), st.sampled_from(VALUES)
+    method = st.sampled_from(["spring", "model_validate_json", "model_construct", "__init__", "fromisoformat"])
+    packed = st.builds(_crafted, code, name, value, method, st.sampled_from([0, 1, 2, 40]))
+    spelled = st.builds(_json_crafted, name, value, st.sampled_from([1, 2, 3]))
+    return st.one_of(
+        st.tuples(st.sampled_from(KINDS), mutated(stored_values(), words)),
+        st.tuples(st.just("msgpack"), packed),
+        st.tuples(st.just("json"), spelled),
+    )
+
+
+@fuzz(_checkpoints)
+def test_a_checkpoint_brings_nothing_to_life(given: tuple[str, str]) -> None:
     """Bytes are a value of the types that a checkpoint may hold, or a `StoreError`."""
     kind, data = given[0], as_bytes(given[1])
     for serde in (SERDE, PACKING):
@@ -150,29 +211,6 @@ def _json_crafted(name: tuple[str, str], value: Any, number: int) -> str:
     return json.dumps({"lc": number, "type": "constructor", "id": place, "method": "spring", **arguments})
 
 
-def _checkpoints() -> st.SearchStrategy[Any]:
-    words = (
-        *map(chr, range(128, 256)),
-        "\x81\xa1a",
-        "\xc7",
-        "\xd8",
-        "mendgraph.graph.configuration.context",
-        "mendgraph.nodes.records",
-        "os",
-        "system",
-        "\xdd\x00\x00\x00\xff",
-    )
-    code, name, value = st.sampled_from(CODES), st.sampled_from(NAMES), st.sampled_from(VALUES)
-    method = st.sampled_from(["spring", "model_validate_json", "model_construct", "__init__", "fromisoformat"])
-    packed = st.builds(_crafted, code, name, value, method, st.sampled_from([0, 1, 2, 40]))
-    spelled = st.builds(_json_crafted, name, value, st.sampled_from([1, 2, 3]))
-    return st.one_of(
-        st.tuples(st.sampled_from(KINDS), mutated(stored_values(), words)),
-        st.tuples(st.just("msgpack"), packed),
-        st.tuples(st.just("json"), spelled),
-    )
-
-
 # --- A database
 
 
@@ -215,7 +253,32 @@ CELLS: Final = (
 )
 
 
-def refuses_a_damaged_row(given: tuple[int, int, str, bool]) -> None:
+def _rows() -> st.SearchStrategy[Any]:
+    with closing(_database(recorded_database())) as connection:
+        cells = [cell for row in connection.execute("SELECT checkpoint, metadata FROM checkpoints") for cell in row]
+    texts = [byte_text(bytes(cell)) if isinstance(cell, bytes) else str(cell) for cell in cells]
+    words = (
+        "{",
+        "}",
+        '"',
+        "null",
+        "[]",
+        '{"counters_since_delta_snapshot": 7}',
+        "msgpack",
+        "json",
+        "pickle",
+        "\xc1",
+        "0",
+        "x",
+    )
+    return st.tuples(
+        st.integers(0, len(CELLS) - 1), st.integers(0, 40), mutated([*texts, "", "msgpack"], words), st.booleans()
+    )
+
+
+@example((2, 0, "{", True))
+@fuzz(_rows)
+def test_a_damaged_row_is_refused(given: tuple[int, int, str, bool]) -> None:
     """Whoever reads a run whose database was changed gets what is stored, or a `StoreError`."""
     (table, column), row, text, as_text = CELLS[given[0]], given[1], given[2], given[3]
     with closing(_database(recorded_database())) as connection:
@@ -254,30 +317,13 @@ def recorded_ids() -> tuple[str, ...]:
     return ids[0], ids[-1]
 
 
-def _rows() -> st.SearchStrategy[Any]:
-    with closing(_database(recorded_database())) as connection:
-        cells = [cell for row in connection.execute("SELECT checkpoint, metadata FROM checkpoints") for cell in row]
-    texts = [byte_text(bytes(cell)) if isinstance(cell, bytes) else str(cell) for cell in cells]
-    words = (
-        "{",
-        "}",
-        '"',
-        "null",
-        "[]",
-        '{"counters_since_delta_snapshot": 7}',
-        "msgpack",
-        "json",
-        "pickle",
-        "\xc1",
-        "0",
-        "x",
+@fuzz(
+    lambda: st.tuples(
+        st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), max_size=8),
+        st.sampled_from([0, 0, 0, 1, 4096]),
     )
-    return st.tuples(
-        st.integers(0, len(CELLS) - 1), st.integers(0, 40), mutated([*texts, "", "msgpack"], words), st.booleans()
-    )
-
-
-def refuses_a_damaged_file(given: tuple[list[tuple[int, int]], int]) -> None:
+)
+def test_a_damaged_file_is_refused(given: tuple[list[tuple[int, int]], int]) -> None:
     """The same where the file itself was damaged: bytes changed, or its end missing."""
     data = bytearray(recorded_database())
     for at, byte in given[0]:
@@ -289,7 +335,8 @@ def refuses_a_damaged_file(given: tuple[list[tuple[int, int]], int]) -> None:
 # --- Cassettes
 
 
-def reads_a_cassette(text: str) -> None:
+@fuzz(lambda: mutated(cassettes(), YAML_WORDS))
+def test_a_cassette_is_read_or_refused(text: str) -> None:
     """A cassette, or why it is none; what was read is written and read again to the letter."""
     found = cassette_file.parse(text)
     if isinstance(found, ToolError):
@@ -299,55 +346,3 @@ def reads_a_cassette(text: str) -> None:
     assert cassette_file.parse(cassette_file.render(found)) == found
     cassette_file.secrets_in(text)
     cassette_file.machine_traces_in(text)
-
-
-YAML_WORDS: Final = (
-    *(
-        "- ",
-        ": ",
-        "\n",
-        "  ",
-        "|",
-        ">",
-        "&a ",
-        "*a",
-        "!!python/object/apply:os.system [ls]",
-        "!!binary |",
-        "!!set",
-        "%YAML",
-        "---\n",
-        "...",
-    ),
-    *(
-        "'",
-        '"',
-        "{",
-        "[",
-        "? ",
-        "~",
-        "null",
-        "1",
-        "1.5",
-        "2020-01-01",
-        "interactions",
-        "recorded_from: x\n",
-        "<<: *a\n",
-        "\t",
-        "#",
-    ),
-    *("\x85", "code: 200", "uri: http://[", "body: !!binary aGk=", "string:", "headers:", "\ufeff"),
-)
-
-TARGETS: Final = (
-    Target("checkpoint", brings_nothing_to_life, _checkpoints),
-    Target("stored_rows", refuses_a_damaged_row, _rows),
-    Target(
-        "database_file",
-        refuses_a_damaged_file,
-        lambda: st.tuples(
-            st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), max_size=8),
-            st.sampled_from([0, 0, 0, 1, 4096]),
-        ),
-    ),
-    Target("cassette", reads_a_cassette, lambda: mutated(cassettes(), YAML_WORDS)),
-)

@@ -17,8 +17,7 @@ from mendgraph.nodes.execute_tools.edits.patches import (
     patched_paths,
 )
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
-from tests.fuzz.inputs import files, mutated
-from tests.fuzz.target import Target
+from tests.fuzz.inputs import files, fuzz, mutated
 
 BLANKS: Final = re.compile(r"[ \t\r\n]+")
 EDIT_WORDS: Final = ("    ", "\t", " ", "def ", "return", "\n\n", " \n", "\r\n", ")", "a\n" * 20)
@@ -57,7 +56,28 @@ PATCH: Final = """*** Begin Patch
 *** End Patch"""
 
 
-def finds_an_edit(given: tuple[str, str, str]) -> None:
+LINES: Final = st.lists(
+    st.sampled_from(["a", "b", "", "  a", " ", "@@", "*** End of File", "-", "+", "\t", "é"]), max_size=12
+).map("\n".join)
+
+
+def _edits() -> st.SearchStrategy[Any]:
+    text = mutated(files(), EDIT_WORDS)
+    size = st.sampled_from([0, 1, 5, 30, 200, 1_000])
+
+    def taken(text: str, at: int, size: int, indent: str, replacement: str) -> tuple[str, str, str]:
+        start = len(text) * at // 1_000
+        return text, indent + text[start : start + size].replace("\n", f"\n{indent}"), replacement
+
+    place = st.integers(0, 1_000)
+    of_the_text = st.builds(
+        taken, text, place, size, st.sampled_from(["", "", "    ", "\t", " "]), st.text("a \n\t\r", max_size=8)
+    )
+    return of_the_text | st.tuples(text, st.text("a \n\t\r\u2028", max_size=5), st.text("b \n\r", max_size=5))
+
+
+@fuzz(_edits)
+def test_an_edit_is_found_where_it_is(given: tuple[str, str, str]) -> None:
     text, wanted, replacement = given
     exact = list(find_spots(text, wanted))
     for spot in exact:
@@ -82,7 +102,8 @@ def finds_an_edit(given: tuple[str, str, str]) -> None:
     assert BLANKS.sub("", loose.replacement) == BLANKS.sub("", replacement)
 
 
-def reads_a_patch(given: tuple[str, str]) -> None:
+@fuzz(lambda: st.tuples(mutated([PATCH], PATCH_WORDS), LINES))
+def test_a_patch_is_read_or_refused(given: tuple[str, str]) -> None:
     patch, text = given
     files = parse_patch(patch)
     if isinstance(files, PatchError):
@@ -98,7 +119,8 @@ def reads_a_patch(given: tuple[str, str]) -> None:
             assert isinstance(patched, PatchError) or len(patched.text) <= len(text) + added + 2
 
 
-def applies_a_difference(given: tuple[str, str]) -> None:
+@fuzz(lambda: st.tuples(LINES, LINES))
+def test_a_difference_is_applied(given: tuple[str, str]) -> None:
     """The difference of two texts, written as a patch, makes the one of the other, or is refused as ambiguous."""
     before, after = given
     old, new = before.splitlines(), after.splitlines()
@@ -119,29 +141,3 @@ def applies_a_difference(given: tuple[str, str]) -> None:
 def _ended(line: str) -> str:
     """What a line is without ends that a patch, which knows only one of them, cannot hold."""
     return "".join(line.splitlines()[:1]) if line else line
-
-
-def _edits() -> st.SearchStrategy[Any]:
-    text = mutated(files(), EDIT_WORDS)
-    size = st.sampled_from([0, 1, 5, 30, 200, 1_000])
-
-    def taken(text: str, at: int, size: int, indent: str, replacement: str) -> tuple[str, str, str]:
-        start = len(text) * at // 1_000
-        return text, indent + text[start : start + size].replace("\n", f"\n{indent}"), replacement
-
-    place = st.integers(0, 1_000)
-    of_the_text = st.builds(
-        taken, text, place, size, st.sampled_from(["", "", "    ", "\t", " "]), st.text("a \n\t\r", max_size=8)
-    )
-    return of_the_text | st.tuples(text, st.text("a \n\t\r\u2028", max_size=5), st.text("b \n\r", max_size=5))
-
-
-LINES: Final = st.lists(
-    st.sampled_from(["a", "b", "", "  a", " ", "@@", "*** End of File", "-", "+", "\t", "é"]), max_size=12
-).map("\n".join)
-
-TARGETS: Final = (
-    Target("edit_matcher", finds_an_edit, _edits),
-    Target("patch", reads_a_patch, lambda: st.tuples(mutated([PATCH], PATCH_WORDS), LINES)),
-    Target("patch_of_a_difference", applies_a_difference, lambda: st.tuples(LINES, LINES)),
-)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from hypothesis import strategies as st
+from hypothesis import example, strategies as st
 
 from mendgraph.nodes.execute_tools.files.handles import closing, handle_name, open_beneath, open_root
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox, Place
@@ -19,13 +19,13 @@ from mendgraph.nodes.execute_tools.secrets.redact import _CONTENT, MARK, Redacto
 from mendgraph.nodes.guard.file_rules import check_file_guardrails
 from mendgraph.nodes.guard.paths import folded, folded_parts, workspace_relative
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.fuzz.inputs import JSON_WORDS, as_bytes, byte_text, files, mutated, reply_texts
-from tests.fuzz.target import Target
+from tests.fuzz.inputs import JSON_WORDS, as_bytes, byte_text, files, fuzz, mutated, reply_texts
 from tests.nodes.execute_tools.secrets.samples import BLOCKS, KEYS, PARTS
 
 KNOWN: Final = "-".join(("plum", "51", 'orch"ard', "ü42"))
 REDACTOR: Final = Redactor((KNOWN,))
 SECRETS: Final = (KNOWN, *REDACTOR.forms, *KEYS, *("".join(part) for part in PARTS), *BLOCKS)
+GLUED: Final = ("NRA" + "K-A3D5F7H9K1M3P5R7T9V1X3Z4B6D") * 5
 SECRET_WORDS: Final = (
     *SECRETS,
     *JSON_WORDS,
@@ -44,7 +44,15 @@ SECRET_WORDS: Final = (
 # --- Secrets
 
 
-def holds_no_secret(text: str) -> None:
+def _secrets() -> st.SearchStrategy[str]:
+    return mutated(
+        [*files(), *reply_texts()[:40], *SECRETS, json.dumps({"a": [KNOWN, {"password": KNOWN}]})], SECRET_WORDS
+    )
+
+
+@example(GLUED)
+@fuzz(_secrets)
+def test_a_text_holds_no_secret(text: str) -> None:
     try:
         shown = REDACTOR._document(text, _CONTENT)
     except RecursionError:  # a JSON document of a thousand levels is shown as one mark
@@ -80,7 +88,9 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(each)
 
 
-def writes_no_secret(text: str) -> None:
+@example(GLUED)
+@fuzz(lambda: _secrets().map(lambda text: byte_text(text.encode("utf-8", "replace"))))
+def test_no_secret_is_written(text: str) -> None:
     """The bytes that leave hold none of the known values, and a JSON document is one still."""
     data = as_bytes(text)
     written = REDACTOR.final(data)
@@ -172,7 +182,13 @@ def playground() -> str:
     return str(base / "root")
 
 
-def stays_inside(given: tuple[str, int]) -> None:
+def _names() -> st.SearchStrategy[Any]:
+    return st.tuples(mutated(NAMES, NAME_WORDS), st.integers(0, len(ACCESSES) - 1))
+
+
+@example(("a/y", 0))
+@fuzz(_names)
+def test_a_name_stays_inside(given: tuple[str, int]) -> None:
     root = playground()
     path, access = given[0].replace("{root}", root), ACCESSES[given[1]]
     sandbox = PathSandbox(root)
@@ -214,7 +230,8 @@ def _read(root: str, place: Place) -> None:
         pass
 
 
-def judges_a_name(path: str) -> None:
+@fuzz(lambda: mutated(NAMES, NAME_WORDS))
+def test_a_rule_is_blind_to_spelling(path: str) -> None:
     """A rule is blind to case and to what cannot be seen."""
     name = PurePosixPath(path)
     said = check_file_guardrails(Path(f"w/{name}"))
@@ -231,25 +248,3 @@ def judges_a_name(path: str) -> None:
     ):
         again = check_file_guardrails(Path(f"w/{name.parent}") / spelled)
         assert [each.rule_name for each in again.violations] == [each.rule_name for each in said.violations], spelled
-
-
-def _names() -> st.SearchStrategy[Any]:
-    return st.tuples(mutated(NAMES, NAME_WORDS), st.integers(0, len(ACCESSES) - 1))
-
-
-def _secrets() -> st.SearchStrategy[str]:
-    return mutated(
-        [*files(), *reply_texts()[:40], *SECRETS, json.dumps({"a": [KNOWN, {"password": KNOWN}]})], SECRET_WORDS
-    )
-
-
-TARGETS: Final = (
-    Target("redactor", holds_no_secret, _secrets),
-    Target(
-        "redacted_bytes",
-        writes_no_secret,
-        lambda: _secrets().map(lambda text: byte_text(text.encode("utf-8", "replace"))),
-    ),
-    Target("sandbox_names", stays_inside, _names),
-    Target("guarded_names", judges_a_name, lambda: mutated(NAMES, NAME_WORDS)),
-)

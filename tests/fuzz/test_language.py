@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mendgraph.graph.machine.state import serializer
 from mendgraph.nodes.language.blocks import read_blocks, render_file
 from mendgraph.nodes.language.json_arguments import ArgumentProblem, decode_arguments, read_native_calls
-from mendgraph.nodes.language.text_protocol import extract_in_order, format_extraction_errors, without_bodies
+from mendgraph.nodes.language.text_protocol import extract_in_order, format_extraction_errors, without_lines
 from mendgraph.nodes.parse.node import parse
 from mendgraph.nodes.records import (
     CallError,
@@ -29,10 +29,10 @@ from tests.fuzz.inputs import (
     as_bytes,
     byte_text,
     files,
+    fuzz,
     mutated,
     reply_texts,
 )
-from tests.fuzz.target import Target
 from tests.nodes.parse.readings import REGISTRY
 from tests.runs.recutting import READERS, reader_of, recorded_replies
 
@@ -43,6 +43,12 @@ SERDE: Final = serializer()
 KNOWN: Final = REGISTRY.names()
 
 
+SHOWN: Final = st.sampled_from([[], ["calc.py"], ["src/calc.py", "tests/test_calc.py"]])
+
+
+PATHS: Final = st.from_regex(r"[a-z_]{1,8}(/[a-z_]{1,8}){0,2}\.(py|txt|json|md)", fullmatch=True)
+
+
 def is_stored(value: Any) -> None:
     """What was read can be kept, and comes back as it was."""
     assert SERDE.loads_typed(SERDE.dumps_typed(value)) == value
@@ -51,7 +57,8 @@ def is_stored(value: Any) -> None:
 # --- The text protocol
 
 
-def reads_text(text: str) -> None:
+@fuzz(lambda: mutated(reply_texts(), CALL_WORDS + JSON_WORDS))
+def test_text_is_read(text: str) -> None:
     calls = extract_in_order(text, KNOWN)
     last = 0
     for call in calls:
@@ -61,8 +68,8 @@ def reads_text(text: str) -> None:
             assert call.outcome.tool_name in KNOWN
             is_stored(call.outcome.args)
     assert last <= len(text.splitlines())
-    assert sum(len(call.raw_arguments) + len(call.body or "") for call in calls) <= len(text)
-    assert len(without_bodies(text, calls)) <= len(text)
+    assert sum(len(call.raw_arguments) for call in calls) <= len(text)
+    assert without_lines(text, []) == text
     errors = [call.outcome for call in calls if isinstance(call.outcome, ExtractionError)]
     assert all(len(error.details) <= LONGEST_DETAILS for error in errors)
     format_extraction_errors(errors)
@@ -85,13 +92,14 @@ JSON_CALLS: Final = st.lists(
 )
 
 
-def reads_what_was_rendered(calls: list[tuple[str, JsonMap]]) -> None:
+@fuzz(lambda: JSON_CALLS)
+def test_rendered_calls_are_read(calls: list[tuple[str, JsonMap]]) -> None:
     """A call written by the rules is read to the letter, from text and from a native call."""
     meant = [(tool, arguments) for tool, arguments in calls]
     for ascii_only in (True, False):
         raw = [(tool, json.dumps(arguments, ensure_ascii=ascii_only)) for tool, arguments in calls]
         text = "".join(f"So:\ntool: {tool}({arguments})\n" for tool, arguments in raw)
-        said = [call.outcome for call in extract_in_order(text, KNOWN, bodies={})]
+        said = [call.outcome for call in extract_in_order(text, KNOWN)]
         native = [
             call.outcome
             for call in read_native_calls([RawCall(call_id="", tool=t, arguments=a) for t, a in raw], KNOWN)
@@ -100,7 +108,8 @@ def reads_what_was_rendered(calls: list[tuple[str, JsonMap]]) -> None:
             assert [(each.tool_name, each.args) for each in outcomes if isinstance(each, ToolInvocation)] == meant
 
 
-def reads_arguments(text: str) -> None:
+@fuzz(lambda: mutated(argument_texts(), JSON_WORDS))
+def test_arguments_are_read(text: str) -> None:
     decoded = decode_arguments(text)
     if isinstance(decoded, ArgumentProblem):
         assert decoded.details
@@ -113,7 +122,8 @@ def reads_arguments(text: str) -> None:
 # --- Blocks
 
 
-def reads_blocks(given: tuple[str, list[str]]) -> None:
+@fuzz(lambda: st.tuples(mutated(reply_texts(), CALL_WORDS), SHOWN))
+def test_blocks_are_read(given: tuple[str, list[str]]) -> None:
     text, shown = given
     found = read_blocks(text, shown)
     edits = [outcome.args for outcome in found.outcomes if isinstance(outcome, ToolInvocation)]
@@ -125,7 +135,8 @@ def reads_blocks(given: tuple[str, list[str]]) -> None:
     read_blocks(text, shown, "Repair calc.py.")
 
 
-def reads_a_rendered_file(given: tuple[str, str]) -> None:
+@fuzz(lambda: st.tuples(PATHS, mutated(files(), CALL_WORDS)))
+def test_a_rendered_file_is_read(given: tuple[str, str]) -> None:
     """A file that is shown can be sent back as it was shown."""
     path, content = given
     [outcome] = read_blocks(render_file(path, content), [path]).outcomes
@@ -139,7 +150,18 @@ def reads_a_rendered_file(given: tuple[str, str]) -> None:
 # --- Replies
 
 
-def reads_a_reply(given: tuple[str, list[tuple[str, str, str]], str]) -> None:
+def _reply_inputs() -> st.SearchStrategy[Any]:
+    texts = mutated(reply_texts(), CALL_WORDS + JSON_WORDS)
+    arguments = mutated(argument_texts(), JSON_WORDS).map(_clean)
+    call = st.tuples(
+        st.sampled_from(["", "x", "call_3_0", "\n", "\u2028"]), st.sampled_from([*TOOLS, "", " nope", "f\n"]), arguments
+    )
+    finish = st.sampled_from(["stop", "tool_calls", *FinishReason]).map(str)
+    return st.tuples(texts | st.just(""), st.lists(call, max_size=3), finish)
+
+
+@fuzz(_reply_inputs)
+def test_a_reply_is_read(given: tuple[str, list[tuple[str, str, str]], str]) -> None:
     text, raw, finish = given
     calls = tuple(RawCall(call_id=call_id, tool=tool, arguments=arguments) for call_id, tool, arguments in raw)
     reply = ModelReply(text=_clean(text), calls=calls, finish_reason=FinishReason(finish))
@@ -162,28 +184,6 @@ def _clean(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def reads_a_stream(given: tuple[str, int]) -> None:
-    """Whatever an endpoint sends is a reply or a typed failure, the same one wherever it is cut."""
-    body, at = as_bytes(given[0]), given[1]
-    whole, why = reader_of([body])
-    for parts in ([body[:at], body[at:]], [body[i : i + 1] for i in range(len(body))]):
-        again, reason = reader_of(parts)
-        assert (again, type(reason)) == (whole, type(why))
-    reply = whole.reply(0.0)
-    if reply is not None:
-        is_stored(reply)
-
-
-def _reply_inputs() -> st.SearchStrategy[Any]:
-    texts = mutated(reply_texts(), CALL_WORDS + JSON_WORDS)
-    arguments = mutated(argument_texts(), JSON_WORDS).map(_clean)
-    call = st.tuples(
-        st.sampled_from(["", "x", "call_3_0", "\n", "\u2028"]), st.sampled_from([*TOOLS, "", " nope", "f\n"]), arguments
-    )
-    finish = st.sampled_from(["stop", "tool_calls", *FinishReason]).map(str)
-    return st.tuples(texts | st.just(""), st.lists(call, max_size=3), finish)
-
-
 def _stream_inputs() -> st.SearchStrategy[Any]:
     bodies = [byte_text(each.body) for each in recorded_replies()]
     words = (
@@ -201,15 +201,14 @@ def _stream_inputs() -> st.SearchStrategy[Any]:
     return st.tuples(mutated(bodies, (*words, *JSON_WORDS)), st.integers(0, 2_000))
 
 
-SHOWN: Final = st.sampled_from([[], ["calc.py"], ["src/calc.py", "tests/test_calc.py"]])
-PATHS: Final = st.from_regex(r"[a-z_]{1,8}(/[a-z_]{1,8}){0,2}\.(py|txt|json|md)", fullmatch=True)
-
-TARGETS: Final = (
-    Target("text_protocol", reads_text, lambda: mutated(reply_texts(), CALL_WORDS + JSON_WORDS)),
-    Target("rendered_calls", reads_what_was_rendered, lambda: JSON_CALLS),
-    Target("arguments", reads_arguments, lambda: mutated(argument_texts(), JSON_WORDS)),
-    Target("blocks", reads_blocks, lambda: st.tuples(mutated(reply_texts(), CALL_WORDS), SHOWN)),
-    Target("rendered_file", reads_a_rendered_file, lambda: st.tuples(PATHS, mutated(files(), CALL_WORDS))),
-    Target("reply", reads_a_reply, _reply_inputs),
-    Target("stream", reads_a_stream, _stream_inputs),
-)
+@fuzz(_stream_inputs)
+def test_a_stream_is_read(given: tuple[str, int]) -> None:
+    """Whatever an endpoint sends is a reply or a typed failure, the same one wherever it is cut."""
+    body, at = as_bytes(given[0]), given[1]
+    whole, why = reader_of([body])
+    for parts in ([body[:at], body[at:]], [body[i : i + 1] for i in range(len(body))]):
+        again, reason = reader_of(parts)
+        assert (again, type(reason)) == (whole, type(why))
+    reply = whole.reply(0.0)
+    if reply is not None:
+        is_stored(reply)
