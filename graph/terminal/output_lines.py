@@ -345,7 +345,7 @@ def _target(call: Any) -> str:
 def run_object(run: "ListedRun") -> JsonMap:
     """A run with all that is known of it; `state` is where it stands now."""
     known = asdict(run)
-    for name in ("standing", "changed", "stored_context", "damage"):
+    for name in ("standing", "changed", "stored_context"):
         del known[name]
     context = json.loads(run.stored_context)
     more = {"state": str(run.standing), "can_go_on": run.resumable, "files": list(run.files), "context": context}
