@@ -217,11 +217,6 @@ class Options:
     json_lines: bool = False
     workspace_file: bool = True
 
-    @property
-    def forms(self) -> tuple[str, ...]:
-        """The option by which an object for programs was asked for, if it was."""
-        return ("--json-lines" if self.json_lines else "--json",) * self.as_json
-
 
 def options_without_a_task(context: typer.Context) -> Options:
     """The options of a command that begins no run: those of a run would have no effect, so they are refused."""

@@ -246,5 +246,4 @@ def until_stopped(announce: Callable[[], None]) -> None:
     stopped = threading.Event()
     with hearing(lambda *_: stopped.set()):
         announce()
-        while not stopped.wait(0.2):  # some platforms hear no signal in a wait without an end
-            pass
+        stopped.wait()

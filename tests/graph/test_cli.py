@@ -80,9 +80,11 @@ def test_another_folder_may_be_named(run: Run, folder: Path, tmp_path: Path, mon
 
 
 def test_json_is_one_object(run: Run) -> None:
-    code, out, err = run("--json", "Fix it")
+    code, out, err = run("--json", "--debug", "Fix it")
     assert (code, json.loads(out)["outcome"]["kind"]) == (0, "FINISHED")
-    assert err == "→ edit_file calc.py  1 replacement\n"
+    lines = err.splitlines()
+    assert [json.loads(line)["event"] for line in lines if line.startswith("{")][:2] == ["tool.call", "tool.response"]
+    assert lines[-1] == f"log: {json.loads(out)['log']}"
 
 
 @pytest.mark.parametrize(
@@ -378,7 +380,9 @@ def test_a_shell_gets_commands_options_values_and_runs(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_id = "3f2a9c01" + "0" * 24
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.store.database.run_names", lambda _: [(run_id, "Fix it")])
+    monkeypatch.setattr(
+        "mendgraph.nodes.execute_tools.store.database.run_names", lambda _: [(run_id, "Fix it"), ("a b", "x")]
+    )
     assert folder.is_dir()
     monkeypatch.setattr(sys, "argv", ["mendgraph"])
     monkeypatch.setenv("_MENDGRAPH_COMPLETE", "complete_bash")

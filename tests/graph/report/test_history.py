@@ -34,6 +34,10 @@ def test_a_run_from_its_start_to_its_end(tmp_path: Path) -> None:
     assert (found.whole, found.requests) == (True, ("Mend add.",))
 
 
+def test_of_a_run_without_checkpoints_nothing_is_known(tmp_path: Path) -> None:
+    assert read(project(tmp_path / "project"), "none") == history()
+
+
 def test_a_run_that_was_cut_off_has_not_left_its_last_node(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     *_, last = read(folder, cut_off(folder)).visits

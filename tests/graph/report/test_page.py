@@ -11,6 +11,7 @@ import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.run_records import UNDONE
+from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import START, History
 from mendgraph.graph.report.page import Stored, page_view, report_html
 from mendgraph.graph.runs.run import Session
@@ -117,6 +118,16 @@ def test_what_is_not_there_is_an_error(tmp_path: Path) -> None:
     assert unknown.code is ToolErrorCode.NOT_FOUND
     nowhere = report_html("", str(tmp_path / "nowhere"))
     assert isinstance(nowhere, ToolError)
+
+
+def test_a_store_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    run_id = played(folder).thread_id
+    with closing(Store(str(folder))) as store, store.saver.cursor() as cursor:
+        cursor.execute("UPDATE checkpoints SET checkpoint = x'00'")
+    damaged = report_html(run_id, str(folder))
+    assert isinstance(damaged, ToolError)
+    assert damaged.code is ToolErrorCode.IO_ERROR
 
 
 # --- Runs that have not finished

@@ -235,4 +235,5 @@ def test_the_turn_against_its_limits() -> None:
         Bar("Rounds of tools", "7", "7", 1.0),
         Bar("Time in model and tools", "30.0 s", "1 min 0 s", 0.5),
     ]
+    assert [bar.state for bar in turn_bars(BOTH_TURNS, context)] == ["near", "ok", "ok", "full", "ok"]
     assert turn_bars(BOTH_TURNS, AgentContext())[-1] == Bar("Time in model and tools", "30.0 s", "", None)

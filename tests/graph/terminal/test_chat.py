@@ -2,7 +2,7 @@
 
 import json
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,6 +65,19 @@ def test_undo_works_where_a_question_was_left_open(tmp_path: Path) -> None:
     assert "mendgraph: Hello.\n" in terminal.out
 
 
+def test_undo_leaves_what_somebody_else_has_changed_since(tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        yield "//fix"
+        (tmp_path / "calc.py").write_text("mine\n")
+        yield "/undo 1"
+        yield " "
+
+    terminal = Terminal(tmp_path, [FIX, "Fixed."], lines=lines())
+    assert chat(terminal.setup) is ExitCode.FINISHED
+    assert terminal.err.startswith("mendgraph: Nothing was restored. ")
+    assert terminal.calc.read_text() == "mine\n"
+
+
 def test_before_the_first_turn_there_is_nothing(tmp_path: Path) -> None:
     terminal = talked(tmp_path, [], ["/diff", "/undo", "/plan"])
     assert terminal.out.startswith("no file is changed\nnothing to undo: ")
@@ -123,6 +136,7 @@ def test_an_address_does_not_go_to_another_provider_with_its_key(tmp_path: Path)
         ("/model gpt", "Model 'gpt' needs an endpoint: "),
         ("/model local", "The embedded model is not on this machine: `mendgraph model pull` fetches it."),
         ("/diff now", "/diff takes no arguments, and there is 'now'."),
+        ("/undo 1 2", "/undo takes the number of a step"),
         (
             "/undoo",
             "There is no command /undoo. Did you mean /undo? With another / before it the line goes to the model.",

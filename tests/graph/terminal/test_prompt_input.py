@@ -111,6 +111,9 @@ def test_commands_are_offered_at_the_beginning_alone() -> None:
 
 
 def test_names_of_files_are_offered_after_an_at_sign_or_when_asked_for() -> None:
+    completer = ChatCompleter(COMMANDS, iter([FILES]).__next__)  # who has the names asks for them once
+    for _ in range(2):
+        assert [each.text for each in completer.get_completions(Document("@REA"), CompleteEvent())] == ["README.md"]
     assert offered("see @calc") == [("calc.py", -5), ("pkg/calc_words.py", -5)]
     assert offered("see calc") == offered("mail me@calc") == []
     assert offered("see (CALC", asked=True) == [("calc.py", -4), ("pkg/calc_words.py", -4)]

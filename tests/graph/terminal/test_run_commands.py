@@ -188,21 +188,17 @@ def test_while_another_run_works_here_it_is_told_who(run: Run, folder: Path) -> 
     ("words", "message"),
     [
         (["undo"], "Missing argument 'RUN'"),
-        (["undo", "a", "b"], "Got unexpected extra argument"),
-        (["undo", "a", "--from-step", "-1"], "Invalid value for '--from-step'"),
         (["fork", "a"], "Missing option '--at'"),
-        (["fork", "a", "--at", "x"], "Invalid value for '--at'"),
-        (["runs", "a"], "No such command 'a'"),
-        (["runs", "prune", "--keep", "-1"], "Invalid value for '--keep'"),
-        (["resume", "a", "b"], "Got unexpected extra argument"),
+        (["runs", "prune"], "say which runs to remove: --keep N, --older-than DAYS, or both"),
+        (["report", "-o", "-", "--json"], "with --json the page goes into a file: omit -o - or --json"),
         (["undo", "a", "--max-calls", "3"], "--max-calls is for new runs: a run goes on with the options that it was"),
         (["resume", "--mode", "ask"], "--mode is for new runs"),
         (["runs", "--durability", "exit"], "--durability is for new runs"),
     ],
 )
 def test_a_mistake_is_one_line(run: Run, words: list[str], message: str) -> None:
-    code, out, err = run(*words)
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    code, _, err = run(*words)
+    assert (code, err.count("\n")) == (2, 1)
     assert err.startswith(f"mendgraph: {message}")
 
 

@@ -265,9 +265,12 @@ def unavailable(name: str, reason: str = "there is no bubblewrap") -> Traced:
 
 def test_what_a_run_has_to_do_without_is_told_once() -> None:
     commands, audit = unavailable("commands.unavailable"), unavailable("audit.unavailable", "it lies\ninside")
-    shown = Shown().show(commands, audit, commands, unavailable("audit.unavailable", "another"), ENDED)
+    files = [{"path": "AGENTS.md", "lines": 34, "cut": False}, {"path": "a\x1b/AGENTS.md", "lines": 1, "cut": True}]
+    notes = Traced("notes.read", {"files": files}, "run", "1", 0)
+    shown = Shown().show(commands, audit, commands, unavailable("audit.unavailable", "another"), notes, ENDED)
     assert shown.out == (
         "! no commands: there is no bubblewrap\n! no log of this run: it lies inside\n! no log of this run: another\n"
+        "→ AGENTS.md  34 lines of notes\n→ a\\x1b/AGENTS.md  1 line of notes, the rest left out\n"
     )
 
 
