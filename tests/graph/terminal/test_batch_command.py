@@ -109,6 +109,24 @@ def test_ctrl_c_stops_the_tasks_at_work(run: Run, form: list[str]) -> None:
     assert "It was stopped by Ctrl-C. 2 tasks are left" in out
 
 
+@pytest.mark.usefixtures("orders")
+def test_ctrl_c_before_anything_has_begun_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mendgraph.graph.fleet.batch.run_batch.prepare", pressed)
+    code, out, err = run("go", "--json")
+    said = "stopped by Ctrl-C before any task was begun; start the same batch again"
+    assert (code, err) == (ExitCode.INTERRUPTED, f"mendgraph: {said}\n")
+    assert [json.loads(line)["error"]["message"] for line in out.splitlines()] == [said]
+
+
+@pytest.mark.usefixtures("orders")
+def test_where_there_is_a_bar_it_says_that_the_batch_stops(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BatchProgress, "stopping", lambda *_: True)
+    assert run("wait go", "--json")[2] == ""
+
+
 class LeftError(BaseException):
     """The process would have ended."""
 

@@ -177,6 +177,23 @@ def test_the_second_signal_ends_a_task_at_once_and_says_what_was_changed(
     assert terminal.err.removeprefix(STOPPING.replace("Ctrl-C", by)) == said
 
 
+class InterruptedThrice(Interrupted):
+    signals = (SIGINT, SIGINT, SIGINT)
+
+
+def test_a_status_line_says_that_the_run_stops_and_further_signals_change_nothing(tmp_path: Path) -> None:
+    screen = TerminalFile()
+    terminal = Terminal(tmp_path, [READ, "I wait"], model=InterruptedThrice)
+    assert run_once(replace(terminal.setup, display=with_a_status_line(screen)), "wait") is ExitCode.INTERRUPTED
+    assert STOPPING.strip() in screen.shown
+
+
+def test_a_run_without_a_call_has_used_nothing(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, [], context={"max_calls_per_turn": 1, "max_seconds": 0.1, "max_cost_usd": 0.0001})
+    assert run_once(terminal.setup, " ") is not ExitCode.FINISHED
+    assert "API Usage Stats" not in terminal.out
+
+
 def test_the_calls_of_a_reply_are_not_begun_after_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt_late(monkeypatch)
     terminal = Terminal(tmp_path, [FIX, "Done."])
