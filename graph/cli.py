@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -16,7 +15,7 @@ import typer
 
 from mendgraph.graph.runs.kept_run import KeptRun
 from mendgraph.graph.terminal import batch_command, options as opt, process_end, run_commands, setup_commands
-from mendgraph.graph.terminal.process_end import ExitCode, exit_code_table, refused
+from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, exit_code_table, found
 from mendgraph.nodes.language.display import one_line
 
 if TYPE_CHECKING:
@@ -184,12 +183,18 @@ def serve(
     MENDGRAPH_TENANTS names the file with the users, MENDGRAPH_STORE_URL the PostgreSQL database. Start as many of these
     as you like with the same two, on one machine or several that see the same folders.
     """
-    chosen = opt.options_without_a_task(context)
+    opt.options_without_a_task(context)
     if new_token:
-        return _print_token()
+        import secrets
+
+        from mendgraph.graph.fleet.serving.tenants import token_hash
+
+        token = f"mg_{secrets.token_urlsafe(32)}"
+        typer.echo(f"token, for the user alone:   {token}")
+        typer.echo(f'line for the tenants file:   token_sha256 = ["{token_hash(token)}"]')
+        return 0
     from mendgraph.graph.fleet.serving.admission import CannotServeError
     from mendgraph.graph.fleet.serving.engine import CONFIGURATION, run_server
-    from mendgraph.nodes.records import ToolError, ToolErrorCode
 
     if configuration:
         typer.echo(CONFIGURATION)
@@ -197,18 +202,7 @@ def serve(
     try:
         return run_server(host, port)
     except CannotServeError as error:
-        return refused(chosen, ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=str(error)))
-
-
-def _print_token() -> int:
-    import secrets
-
-    from mendgraph.graph.fleet.serving.tenants import token_hash
-
-    token = f"mg_{secrets.token_urlsafe(32)}"
-    typer.echo(f"token, for the user alone:   {token}")
-    typer.echo(f'line for the tenants file:   token_sha256 = ["{token_hash(token)}"]')
-    return 0
+        raise RefusedError(ExitCode.USAGE_ERROR, str(error)) from None
 
 
 @app.command()
@@ -255,20 +249,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complete()
     given = sys.argv[1:] if arguments is None else list(arguments)
     process_end.make_streams_writable()
+    code = _run(given)
+    if code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED} and arguments is None:
+        process_end.leave_at_once(code)
+    return code if given else ExitCode.USAGE_ERROR
+
+
+def _run(given: Sequence[str]) -> int:
     try:
         code = int(app(given or ["--help"], prog_name="mendgraph", standalone_mode=False) or 0)
         sys.stdout.flush()
+    except RefusedError as refusal:
+        return process_end.fail(given, refusal)
     except typer.TyperException as error:
-        return process_end.fail(given, ExitCode.USAGE_ERROR, f"{process_end.tidy(error)}; see `mendgraph --help`")
+        said = one_line(error.format_message().replace("Value error, ", ""), 300).rstrip(".")
+        return process_end.fail(given, RefusedError(ExitCode.USAGE_ERROR, f"{said}; see `mendgraph --help`"))
     except (BrokenPipeError, SystemExit):  # typer turns the first into the second
         return process_end.close_output()
     except OSError as error:
         return process_end.close_output(f"cannot read or write ({error.strerror or type(error).__name__})")
     except Exception as error:  # noqa: BLE001 - no traceback for a user; a bug is one line that asks for a report
-        return process_end.report_bug(given, error)
-    if code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED} and arguments is None:
-        process_end.leave_at_once(code)
-    return code if given else ExitCode.USAGE_ERROR
+        return process_end.fail(given, process_end.bug(error, debug="--debug" in given))
+    return code
 
 
 def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: bool) -> int:
@@ -282,29 +284,23 @@ def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: boo
         code = ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED
         if not terminated and sys.stderr.isatty():
             sys.stderr.write("\n")  # the terminal has echoed ^C
-        return process_end.fail(chosen.forms, code, f"stopped by {'SIGTERM' if terminated else 'Ctrl-C'}")
+        raise RefusedError(code, f"stopped by {'SIGTERM' if terminated else 'Ctrl-C'}") from None
 
 
 def _take_up(chosen: opt.Options, run: str, work: "Callable[[Setup], int]", *, even_finished: bool = True) -> int:
     """Work on a run that is known, with its own context; options that are given take the place of what is in it."""
     from mendgraph.graph.runs.runs import RunState, get_run
-    from mendgraph.nodes.records import ToolError
 
-    found = get_run(run, str(chosen.root))
-    if isinstance(found, ToolError):
-        return refused(chosen, found)
-    if "allowed_private_hosts" in chosen.settings:
-        opt.check_private_hosts({**found.context.model_dump(), **chosen.settings})
-    if found.standing is RunState.FINISHED and not even_finished:
-        done = KeptRun(found.run_id, can_go_on=False, root=str(chosen.root))
+    known = found(get_run(run, str(chosen.root)))
+    if known.standing is RunState.FINISHED and not even_finished:
+        done = KeptRun(known.run_id, can_go_on=False, root=str(chosen.root))
         sys.stderr.write(f"mendgraph: {one_line(done.when_finished(), 1_000)}\n")
         return ExitCode.FINISHED
-    own = found.context.model_dump()
     taken_up = replace(
         chosen,
-        settings={**own, **chosen.settings},
-        durability=chosen.durability if "--durability" in chosen.given else found.durability,
-        run_id=found.run_id,
+        settings={**known.context.model_dump(), **chosen.settings, "workspace": str(chosen.root)},
+        durability=chosen.durability if "--durability" in chosen.given else known.durability,
+        run_id=known.run_id,
     )
     return _start(taken_up, work, attended=True)
 
@@ -331,8 +327,6 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
         context=context,
         display=Display(*screens, chosen.as_json, chosen.debug, chosen.json_lines, live),
         next_line=input,
-        find_log=_find_log,
-        find_run=partial(_find_run, chosen.root),
         ask=_ask if attended and not chosen.as_json and sys.stdin.isatty() else None,
         environment=os.environ,
         session_options={"durability": chosen.durability, "thread_id": chosen.run_id, **_session_options()},
@@ -342,22 +336,6 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
 def _session_options() -> Mapping[str, Any]:
     """Further arguments of `Session`: the seam at which tests put a model of their own."""
     return {}
-
-
-def _find_log(thread_id: str) -> str | None:
-    from mendgraph.nodes.execute_tools.store.audit_log import FILE_NAME
-    from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path
-
-    path = os.path.join(run_folder_path(thread_id), FILE_NAME)
-    return path if os.path.isfile(path) else None
-
-
-def _find_run(root: Path, thread_id: str) -> KeptRun | None:
-    from mendgraph.graph.runs.runs import get_run
-    from mendgraph.nodes.records import ToolError
-
-    found = get_run(thread_id, str(root))
-    return None if isinstance(found, ToolError) else KeptRun(found.run_id, found.resumable, str(root))
 
 
 def _ask(prompt: str) -> str:

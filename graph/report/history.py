@@ -1,6 +1,5 @@
 """The course of a run, read from its checkpoints: visits of nodes, turns, and in each the steps, one for each reply."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +7,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.messages import AnyMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.types import StateSnapshot
 
@@ -16,7 +15,6 @@ from mendgraph.graph.machine import routes
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.runs.runs import small_history, thread_config
 from mendgraph.nodes.call_model.ledger import Spending
-from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.records import (
     CallError,
@@ -68,14 +66,13 @@ class Visit:
 class History:
     """A run's visits in order. `whole`: no step between the first and the last of them is missing.
 
-    `values` is the newest state, `requests` what the person asked, and `messages` who said what, both oldest first.
+    `values` is the newest state, `requests` what the person asked, oldest first.
     """
 
     visits: tuple[Visit, ...]
     whole: bool
     values: Mapping[str, Any]
     requests: tuple[str, ...]
-    messages: tuple[tuple[str, str], ...]
 
 
 def read_history(saver: BaseCheckpointSaver[Any], run_id: str) -> History:
@@ -86,23 +83,14 @@ def read_history(saver: BaseCheckpointSaver[Any], run_id: str) -> History:
     """
     snapshots = [*reversed([*small_history(saver, run_id)])]
     if not snapshots:
-        return History((), whole=True, values={}, requests=(), messages=())
+        return History((), whole=True, values={}, requests=())
     messages: Sequence[AnyMessage] = build_graph(saver).get_state(thread_config(run_id)).values.get("messages") or ()
     return History(
         visits=tuple(_visits(snapshots)),
         whole=_is_whole(snapshots),
         values=snapshots[-1].values,
         requests=tuple(message.text for message in messages if is_request(message)),
-        messages=tuple(map(_speaker_and_text, messages)),
     )
-
-
-def _speaker_and_text(message: AnyMessage) -> tuple[str, str]:
-    """Who said it, and what: calls included."""
-    calls = message.tool_calls if isinstance(message, AIMessage) else []
-    lines = [message.text, *(f"{call['name']}({json.dumps(call['args'], default=str)})" for call in calls)]
-    who = "person" if is_request(message) else "model" if isinstance(message, AIMessage) else "results"
-    return who, "\n".join(lines).strip()
 
 
 def _visits(snapshots: Sequence[StateSnapshot]) -> Iterator[Visit]:
@@ -251,15 +239,6 @@ class Step:
         """What loop control remembers after it."""
         return self._after("loop_check").get("loop")
 
-    @property
-    def compaction(self) -> tuple[Window, Window] | None:
-        """The window before and after, where the model was shown less of the conversation from here on."""
-        visit = self.of("call_model")
-        if visit is None or not visit.after:
-            return None
-        was, now = visit.before.get("window") or Window(), visit.after.get("window") or Window()
-        return (was, now) if (was.first, was.head, was.cleared) != (now.first, now.head, now.cleared) else None
-
 
 @dataclass
 class Turn:
@@ -277,7 +256,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Course:
-    """All turns, the newest last; how often each edge was taken and each node visited; the nodes in their order.
+    """All turns, the newest last; how often each edge was taken and each node visited.
 
     `at` is the node that the run has not left, "" where it has ended.
     """
@@ -286,7 +265,6 @@ class Course:
     edges: Mapping[routes.Transition, int]
     visited: Mapping[str, int]
     at: str
-    path: tuple[str, ...]
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -308,7 +286,6 @@ def course_of(history: History, *, begun: bool = True) -> Course:
         edges=Counter(visit.transition for visit in visits if visit.transition is not None),
         visited=Counter(visit.node for visit in visits if visit.target or visit.asked),
         at=visits[-1].node if visits and not visits[-1].target else "",
-        path=tuple(node for visit in visits for node in (visit.node, END)[: 1 + (visit.target == END)]),
     )
 
 

@@ -4,7 +4,6 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from hashlib import sha256
 from importlib import metadata, resources
 from typing import Any, Final, NamedTuple
@@ -12,31 +11,17 @@ from typing import Any, Final, NamedTuple
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.redaction import CurrentRedactor
 from mendgraph.graph.machine.routes import TRANSITIONS
-from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import Course, History, Turn, course_of, read_history
 from mendgraph.graph.report.picture import draw
-from mendgraph.graph.report.step_view import (
-    LEVELS,
-    Scale,
-    Texts,
-    cost_words,
-    seconds_words,
-    step_view,
-    time_words,
-    visible,
-)
+from mendgraph.graph.report.step_view import Scale, Texts, cost_words, seconds_words, step_view, time_words, visible
 from mendgraph.graph.runs.kept_run import command_line, short_id
 from mendgraph.graph.runs.runs import ListedRun, RunState, get_run, list_runs, with_store
-from mendgraph.graph.spending.store import AccountSpent, account_spent, spent_by_day
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.records import JsonMap, Outcome, Plan, ToolError, ToolErrorCode
 
-MOST_BYTES: Final = 4_500_000
-"""Of a page: a browser and a mail take that."""
-
-_DAYS: Final = 62
-"""How far back the spending book goes."""
+MOST_STEPS: Final = 300
+"""Of a page; of more the first and the last are shown."""
 
 _LOOKS: Final = {
     RunState.FINISHED: "good",
@@ -52,11 +37,6 @@ _STANDINGS: Final = {
     RunState.ASKS: "It waits for a person to decide about the calls of its last step.",
     RunState.CUT_OFF: "It was cut off: its process ended before the turn did.",
     RunState.FORKED: "It was forked from another run, and has not gone on yet.",
-}
-_DURABILITIES: Final = {
-    "sync": "each step before the next one began",
-    "async": "each step while the next one ran",
-    "exit": "each turn when it had ended",
 }
 
 
@@ -77,15 +57,6 @@ class Bar:
         return "near" if self.share < 1 else "full"
 
 
-class DayUse(NamedTuple):
-    """What all runs of all folders used on one UTC day; `unpriced` calls had no known price."""
-
-    day: str
-    tokens: int
-    cost_usd: float
-    unpriced: int
-
-
 class Report(NamedTuple):
     """Which run it is about, and the page."""
 
@@ -95,14 +66,10 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True)
 class Stored:
-    """What is known of a run. `day` and `account` are None where the spending book cannot be read."""
+    """What is known of a run, and the folder as it was named."""
 
     run: ListedRun
     history: History
-    day: DayUse | None
-    account: AccountSpent | None
-    version: str
-    made: str
     root: str
 
     @property
@@ -141,44 +108,11 @@ def make_report(run: str = "", workspace: str = ".", *, secrets: Sequence[str] =
     found = get_run(run, workspace)
     if isinstance(found, ToolError):
         return found
-    stored = with_store(workspace, partial(_stored, found, workspace))
-    if isinstance(stored, ToolError):
-        return stored
-    return Report(found.run_id, render(stored, CurrentRedactor(secrets).now()))
-
-
-def render(stored: Stored, redactor: Redactor) -> str:
-    """The page. One that is too large is made again with less of each text, and says what was left out."""
-    page = ""
-    for bounds in LEVELS:
-        page = _rendered(page_view(stored, Texts(redactor, bounds)), redactor)
-        if len(page.encode("utf-8")) <= MOST_BYTES:
-            break
-    return page
-
-
-def _stored(run: ListedRun, root: str, store: Store) -> Stored:
-    account = account_spent(run.context.account)
-    return Stored(
-        run=run,
-        history=read_history(store.saver, run.run_id),
-        account=None if isinstance(account, ToolError) else account,
-        day=_day(run.updated[:10], run.context.account if run.context.account_days else ""),
-        version=metadata.version("mendgraph"),
-        made=datetime.now(UTC).isoformat(),
-        root=root,
-    )
-
-
-def _day(day: str, account: str) -> DayUse | None:
-    """What the runs of an account used on this day, without one all runs; None where the book cannot be read."""
-    days = spent_by_day(_DAYS, account=account or None)
-    if isinstance(days, ToolError):
-        return None
-    of_day = [each for each in days if str(each.day) == day]
-    tokens = sum(each.input_tokens + each.output_tokens for each in of_day)
-    unpriced = sum(each.unpriced_calls for each in of_day)
-    return DayUse(day, tokens, sum(each.cost_usd for each in of_day), unpriced)
+    history = with_store(workspace, lambda store: read_history(store.saver, found.run_id))
+    if isinstance(history, ToolError):
+        return history
+    redactor = CurrentRedactor(secrets).now()
+    return Report(found.run_id, _rendered(page_view(Stored(found, history, workspace), Texts(redactor)), redactor))
 
 
 def _rendered(view: JsonMap, redactor: Redactor) -> str:
@@ -212,8 +146,7 @@ def page_view(stored: Stored, texts: Texts) -> JsonMap:
         end = _stored_end(run, texts)
     else:
         end = _end(last, texts)
-    plan, most = history.values.get("plan") or Plan(), texts.bounds.path
-    said = () if history.whole else history.messages[-200:]
+    plan = history.values.get("plan") or Plan()
     return {
         "title": texts.line(run.task, 80),
         "task": texts.shown(run.task, 2_000),
@@ -225,19 +158,19 @@ def page_view(stored: Stored, texts: Texts) -> JsonMap:
         "settings": _settings(stored.context, texts),
         "picture": draw(course.edges, course.visited, course.at),
         "edges": [{**each._asdict(), "count": course.edges.get(each, 0)} for each in TRANSITIONS],
-        "path": list(course.path[:most]),
-        "path_left_out": max(0, len(course.path) - most),
         "turns": _turns(course, stored, texts),
         "steps": len(course.steps),
         "totals": _totals(stored, course),
-        "bars": _bars(stored, texts),
+        "bars": [
+            ("The last turn", turn_bars(stored.spending, stored.context)),
+            ("The whole session", session_bars(stored.spending, stored.context)),
+        ],
         "plan": [(each.status.value.replace("_", " "), texts.line(each.title)) for each in plan.steps],
         "files": [texts.line(path, 500) for path in run.files],
         "commands": [(what, command_line(stored.root, *words)) for what, *words in _commands(stored, course)],
         "gaps": list(_gaps(stored, course)),
-        "conversation": [(who, texts.shown(text, 2_000)) for who, text in said],
-        "version": stored.version,
-        "made": time_words(stored.made),
+        "version": metadata.version("mendgraph"),
+        "made": time_words(datetime.now(UTC)),
     }
 
 
@@ -252,7 +185,6 @@ def _facts(stored: Stored, course: Course) -> list[tuple[str, str]]:
         ("Run", run.run_id),
         ("Workspace", context.workspace),
         ("Requests", str(run.turns)),
-        ("On the disk", _DURABILITIES[run.durability]),
     ]
     return [*facts, ("Forked from", f"run {short_id(run.parent)} after step {run.forked_at}")] if run.parent else facts
 
@@ -273,23 +205,6 @@ def _totals(stored: Stored, course: Course) -> list[tuple[str, str]]:
     return [*totals, ("file changed" if files == 1 else "files changed", f"{files:,}")]
 
 
-def _bars(stored: Stored, texts: Texts) -> list[tuple[str, list[Bar]]]:
-    context, day, account = stored.context, stored.day, stored.account
-    name = texts.line(context.account)
-    groups = [
-        ("The last turn", turn_bars(stored.spending, context)),
-        ("The whole session", session_bars(stored.spending, context)),
-    ]
-    if day is not None:
-        whose = f"account {name}" if context.account_days and name else "all runs of all folders"
-        bars = shared_bars(day, context.max_tokens_per_day, context.max_cost_usd_per_day)
-        groups.append((f"{day.day} (UTC), {whose}", bars))
-    if account is not None and context.account:
-        bars = shared_bars(account, context.max_tokens_per_account, context.max_cost_usd_per_account)
-        groups.append((f"Account {name}, in all", bars))
-    return groups
-
-
 def _turns(course: Course, stored: Stored, texts: Texts) -> list[JsonMap]:
     """Each request with its steps and its ends; of very many steps those in the middle are left out."""
     steps = course.steps
@@ -297,7 +212,7 @@ def _turns(course: Course, stored: Stored, texts: Texts) -> list[JsonMap]:
     scale = Scale(
         max((step.seconds for step in steps), default=0.0), max((sum(step.tokens) for step in steps), default=0)
     )
-    most, count = texts.bounds.steps, len(steps)
+    most, count = MOST_STEPS, len(steps)
     chosen = {*range(count)} if count <= most else {*range(most // 4), *range(count - most + most // 4, count)}
     places = {id(step): at for at, step in enumerate(steps) if at in chosen}
 
@@ -365,16 +280,12 @@ def _gaps(stored: Stored, course: Course) -> Iterator[str]:
     if run.durability == "exit" or not stored.history.whole:
         yield (
             "Not every step was kept (durability exit writes a turn down when it has ended), so the picture, the"
-            " counts and the steps show only what is known. What was said is listed below as the run remembers it."
+            " counts and the steps show only what is known."
         )
     if run.parent:
         yield f"What it has from run {short_id(run.parent)}, up to step {run.forked_at}, is in that run's report."
     if run.standing is RunState.CUT_OFF and course.at:
         yield f"It was cut off in {course.at}: whether that did anything is not in its checkpoints."
-    if stored.day is None:
-        yield "The spending book cannot be read, so the day's budgets are not shown."
-    if run.standing is RunState.ASKS:
-        yield "How the person decides is not known yet."
 
 
 # --- Budgets
@@ -405,11 +316,6 @@ def turn_bars(spending: Spending, context: AgentContext) -> list[Bar]:
         _count("Rounds of tools", spending.steps, context.max_steps),
         Bar("Time in model and tools", seconds_words(used), limit, share),
     ]
-
-
-def shared_bars(used: DayUse | AccountSpent, max_tokens: int | None, max_cost_usd: float | None) -> list[Bar]:
-    """What was used together with other runs: on a day, or of an account."""
-    return [_count("Tokens", used.tokens, max_tokens), _cost("Cost", used.cost_usd, max_cost_usd, used.unpriced)]
 
 
 def _count(name: str, used: int, limit: int | None) -> Bar:

@@ -5,12 +5,12 @@ left, and each end has a rail of its own on the right. What is drawn comes from 
 without a place raises, so that none can be forgotten.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from mendgraph.graph.machine.routes import NODES, TRANSITIONS, Transition
 from mendgraph.graph.report.history import END, START
+from mendgraph.nodes.records import JsonMap
 
 WIDTH: Final = 970
 HEIGHT: Final = 830
@@ -107,57 +107,30 @@ ROUTES: Final[Mapping[Transition, Route]] = {
 """Where each transition is drawn."""
 
 
-@dataclass(frozen=True)
-class DrawnNode:
-    """A node in the picture. `kind` is its look: node, end, start; `state` whether the run came by: on, off, now."""
+def draw(edges: Mapping[Transition, int], visited: Mapping[str, int], at: str = "") -> JsonMap:
+    """The machine with the way of a run: how often it took each edge and visited each node, and where it is now.
 
-    name: str
-    label: str
-    box: Box
-    kind: str
-    state: str
-    count: int
-
-
-@dataclass(frozen=True)
-class DrawnEdge:
-    """A transition in the picture; `count` is how often the run took it."""
-
-    transition: Transition
-    path: str
-    label: tuple[int, int]
-    count: int
-
-
-@dataclass(frozen=True)
-class Picture:
-    """What there is to draw; edges that were taken come last, so that they lie on top."""
-
-    nodes: tuple[DrawnNode, ...]
-    edges: tuple[DrawnEdge, ...]
-    width: int = WIDTH
-    height: int = HEIGHT
-
-
-def draw(edges: Mapping[Transition, int], visited: Mapping[str, int], at: str = "") -> Picture:
-    """The machine with the way of a run: how often it took each edge and visited each node, and where it is now."""
-    drawn = [
-        DrawnEdge(each, _path(ROUTES[each].points), ROUTES[each].label, edges.get(each, 0)) for each in TRANSITIONS
+    The `kind` of a node is its look: node, end, start; its `state` says whether the run came by: on, off, now. Edges
+    that were taken come last, so that they lie on top.
+    """
+    counts = {**visited, END: sum(count for edge, count in edges.items() if edge.target == END)}
+    nodes = [
+        {
+            "label": {START: "start", END: "end"}.get(name, name),
+            "box": BOXES[name],
+            "kind": "start" if name in {START, END} else "end" if name.isupper() else "node",
+            "state": "now" if name == at else "on" if counts.get(name) else "off",
+            "count": counts.get(name, 0),
+        }
+        for name in (START, *NODES, END)
     ]
-    return Picture(tuple(_nodes(visited, edges, at)), tuple(sorted(drawn, key=lambda edge: edge.count > 0)))
-
-
-def _nodes(visited: Mapping[str, int], edges: Mapping[Transition, int], at: str) -> Iterator[DrawnNode]:
-    ended = sum(count for edge, count in edges.items() if edge.target == END)
-    counts = {**visited, END: ended}
-    for name in (START, *NODES, END):
-        count = counts.get(name, 0)
-        kind = "start" if name in {START, END} else "end" if name.isupper() else "node"
-        label = {START: "start", END: "end"}.get(name, name)
-        state = "now" if name == at else "on" if count else "off"
-        yield DrawnNode(name, label, BOXES[name], kind, state, count)
-
-
-def _path(points: Points) -> str:
-    (x, y), *others = points
-    return f"M{x} {y}" + "".join(f"L{x} {y}" for x, y in others)
+    drawn = [
+        {
+            "transition": each,
+            "path": "M" + "L".join(f"{x} {y}" for x, y in ROUTES[each].points),
+            "label": ROUTES[each].label,
+            "count": edges.get(each, 0),
+        }
+        for each in sorted(TRANSITIONS, key=lambda each: edges.get(each, 0) > 0)
+    ]
+    return {"nodes": nodes, "edges": drawn, "width": WIDTH, "height": HEIGHT}

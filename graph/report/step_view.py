@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from mendgraph.graph.report.history import Judged, Step
-from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.display import count_of, one_line, output_words, plain, result_words, target_of, usd
@@ -30,16 +29,8 @@ _LINE: Final = 200
 """Characters of what stands on one line."""
 
 
-class Bounds(NamedTuple):
-    """How much of a run is shown: characters of one text, steps with their calls, and nodes of the path."""
-
-    text: int = 20_000
-    steps: int = 400
-    path: int = 600
-
-
-LEVELS: Final = (Bounds(), Bounds(4_000, 400, 400), Bounds(1_000, 300, 300), Bounds(400, 120, 200))
-"""From generous to narrow: a page that is too large is made again with the next one."""
+LONGEST_TEXT: Final = 8_000
+"""Characters of one text that are shown."""
 
 
 class Shown(NamedTuple):
@@ -74,17 +65,15 @@ class Texts:
     """Cleans what others said."""
 
     redactor: Redactor
-    bounds: Bounds
 
     def line(self, text: str, limit: int = _LINE) -> str:
         """On one line."""
         return one_line(self.redactor.text(text), limit)
 
-    def shown(self, text: str, limit: int | None = None) -> Shown:
+    def shown(self, text: str, limit: int = LONGEST_TEXT) -> Shown:
         """As it is, with its lines; secrets go before anything is cut, so that half of one is never left."""
         clean = self.redactor.text(text.replace("\r\n", "\n"))
-        most = self.bounds.text if limit is None else min(limit, self.bounds.text)
-        return Shown(visible(clean[:most]), max(0, len(clean) - most))
+        return Shown(visible(clean[:limit]), max(0, len(clean) - limit))
 
     def fields(self, values: Mapping[str, Any]) -> list[Field]:
         """Each value by its name; what is no text as JSON."""
@@ -243,24 +232,10 @@ def _notes(step: Step, tries: int, texts: Texts) -> list[str]:
         before = guard.before.get("grants") or ()
         new = [f"{each.tool} {each.subject}".strip() for each in guard.after.get("grants") or () if each not in before]
         notes += [f"A person allowed for the rest of the run: {texts.line(', '.join(new))}."] if new else []
-    if step.compaction is not None:
-        notes.append(_compaction_words(*step.compaction))
     stop = next((each for visit in step.visits if isinstance(each := visit.after.get("stop"), StopCause)), None)
     if stop is not None:
         notes.append(f"The run ended here: {texts.line(stop.message, 500)}")
     return notes
-
-
-def _compaction_words(was: Window, now: Window) -> str:
-    """What is no longer shown to the model; tokens before and after are not kept."""
-    done = []
-    if cleared := len(set(now.cleared) - set(was.cleared)):
-        done.append(f"{count_of(cleared, 'older result')} replaced by notes")
-    if now.summary != was.summary and now.summary:
-        done.append("the conversation's beginning replaced by a summary")
-    elif now.first != was.first:
-        done.append("the conversation's beginning left out")
-    return f"Compacted before this call: {', and '.join(done) or 'the model is shown less of the conversation'}."
 
 
 def _healing(step: Step, texts: Texts) -> JsonMap | None:
@@ -302,6 +277,12 @@ def _loop(step: Step, texts: Texts) -> JsonMap | None:
 
 # --- One call
 
+_VERDICTS: Final[Mapping[VerdictKind, str]] = {
+    VerdictKind.ALLOW: "allowed",
+    VerdictKind.DENY: "denied",
+    VerdictKind.ASK: "a person has to decide",
+}
+
 
 def call_view(call: Judged, texts: Texts) -> JsonMap:
     """The call: what was asked, who allowed it, what came of it.
@@ -316,7 +297,7 @@ def call_view(call: Judged, texts: Texts) -> JsonMap:
         "tool": texts.line(item.tool, 80) or "a malformed call",
         "target": texts.line(target_of(arguments), 160),
         "state": _call_state(call),
-        "verdict": _verdict_words(call),
+        "verdict": _VERDICTS[verdict.kind] if verdict else "waits for a person" if call.asked else "not judged",
         "rule": texts.line(verdict.rule, 80) if verdict else "",
         "why": _why(item, verdict, texts),
         "person": _person_words(call, texts),
@@ -337,13 +318,6 @@ def _call_state(call: Judged) -> str:
     if call.result is None:
         return "unknown"
     return "ok" if call.result.result.ok else "failed"
-
-
-def _verdict_words(call: Judged) -> str:
-    if call.verdict is None:
-        return "waits for a person" if call.asked else "not judged"
-    words = {VerdictKind.ALLOW: "allowed", VerdictKind.DENY: "denied", VerdictKind.ASK: "a person has to decide"}
-    return words[call.verdict.kind]
 
 
 def _why(item: ToolCall | CallError, verdict: Verdict | None, texts: Texts) -> str:

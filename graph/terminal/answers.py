@@ -96,6 +96,11 @@ def tell(lines: Iterable[Line]) -> int:
     return 0
 
 
+def answer(value: Any, lines: Iterable[Line], *, as_json: bool) -> int:
+    """Show the value to a program, or the lines to a person, and return the exit code 0."""
+    return write_object(value) if as_json else tell(lines)
+
+
 def write_object(value: Any) -> int:
     """Show this value as JSON on one line of standard output, and return the exit code 0."""
     typer.echo(as_json(value))

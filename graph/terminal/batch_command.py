@@ -7,20 +7,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import lru_cache
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 
 import typer
 
 from mendgraph.graph.terminal import options as opt, process_end
 from mendgraph.graph.terminal.answers import LONGEST_LINE, write_object
-from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, hearing, refused, settings_refused
+from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, RefusedError, found, hearing, loaded
 from mendgraph.nodes.language.display import count_of, one_line, usd
-from mendgraph.nodes.records import ToolError
 
 if TYPE_CHECKING:
-    from mendgraph.graph.configuration.settings_file import Problem
-    from mendgraph.graph.fleet.batch.batch import Batch, Ready, Terms
+    from mendgraph.graph.fleet.batch.batch import Batch, Terms
     from mendgraph.graph.fleet.batch.batch_folder import BatchResult
+    from mendgraph.graph.fleet.batch.run_batch import Ready
     from mendgraph.graph.terminal.batch_progress import BatchProgress
 
 _CODES: Final = {"Ctrl-C": ExitCode.INTERRUPTED, "SIGTERM": ExitCode.TERMINATED}
@@ -75,38 +74,29 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
     if address is not None and on is None:
         context.fail("--address is that of a cluster: give --on ray as well")
     try:
-        from mendgraph.graph.fleet.batch.batch import Crew, prepare, terms_problem
+        from mendgraph.graph.fleet.batch.run_batch import Crew, prepare, terms_problem
 
         crew, terms = Crew(workers, processes, on, address), _terms(chosen, max_cost, max_tokens)
-        if isinstance(terms, tuple):
-            return settings_refused(chosen, terms)
-        problem = terms_problem(terms, crew)
-        if problem is not None:
+        if problem := terms_problem(terms, crew):
             context.fail(problem)
-        ready = prepare(file, terms, crew, out=out, work_folder=work_folder, remove_copies=remove_copies)
-        if isinstance(ready, ToolError):
-            return refused(chosen, ready)
-        if isinstance(ready, tuple):
-            return settings_refused(chosen, ready)
+        made = prepare(file, terms, crew, out=out, work_folder=work_folder, remove_copies=remove_copies)
+        ready = cast("Ready", loaded(found(made)))
         with ready.folder:
             return _work(chosen, ready)
     except KeyboardInterrupt:  # while libraries are loaded and workspaces looked at
         message = "stopped by Ctrl-C before any task was begun; start the same batch again"
-        return process_end.fail(chosen.forms, ExitCode.INTERRUPTED, message)
+        raise RefusedError(ExitCode.INTERRUPTED, message) from None
 
 
-def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) -> "Terms | tuple[Problem, ...]":
+def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) -> "Terms":
     """What the tasks may do: the user's file below the options; a workspace's own file comes between them."""
     from mendgraph.graph.configuration.context import AgentContext
     from mendgraph.graph.configuration.loading import load_configuration
     from mendgraph.graph.fleet.batch.batch import Terms
     from mendgraph.graph.fleet.batch.work import trusted_settings
 
-    found = load_configuration(str(chosen.root), workspace_file=False)
-    if isinstance(found, tuple):
-        return found
     return Terms(
-        AgentContext(**found.values),
+        AgentContext(**loaded(load_configuration(str(chosen.root), workspace_file=False)).values),
         chosen.settings,
         own_settings=chosen.workspace_file,
         trusted=lru_cache(maxsize=None)(trusted_settings),
@@ -121,11 +111,10 @@ def _work(chosen: opt.Options, ready: "Ready") -> int:
 
     from mendgraph.graph.telemetry.exporting import exporting, note
     from mendgraph.graph.terminal.batch_progress import BatchProgress
-    from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 
     for sentence in ready.notes:
         typer.echo(f"mendgraph: {one_line(sentence, LONGEST_LINE)}", err=True)
-    shown = BatchProgress(Console(), Console(stderr=True), monotonic_s, as_json=chosen.as_json)
+    shown = BatchProgress(Console(), Console(stderr=True), as_json=chosen.as_json)
     try:
         with exporting(os.environ, note), _signals(ready.batch, shown) as heard:
             result = ready.batch.run(shown)
@@ -146,26 +135,14 @@ def exit_code_of_batch(result: "BatchResult", signal_heard: str = "Ctrl-C") -> E
     return ExitCode.BUDGET_STOP if result.end is BatchEnd.LIMIT else ExitCode.SYSTEM_ERROR
 
 
-def batch_object(result: "BatchResult") -> dict[str, Any]:
-    """The summary for programs."""
-    return {
-        "batch": result.batch,
-        "folder": result.folder,
-        "end": result.end.value,
-        "message": result.message,
-        "total": result.total,
-        "left": result.left,
-        **asdict(result.tally),
-    }
-
-
 def _tell_end(chosen: opt.Options, result: "BatchResult") -> None:
     from mendgraph.graph.fleet.batch.batch_folder import counted
 
-    if chosen.as_json:
-        write_object(batch_object(result))
-        return
     tally = result.tally
+    if chosen.as_json:
+        known = {"batch": result.batch, "folder": result.folder, "end": result.end.value, "message": result.message}
+        write_object({**known, "total": result.total, "left": result.left, **asdict(tally)})
+        return
     unpriced = f" (and {count_of(tally.unpriced, 'task')} without a known price)" if tally.unpriced else ""
     cost = f", {usd(tally.cost_usd)}{unpriced}" if tally.cost_usd else ""
     tokens = tally.input_tokens + tally.output_tokens

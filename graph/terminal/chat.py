@@ -2,10 +2,10 @@
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
-from typing import Final, NamedTuple, Protocol
+from typing import IO, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from mendgraph.graph.configuration.context import AgentContext
@@ -27,13 +27,11 @@ from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import Plan, PlanStatus, ProviderFailure, ToolError, ToolErrorCode
 
+Found = TypeVar("Found")
+
 SLASH: Final = "/"
-SKIP_CHANGED: Final = "--skip-changed"
 
 _MARKS: Final = {PlanStatus.DONE: "[x]", PlanStatus.IN_PROGRESS: "[>]", PlanStatus.PENDING: "[ ]"}
-_NAMES_WIDTH: Final = 16
-"""Cells that the names of commands take in the list of them."""
-
 _USUAL_WIDTH: Final = 80
 _LONGEST_WORD: Final = 60
 """Characters that an error shows of a word that is not understood."""
@@ -51,8 +49,7 @@ class CommandAnswer(NamedTuple):
     leave: bool = False
 
 
-@dataclass(frozen=True)
-class SlashCommand:
+class SlashCommand(NamedTuple):
     """A command: its name, the arguments that it takes as `/help` shows them, and what it does with them.
 
     `run` is None for `/help` itself, which needs no turns.
@@ -85,17 +82,13 @@ def run_command(turns: Turns, line: str, keys: Sequence[str] = ()) -> CommandAns
     name, *words = line.split()
     command = COMMANDS.get(name.casefold())
     if command is None:
-        return _unknown(name)
+        meant = closest_names(name, COMMANDS, 1) if name != SLASH else ()
+        remedy = f"Did you mean {meant[0]}?" if meant else "/help lists them."
+        message = f"There is no command {_shown(name)}. {remedy} With another / before it the line goes to the model."
+        return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=meant)
     if words and not command.arguments:
         return _invalid(f"{command.name} takes no arguments, and there is '{_shown(words[0])}'.")
     return _help(keys) if command.run is None else command.run(turns, words)
-
-
-def _unknown(name: str) -> ToolError:
-    meant = closest_names(name, COMMANDS, 1) if name != SLASH else ()
-    remedy = f"Did you mean {meant[0]}?" if meant else "/help lists them."
-    message = f"There is no command {_shown(name)}. {remedy} With another / before it the line goes to the model."
-    return ToolError(code=ToolErrorCode.NOT_FOUND, message=message, suggestions=meant)
 
 
 def _invalid(message: str) -> ToolError:
@@ -106,61 +99,44 @@ def _shown(word: str) -> str:
     return one_line(word, _LONGEST_WORD)
 
 
+def _found(value: Found | ToolError, nothing: Found) -> Found | ToolError:
+    """The value; `nothing` before the first turn, of which the store knows no run."""
+    return nothing if isinstance(value, ToolError) and value.code is ToolErrorCode.NOT_FOUND else value
+
+
 # --- The commands
 
 
 def _undo(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
-    skip = SKIP_CHANGED in words
-    steps = [word for word in words if word != SKIP_CHANGED]
-    if len(steps) > 1 or not all(step.isdecimal() and step.isascii() and len(step) < 10 for step in steps):
-        return _invalid(
-            f"/undo takes the number of a step, as `mendgraph runs show {turns.session.thread_id[:8]}` lists them."
-        )
-    first = int(steps[0]) if steps else _begin_of_last_change(turns)
-    if isinstance(first, ToolError):
-        return first
-    restored = None if first is None else _restored(turns, first, skip_changed=skip)
+    run, root = turns.session.thread_id, turns.context.workspace
+    if len(words) > 1 or not all(word.isdecimal() and word.isascii() and len(word) < 10 for word in words):
+        return _invalid(f"/undo takes the number of a step, as `mendgraph runs show {run[:8]}` lists them.")
+    steps = _found(steps_of(run, root), ())
+    if isinstance(steps, ToolError):
+        return steps
+    first = int(words[0]) if words else begin_of_last_change(steps)
+    turns.use(turns.context)  # a turn that was left at a question holds the workspace
+    restored = _found(undo_run(run, root, from_step=first), Restored()) if first is not None else Restored()
     if isinstance(restored, ToolError):
         return restored
-    if restored is None or not restored_lines(restored):
-        return CommandAnswer([Line(NOTHING_TO_UNDO)], {"undo": restored_object(restored or Restored())})
     paths = ", ".join([file.path for file in restored.files])
     note = f"(I took back your changes of these files, so look at them anew: {paths}.)" if paths else ""
-    return CommandAnswer(restored_lines(restored), {"undo": restored_object(restored)}, note=note)
-
-
-def _begin_of_last_change(turns: Turns) -> int | ToolError | None:
-    """The first step of the newest turn that has changed files which nobody has taken back."""
-    steps = steps_of(turns.session.thread_id, turns.context.workspace)
-    if isinstance(steps, ToolError):
-        return None if steps.code is ToolErrorCode.NOT_FOUND else steps
-    return begin_of_last_change(steps)
+    lines = restored_lines(restored) or [Line(NOTHING_TO_UNDO)]
+    return CommandAnswer(lines, {"undo": restored_object(restored)}, note=note)
 
 
 def begin_of_last_change(steps: Sequence[RunStep]) -> int | None:
-    """The number of the first step of the newest turn with changes, None where there are none."""
+    """The number of the first step of the newest turn with changes that nobody has taken back, None without any."""
     newest = next((step for step in reversed(steps) if step.changed), None)
     return None if newest is None else min(step.number for step in steps if step.turn == newest.turn and step.number)
 
 
-def _restored(turns: Turns, first: int, *, skip_changed: bool) -> Restored | ToolError | None:
-    root = turns.context.workspace
-    done = undo_run(turns.session.thread_id, root, from_step=first, skip_changed=skip_changed)
-    if isinstance(done, ToolError) and done.code is ToolErrorCode.UNAVAILABLE:
-        turns.use(turns.context)  # a turn that was left at a question holds the workspace
-        done = undo_run(turns.session.thread_id, root, from_step=first, skip_changed=skip_changed)
-    return None if isinstance(done, ToolError) and done.code is ToolErrorCode.NOT_FOUND else done
-
-
 def _diff(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
-    found = run_diffs(turns.session.thread_id, turns.context.workspace)
+    found, scrub = _found(run_diffs(turns.session.thread_id, turns.context.workspace), ()), turns.session.scrub
     if isinstance(found, ToolError):
-        if found.code is not ToolErrorCode.NOT_FOUND:
-            return found
-        found = ()
-    lines = [line for each in found for line in _of_diff(each, turns.session.scrub)]
-    value = [{**asdict(each), "diff": turns.session.scrub(each.diff)} for each in found]
-    return CommandAnswer(lines or [Line("no file is changed")], {"diff": value})
+        return found
+    lines = [line for each in found for line in _of_diff(each, scrub)] or [Line("no file is changed")]
+    return CommandAnswer(lines, {"diff": [{**asdict(each), "diff": scrub(each.diff)} for each in found]})
 
 
 def _of_diff(found: RunDiff, scrub: Callable[[str], str]) -> Sequence[Line]:
@@ -175,15 +151,12 @@ def _usage(turns: Turns, _: Sequence[str]) -> CommandAnswer:
 
 
 def _plan(turns: Turns, _: Sequence[str]) -> CommandAnswer | ToolError:
-    plan = run_plan(turns.session.thread_id, turns.context.workspace)
+    plan = _found(run_plan(turns.session.thread_id, turns.context.workspace), Plan())
     if isinstance(plan, ToolError):
-        if plan.code is not ToolErrorCode.NOT_FOUND:
-            return plan
-        plan = Plan()
+        return plan
     lines = [Line(f"{_MARKS[step.status]} {one_line(step.title)}") for step in plan.steps]
-    return CommandAnswer(
-        lines or [Line("there is no plan: the model has made none")], {"plan": plan.model_dump(mode="json")}
-    )
+    lines = lines or [Line("there is no plan: the model has made none")]
+    return CommandAnswer(lines, {"plan": plan.model_dump(mode="json")})
 
 
 def _model(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
@@ -194,15 +167,15 @@ def _model(turns: Turns, words: Sequence[str]) -> CommandAnswer | ToolError:
         same = _package_of(words[0]) == _package_of(context.model or "")  # an address is that of one provider
         context = context.model_copy(update={"model": words[0], "base_url": context.base_url if same else None})
     endpoint = find_endpoint(context.model, context.base_url, turns.setup.environment)
-    problem = _problem(context, endpoint) if words else ""
-    if problem or isinstance(endpoint, ProviderFailure):
-        message = problem or one_line(str(getattr(endpoint, "message", "")), 500)
-        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+    problem = _problem(context, endpoint)
+    if isinstance(endpoint, ProviderFailure) or (words and problem):
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=one_line(problem, 500))
     if words:
         turns.use(context)
-    named = _named(endpoint)
-    told = f"{named}, from the next turn on" if words else named
     address = _address(endpoint.base_url)
+    named = (endpoint.full_name or "the one that the endpoint serves") + (f" at {address}" if address else "")
+    named = f"local ({embedded_weights().model}, on this machine)" if endpoint.embedded else named
+    told = f"{named}, from the next turn on" if words else named
     value = {"model": endpoint.full_name or None, "base_url": address, "embedded": endpoint.embedded}
     return CommandAnswer([Line(one_line(f"model: {told}", 500))], {"model": value})
 
@@ -222,13 +195,6 @@ def _problem(context: AgentContext, endpoint: Endpoint | ProviderFailure) -> str
     return fallback_problem(context.model_dump())
 
 
-def _named(endpoint: Endpoint) -> str:
-    if endpoint.embedded:
-        return f"local ({embedded_weights().model}, on this machine)"
-    where = f" at {_address(endpoint.base_url)}" if endpoint.base_url else ""
-    return (endpoint.full_name or "the one that the endpoint serves") + where
-
-
 def _address(url: str) -> str:
     """The address without the user and the password that it may hold."""
     parts = urlsplit(url)
@@ -237,14 +203,15 @@ def _address(url: str) -> str:
 
 def _help(keys: Sequence[str]) -> CommandAnswer:
     width = terminal_width() or _USUAL_WIDTH
-    lines = [line for each in COMMANDS.values() if each.help for line in _in_columns(each.usage, each.help, width)]
+    indent = " " * 16
+    lines = [
+        line
+        for each in COMMANDS.values()
+        for line in textwrap.wrap(each.help, width, initial_indent=f"{each.usage:<16}", subsequent_indent=indent)
+    ]
     hints = [line for hint in (*keys, AS_IT_IS) for line in textwrap.wrap(hint, width, subsequent_indent="  ")]
     value = [{"name": each.name, "usage": each.usage, "help": each.help} for each in COMMANDS.values()]
     return CommandAnswer([Line(line) for line in (*lines, "", *hints)], {"help": value})
-
-
-def _in_columns(usage: str, said: str, width: int) -> list[str]:
-    return textwrap.wrap(said, width, initial_indent=usage.ljust(_NAMES_WIDTH), subsequent_indent=" " * _NAMES_WIDTH)
 
 
 KEYS: Final = (
@@ -262,15 +229,13 @@ def _exit(turns: Turns, _: Sequence[str]) -> CommandAnswer:
     return CommandAnswer(value={"exit": {"thread_id": turns.session.thread_id}}, leave=True)
 
 
-_UNDO_HELP: Final = (
-    "take back what the last turn with changes did to files, or all from a step on;"
-    f" {SKIP_CHANGED} leaves those that others changed"
-)
 COMMANDS: Final[Mapping[str, SlashCommand]] = {
     each.name: each
     for each in (
         SlashCommand("/diff", "", "what this run has changed in files", _diff),
-        SlashCommand("/undo", "[STEP]", _UNDO_HELP, _undo),
+        SlashCommand(
+            "/undo", "[STEP]", "take back what the last turn with changes did to files, or from a step on", _undo
+        ),
         SlashCommand("/plan", "", "the plan of the model", _plan),
         SlashCommand("/usage", "", "calls, tokens and cost so far", _usage),
         SlashCommand("/model", "[NAME]", "which model answers, or another one from the next turn on", _model),
@@ -291,14 +256,7 @@ MOST_NAMES: Final = 20_000
 _SIMPLE_TERMINALS: Final = frozenset({"dumb", "unknown"})
 
 
-class Stream(Protocol):
-    """Standard input or output."""
-
-    def isatty(self) -> bool:
-        """Whether it is a terminal."""
-
-
-def prompt_for(setup: Setup, *streams: Stream) -> OpenPrompt | None:
+def prompt_for(setup: Setup, *streams: IO[str]) -> OpenPrompt | None:
     """What opens the prompt where these streams are a terminal that can move its cursor; None for any other."""
     simple = setup.display.as_json or setup.environment.get("TERM") in _SIMPLE_TERMINALS
     return None if simple or not all(stream.isatty() for stream in streams) else terminal_prompt

@@ -94,25 +94,6 @@ def fallback_problem(settings: Mapping[str, Any]) -> str:
     return found.message if isinstance(found, FallbackProblem) else ""
 
 
-def check_private_hosts(settings: Mapping[str, Any]) -> None:
-    """Raise typer.BadParameter for a private host that no allowed host covers: it would never be asked."""
-    from mendgraph.nodes.execute_tools.network.url_rules import HostPattern, parse_host_entry
-
-    def meets(one: HostPattern, other: HostPattern) -> bool:
-        same = one.has_host(sample(other)) or other.has_host(sample(one))
-        return same and (not one.port or other.has_port(one.port))
-
-    def sample(pattern: HostPattern) -> str:
-        return f"any.{pattern.host}" if pattern.subdomains else pattern.host
-
-    allowed = [each for each in map(parse_host_entry, settings.get("allowed_hosts", ())) if each]
-    for entry in settings.get("allowed_private_hosts", ()):
-        pattern = parse_host_entry(entry)
-        if pattern and not any(meets(pattern, each) for each in allowed):
-            problem = f"no --allow-host covers {entry!r}, so it would never be asked: give --allow-host {entry} as well"
-            raise typer.BadParameter(problem, param_hint="'--allow-private-host'")
-
-
 _NO_SHELL = re.compile(r"[^\w .,/-]")
 """What a shell's completion might run: zsh evaluates the words beside an offer, and a task may come from anybody."""
 
@@ -195,10 +176,6 @@ Unfinished: TypeAlias = Annotated[
 Days: TypeAlias = Annotated[
     int, typer.Option(min=1, max=KEPT_DAYS, metavar="N", help="How many days back, today included.")
 ]
-AccountShown: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--account", metavar="NAME", help="Only what counts for this account.", show_default=False),
-]
 Accounts: TypeAlias = Annotated[
     bool, typer.Option("--accounts", help="A line for each account, with all that it has ever used.")
 ]
@@ -239,11 +216,6 @@ class Options:
     run_id: str | None = None
     json_lines: bool = False
     workspace_file: bool = True
-
-    @property
-    def forms(self) -> tuple[str, ...]:
-        """The option by which an object for programs was asked for, if it was."""
-        return ("--json-lines" if self.json_lines else "--json",) * self.as_json
 
 
 def options_without_a_task(context: typer.Context) -> Options:

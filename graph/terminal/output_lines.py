@@ -149,7 +149,6 @@ def _changed(paths: Sequence[str]) -> str:
     return f"{count_of(len(paths), 'file')} changed: {', '.join(paths)}"
 
 
-_PARTS: Final = ("cached_tokens", "cache_write_tokens", "reasoning_tokens")
 _COMPACTIONS: Final = {
     "cleared": "older results are no longer shown to the model",
     "summarised": "the model is shown a summary of the conversation's beginning",
@@ -180,30 +179,30 @@ class Account:
 
     def as_map(self) -> JsonMap:
         """`steps`, one for each try of a model call, and `compactions`, both in order."""
-        steps = [{**asdict(each), "seconds": round(each.seconds, 3), "cost_usd": _exact(each)} for each in self.paid]
+        steps = [
+            {
+                **asdict(each),
+                "seconds": round(each.seconds, 3),
+                "cost_usd": each.cost_usd and round(each.cost_usd, 9),
+            }
+            for each in self.paid
+        ]
         return {"steps": steps, "compactions": [asdict(each) for each in self.compactions]}
 
 
 def usage_lines(usage: JsonMap, limits: APILimits, account: Account) -> Iterator[Line]:
-    """What the turn used; then what the session did, where there is more to it. Nothing where no model was called.
-
-    Cost of the turn, and its tokens of cache and reasoning, are told where all of its calls were seen: a turn that is
-    taken up again had some before.
-    """
-    calls, tokens = usage.get("calls_in_current_turn", 0), usage.get("input_tokens_in_current_turn", 0)
+    """What the turn used; then what the session did, where there is more to it. Nothing where no model was called."""
+    calls = usage.get("calls_in_current_turn", 0)
     if not calls:
         return
     whole = calls == usage.get("total_calls", calls)
-    seen = sum(each.input_tokens for each in account.paid) == tokens
-    parts = usage if whole else {name: sum(getattr(each, name) for each in account.paid if seen) for name in _PARTS}
-    costs = [each.cost_usd for each in account.paid] if seen else [0.0]
-    cost = None if None in costs else sum(each or 0.0 for each in costs)
+    parts = usage if whole else {}
     words = [
         f"{calls}/{limits.max_calls_per_turn} calls",
-        _input_words(tokens, parts),
+        _input_words(usage.get("input_tokens_in_current_turn", 0), parts),
         output_words(usage.get("output_tokens_in_current_turn", 0), parts.get("reasoning_tokens", 0)),
         f"{usage.get('seconds_in_current_turn', 0):.1f} s",
-        *cost_words(usage.get("cost_usd") if whole else cost, account.unpriced),
+        *(cost_words(usage.get("cost_usd"), account.unpriced) if whole else []),
     ]
     yield Line(f"usage: {', '.join(words)}", "dim")
     if not whole:
@@ -246,26 +245,8 @@ def _input_words(tokens: int, parts: Mapping[str, int]) -> str:
     return f"{tokens:,} tokens in" + (f" ({', '.join(told)})" if told else "")
 
 
-def _exact(paid: Paid) -> float | None:
-    return None if paid.cost_usd is None else round(paid.cost_usd, 9)
-
-
-def notes_lines(name: str, payload: Mapping[str, Any]) -> list[str]:
-    """A line for each file of project notes that this trace event is about, none where it is another event."""
-    if name == "notes.unread":
-        path, reason = (one_line(str(payload.get(key, ""))) for key in ("path", "reason"))
-        return [f"→ {path}  not read as notes: {reason}"]
-    files = payload.get("files", ()) if name == "notes.read" else ()
-    return [
-        f"→ {one_line(str(each.get('path', '')))}  {count_of(int(each.get('lines', 0)), 'line')} of notes"
-        + (", the rest left out" if each.get("cut") else "")
-        for each in files
-    ]
-
-
 # --- The runs of a folder
 
-_HEAD = ("RUN", "WHEN", "STATE", "TURNS", "FILES")
 _LEAST_FOR_THE_TASK = 20
 """Cells of a task that are shown in however narrow a terminal."""
 _LONGEST_TASK = 200
@@ -280,21 +261,17 @@ def run_lines(runs: Sequence["ListedRun"], width: int | None, now: datetime, zon
     """A table with a line for each run, of `width` cells where that is enough; None is as wide as it takes."""
     if not runs:
         return [Line("There are no runs of this folder yet.")]
-    rows = table(
-        [
-            _HEAD,
-            *(
-                (
-                    one_line(short_id(run.run_id)),
-                    when_words(run.updated, now, zone),
-                    state_words(run.standing, run.reason),
-                    str(run.turns),
-                    str(len(run.files)),
-                )
-                for run in runs
-            ),
-        ]
-    )
+    cells = [
+        (
+            one_line(short_id(run.run_id)),
+            when_words(run.updated, now, zone),
+            state_words(run.standing, run.reason),
+            str(run.turns),
+            str(len(run.files)),
+        )
+        for run in runs
+    ]
+    rows = table([("RUN", "WHEN", "STATE", "TURNS", "FILES"), *cells])
     room = _LONGEST_TASK if width is None else max(width - cell_len(rows[0]) - 2, _LEAST_FOR_THE_TASK)
     tasks = ["TASK", *(one_line(run.task, _LONGEST_TASK) for run in runs)]
     shown = [task if cell_len(task) <= room else set_cell_size(task, room - 3).rstrip() + "..." for task in tasks]
@@ -341,17 +318,12 @@ def _step_lines(steps: Sequence["RunStep"]) -> list[Line]:
         if step.turn > turn:
             turn = step.turn
             lines.append(Line(f"{'':>{size}}        (request {turn})", "dim"))
-        first, *more = _step_words(step)
+        calls = [one_line(f"{call.tool or 'a malformed call'} {_target(call)}").rstrip() for call in step.calls]
+        first, *more = calls or [_KINDS[step.kind]]
         lines.append(Line(f"{step.number:>{size}}  {'yes ' if step.can_fork else '-   '}  {first}"))
         lines += [Line(f"{'':>{size}}        {each}") for each in more]
         lines += [Line(f"{'':>{size}}        changed: {one_line(path)}", "dim") for path in step.changed]
     return lines
-
-
-def _step_words(step: "RunStep") -> list[str]:
-    if step.calls:
-        return [one_line(f"{call.tool or 'a malformed call'} {_target(call)}").rstrip() for call in step.calls]
-    return [_KINDS[step.kind]]
 
 
 _KINDS = {
@@ -373,7 +345,7 @@ def _target(call: Any) -> str:
 def run_object(run: "ListedRun") -> JsonMap:
     """A run with all that is known of it; `state` is where it stands now."""
     known = asdict(run)
-    for name in ("standing", "changed", "stored_context", "damage"):
+    for name in ("standing", "changed", "stored_context"):
         del known[name]
     context = json.loads(run.stored_context)
     more = {"state": str(run.standing), "can_go_on": run.resumable, "files": list(run.files), "context": context}
@@ -391,11 +363,3 @@ def step_object(step: "RunStep") -> JsonMap:
         "changed": list(step.changed),
         "can_fork": step.can_fork,
     }
-
-
-def bytes_words(count: int) -> str:
-    """`12 bytes`, `3.4 kB`, `5.6 MB`."""
-    for size, unit in ((1_000_000, "MB"), (1_000, "kB")):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return count_of(count, "byte")

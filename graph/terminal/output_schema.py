@@ -4,7 +4,7 @@ Within one version of the schema keys are added, and none is taken away or given
 keys that they do not know.
 """
 
-from collections.abc import Mapping
+from types import GenericAlias
 from typing import Any, Final, Literal, NotRequired, cast, get_args, get_type_hints
 
 from pydantic import TypeAdapter, create_model
@@ -13,10 +13,9 @@ from typing_extensions import TypedDict
 from mendgraph.graph.cassettes.cassette_lint import LintFinding
 from mendgraph.graph.cassettes.from_run import WrittenCassette
 from mendgraph.graph.configuration.settings_file import Problem
-from mendgraph.graph.doctor.bundle import Written
-from mendgraph.graph.doctor.examination import Finding
+from mendgraph.graph.doctor.findings import Finding
 from mendgraph.graph.fleet.batch.batch_folder import BatchResult, Tally
-from mendgraph.graph.fleet.batch.tasks import TaskResult
+from mendgraph.graph.fleet.batch.orders import TaskResult
 from mendgraph.graph.runs.events import Compacted, Ended, Event, Paid
 from mendgraph.graph.runs.runs import RunDiff
 from mendgraph.graph.spending.store import AccountSpent, ModelDay
@@ -29,179 +28,90 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _DEFINITIONS: Final = "$defs"
 
 
-class RestoredObject(TypedDict):
-    """What was taken back; `cut_off` are tools of which nobody knows what they changed."""
-
-    restored: list[RestoredFile]
-    left: list[LeftFile]
-    removed_directories: list[str]
-    cut_off: list[str]
-    steps: list[int]
+def _object(_name: str, _about: str, _base: Any = None, **fields: Any) -> Any:
+    """The type of an object with these keys, all of which it has."""
+    required = {name: (kind, ...) for name, kind in fields.items()}
+    return cast("Any", create_model)(_name, __doc__=_about, __base__=_base, **required)
 
 
-class AnsweringModel(TypedDict):
-    """A model: null where the endpoint is to name it; `base_url` is "" for the usual one."""
-
-    model: str | None
-    base_url: str
-    embedded: bool
+def _list_of(kind: Any) -> Any:
+    return GenericAlias(list, (kind,))
 
 
-class ChatCommand(TypedDict):
-    """A command of a chat, how it is written, and what it does."""
+_RESTORED: Final = _object(
+    "RestoredObject",
+    "What was taken back; `cut_off` are tools of which nobody knows what they changed.",
+    restored=list[RestoredFile],
+    left=list[LeftFile],
+    removed_directories=list[str],
+    cut_off=list[str],
+    steps=list[int],
+)
+_RUN: Final = _object(
+    "RunObject",
+    "A run: `state` is where it stands now, `kind` and `reason` how its last turn ended, if it has.",
+    **dict.fromkeys(("run_id", "state", "task", "created", "updated", "request"), str),
+    **dict.fromkeys(("kind", "reason", "message", "answer", "durability", "parent"), str),
+    can_go_on=bool,
+    turns=int,
+    files=list[str],
+    context=dict[str, Any],
+    forked_at=int | None,
+)
+_CALL: Final = _object("CallOfStep", "A call, and what it was aimed at.", tool=str, target=str)
+_STEP: Final = _object(
+    "StepObject",
+    "A step of a run.",
+    step=int,
+    turn=int,
+    kind=str,
+    calls=_list_of(_CALL),
+    changed=list[str],
+    can_fork=bool,
+)
+_SETTING: Final = _object(
+    "SettingObject", "A setting and who set it; `line` is 0 where that is no file.", value=Any, origin=str, line=int
+)
+_CHECKED: Final = _object("CheckedFile", "A file without problems, and what it sets.", file=str, settings=list[str])
+_DAY: Final = _object("DayObject", "A day (UTC) and its models.", day=str, models=list[ModelDay])
+_COMMAND: Final = _object("ChatCommand", "A command of a chat, and what it does.", name=str, usage=str, help=str)
 
-    name: str
-    usage: str
-    help: str
-
-
-class ThreadReference(TypedDict):
-    """The thread that can be talked on with."""
-
-    thread_id: str
-
-
-class RunObject(TypedDict):
-    """A run of this folder: `state` is where it stands now, `kind` and `reason` how its last turn ended, if it has."""
-
-    run_id: str
-    state: str
-    can_go_on: bool
-    task: str
-    created: str
-    updated: str
-    turns: int
-    request: str
-    kind: str
-    reason: str
-    message: str
-    answer: str
-    files: list[str]
-    context: dict[str, Any]
-    durability: str
-    parent: str
-    forked_at: int | None
-
-
-class CallOfStep(TypedDict):
-    """A call, and what it was aimed at."""
-
-    tool: str
-    target: str
-
-
-class StepObject(TypedDict):
-    """A step of a run."""
-
-    step: int
-    turn: int
-    kind: str
-    calls: list[CallOfStep]
-    changed: list[str]
-    can_fork: bool
-
-
-class ShownRun(RunObject):
-    """The answer to `runs show`."""
-
-    steps: list[StepObject]
-
-
-class PrunedRuns(TypedDict):
-    """The answer to `runs prune`."""
-
-    removed: list[str]
-    freed_bytes: int
-
-
-class ForkedRun(RestoredObject):
-    """The answer to `fork`: the new run, and what was taken back of the other one."""
-
-    run_id: str
-    parent: str
-    at: int
-    resume: str
-
-
-class WrittenReport(TypedDict):
-    """The answer to `report`."""
-
-    run_id: str
-    path: str
-    bytes: int
-
-
-class DayObject(TypedDict):
-    """A day (UTC) and its models."""
-
-    day: str
-    models: list[ModelDay]
-
-
-class DoctorObject(TypedDict):
-    """The answer to `doctor`; `ok`: nothing is a problem."""
-
-    ok: bool
-    checks: list[Finding]
-
-
-class SettingObject(TypedDict):
-    """A setting and who set it; `line` is 0 where that is no file."""
-
-    value: Any
-    origin: str
-    line: int
-
-
-class SettingsObject(TypedDict):
-    """The answer to `config`."""
-
-    settings: dict[str, SettingObject]
-    files: list[str]
-
-
-class CheckedFile(TypedDict):
-    """A file without problems, and what it sets."""
-
-    file: str
-    settings: list[str]
-
-
-class CheckedFiles(TypedDict):
-    """The answer to `config check`."""
-
-    files: list[CheckedFile]
-
-
-class TrustObject(TypedDict):
-    """The answer to `config trust`; `sha256` is "" where the file is not trusted any more."""
-
-    trusted: bool
-    sha256: str
-
-
-class WeightsObject(TypedDict):
-    """The answer to `model status`; `usable`: the weights are whole, and the extra `local` is there to run them."""
-
-    state: Literal["ready", "absent", "partial", "damaged"]
-    path: str
-    bytes_present: int
-    bytes_expected: int
-    extra_installed: bool
-    usable: bool
-
-
-class AddressObject(TypedDict):
-    """What `model serve` says once it serves."""
-
-    base_url: str
-
-
-class ReplayObject(TypedDict):
-    """What `cassette serve` says at its end: requests that it refused, and how many exchanges nobody asked for."""
-
-    misses: list[str]
-    unplayed: int
+_ANSWERS: Final[tuple[Any, ...]] = (
+    _object("ShownRun", "The answer to `runs show`.", _RUN, steps=_list_of(_STEP)),
+    _RESTORED,
+    _object("ForkedRun", "The answer to `fork`.", _RESTORED, run_id=str, parent=str, at=int, resume=str),
+    _object("PrunedRuns", "The answer to `runs prune`.", removed=list[str], freed_bytes=int),
+    _object("WrittenReport", "The answer to `report`.", run_id=str, path=str, bytes=int),
+    _object("DoctorObject", "The answer to `doctor`; `ok`: nothing is a problem.", ok=bool, checks=list[Finding]),
+    _object("Written", "The answer to `doctor --bundle`.", path=str, files=dict[str, str], reproduce=list[str]),
+    _object("SettingsObject", "The answer to `config`.", settings=GenericAlias(dict, (str, _SETTING)), files=list[str]),
+    _object("CheckedFiles", "The answer to `config check`.", files=_list_of(_CHECKED)),
+    _object("TrustObject", 'The answer to `config trust`; `sha256` is "" without trust.', trusted=bool, sha256=str),
+    _object(
+        "WeightsObject",
+        "The answer to `model status`; `usable`: the weights are whole, and the extra `local` is there to run them.",
+        state=Literal["ready", "absent", "partial", "damaged"],
+        path=str,
+        bytes_present=int,
+        bytes_expected=int,
+        extra_installed=bool,
+        usable=bool,
+    ),
+    Pulled,
+    _object("AddressObject", "What `model serve` says once it serves.", base_url=str),
+    WrittenCassette,
+    _object("ReplayObject", "What `cassette serve` says at its end.", misses=list[str], unplayed=int),
+    TaskResult,
+    _object(
+        "BatchObject",
+        "The summary of a `batch`, after the results of its tasks (`TaskResult`), each on a line of its own.",
+        **{name: kind for name, kind in get_type_hints(BatchResult).items() if name != "tally"},
+        **get_type_hints(Tally),
+        left=int | None,
+    ),
+)
+_LISTED: Final[tuple[Any, ...]] = (_RUN, _DAY, AccountSpent, LintFinding)
+"""Answers that are an array of these: `runs`, `usage`, `usage --accounts` and `cassette lint`."""
 
 
 class RefusedCall(TypedDict):
@@ -253,55 +163,29 @@ class EndedLine(TypedDict):
     result: ResultObject
 
 
-BatchObject: Final[Any] = cast("Any", create_model)(
-    "BatchObject",
-    __doc__="The summary of a `batch`, after the results of its tasks (`TaskResult`), each on a line of its own.",
-    **{
-        name: (kind, ...)
-        for name, kind in {**get_type_hints(BatchResult), "left": int, **get_type_hints(Tally)}.items()
-        if name != "tally"
-    },
-)
-
-_CHAT: Final[Mapping[str, tuple[Any, str]]] = {
+_CHAT: Final[dict[str, tuple[Any, str]]] = {
     "error": (
         ErrorDetail,
         "There is no result: the command line is wrong, the run was ended at once, or there is a bug.",
     ),
     "usage": (dict[str, float | None], "What a chat has used so far: the answer to `/usage`."),
-    "diff": (
-        list[RunDiff],
-        "The answer to `/diff`: what the run has changed and nobody has taken back.",
-    ),
-    "undo": (RestoredObject, "The answer to `/undo`."),
+    "diff": (list[RunDiff], "The answer to `/diff`: what the run has changed and nobody has taken back."),
+    "undo": (_RESTORED, "The answer to `/undo`."),
     "plan": (Plan, "The answer to `/plan`."),
-    "model": (AnsweringModel, "The answer to `/model`: which one answers, from the next turn on where it was changed."),
-    "help": (list[ChatCommand], "The answer to `/help`."),
-    "exit": (ThreadReference, "The answer to `/exit`: the chat is over."),
+    "model": (
+        _object(
+            "AnsweringModel",
+            "A model, null: any.",
+            model=str | None,
+            base_url=str,
+            embedded=bool,
+        ),
+        "The answer to `/model`: which one answers, from the next turn on where it was changed.",
+    ),
+    "help": (_list_of(_COMMAND), "The answer to `/help`."),
+    "exit": (_object("ThreadReference", "A thread.", thread_id=str), "The answer to `/exit`: the chat is over."),
 }
 """What an object with this only key holds, and says. With `--json-lines` the key is the name of its event as well."""
-
-_ANSWERS: Final[tuple[Any, ...]] = (
-    ShownRun,
-    RestoredObject,
-    ForkedRun,
-    PrunedRuns,
-    WrittenReport,
-    DoctorObject,
-    Written,
-    SettingsObject,
-    CheckedFiles,
-    TrustObject,
-    WeightsObject,
-    Pulled,
-    AddressObject,
-    WrittenCassette,
-    ReplayObject,
-    TaskResult,
-    BatchObject,
-)
-_LISTED: Final[tuple[Any, ...]] = (RunObject, DayObject, AccountSpent, LintFinding)
-"""Answers that are an array of these: `runs`, `usage`, `usage --accounts` and `cassette lint`."""
 
 _WHOLE: Final[tuple[type, ...]] = (AccountSpent, Finding, LintFinding, ModelDay, Problem, RunDiff)
 """Records that are written with all their fields, those with a default as well."""
@@ -346,20 +230,10 @@ def _chat_schemas(*, lines: bool) -> tuple[list[JsonMap], JsonMap]:
     references = []
     for (key, (_, about)), schema in zip(_CHAT.items(), held, strict=True):
         name = f"{key.title()}{'Line' if lines else 'Object'}"
-        made = {
-            "description": about,
-            "properties": {key: schema},
-            "required": [key],
-            "title": name,
-            "type": "object",
-        }
+        made = {"description": about, "title": name, "type": "object", "properties": {key: schema}, "required": [key]}
         definitions[name] = _as_line(made, key) if lines else made
-        references.append(_reference(name))
+        references.append({"$ref": f"#/{_DEFINITIONS}/{name}"})
     return references, definitions
-
-
-def _reference(name: str) -> JsonMap:
-    return {"$ref": f"#/{_DEFINITIONS}/{name}"}
 
 
 def _schema(title: str, kinds: list[JsonMap], definitions: JsonMap) -> JsonMap:
@@ -377,12 +251,8 @@ def _schemas(*kinds: Any) -> tuple[list[JsonMap], JsonMap]:
         if (found := definitions.get(kind.__name__)) is not None:
             properties = dict(zip(kind._fields, found["prefixItems"], strict=True))
             about = {key: found[key] for key in ("title", "description") if key in found}
-            definitions[kind.__name__] = {
-                **about,
-                "type": "object",
-                "properties": properties,
-                "required": [*properties],
-            }
+            named = {"type": "object", "properties": properties, "required": [*properties]}
+            definitions[kind.__name__] = {**about, **named}
     for name in (kind.__name__ for kind in _WHOLE):
         if (found := definitions.get(name)) is not None:
             found["required"] = [*found["properties"]]

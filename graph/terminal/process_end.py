@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from enum import IntEnum
@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import typer
 
-from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, as_json, tell, write_object
+from mendgraph.graph.terminal.answers import LONGEST_LINE, as_json
 from mendgraph.nodes.language.display import one_line
-from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
     from mendgraph.graph.configuration.settings_file import Problem
-    from mendgraph.graph.terminal.options import Options
 
 Found = TypeVar("Found")
 
@@ -58,34 +57,32 @@ MEANINGS: dict[ExitCode, str] = {
 }
 
 
-def exit_code_of(kind: OutcomeKind) -> ExitCode:
-    """The code of a run that ended in this terminal."""
-    return ExitCode[kind.value]
-
-
 def exit_code_table() -> str:
     """One line for each code, in order."""
     return "\n".join(f"{code.value:>5}  {meaning}" for code, meaning in MEANINGS.items())
 
 
-def fail(
-    forms: Sequence[str],
-    code: ExitCode,
-    message: str,
-    error: Mapping[str, Any] | None = None,
-    named: Sequence[str] = (),
-) -> int:
+class RefusedError(Exception):
+    """A command cannot do what it was asked for. `named` are further lines, which name things; see `fail`."""
+
+    def __init__(
+        self, code: ExitCode, message: str, error: Mapping[str, Any] | None = None, named: Sequence[str] = ()
+    ) -> None:
+        super().__init__(message)
+        self.code, self.message, self.error, self.named = code, message, error, named
+
+
+def fail(words: Sequence[str], refusal: RefusedError) -> int:
     """Say what is wrong on standard error, as an object as well where one was asked for, and return the code.
 
-    `forms` are words of the command line, which may be what is wrong: `--json` or `--json-lines` asks for the object.
-    `error` is what the object says, beside the message; `named` are further lines that name things.
+    `words` are those of the command line, which may be what is wrong: `--json` or `--json-lines` asks for the object.
     """
-    lines = [f"mendgraph: {each}" for each in message.split("\n")]
-    typer.echo("\n".join([*lines, *named]), err=True)
-    if "--json" in forms or "--json-lines" in forms:
-        told = {"error": {**(error or {"code": code.name.lower()}), "message": message}}
-        typer.echo(as_json({"event": "error", **told} if "--json-lines" in forms else told))
-    return code
+    lines = [f"mendgraph: {each}" for each in refusal.message.split("\n")]
+    typer.echo("\n".join([*lines, *refusal.named]), err=True)
+    if "--json" in words or "--json-lines" in words:
+        error = {**(refusal.error or {"code": refusal.code.name.lower()}), "message": refusal.message}
+        typer.echo(as_json({"event": "error", "error": error} if "--json-lines" in words else {"error": error}))
+    return refusal.code
 
 
 _WRONG_WORD: Final = frozenset({ToolErrorCode.NOT_FOUND, ToolErrorCode.INVALID_ARGUMENT})
@@ -95,20 +92,22 @@ _MOST_NAMED: Final = 50
 """Files that a refusal lists."""
 
 
-def refused(chosen: "Options", error: ToolError) -> int:
-    """Say what the error says, and what it names; the exit code is that of the command line or of a failure."""
-    message, named = refusal_words(error)
-    code = ExitCode.USAGE_ERROR if error.code in _WRONG_WORD else ExitCode.SYSTEM_ERROR
-    return fail(chosen.forms, code, message, error.as_map(), named)
+def found(value: "Found | ToolError") -> Found:
+    """The value; RefusedError, with the code of the command line or of a failure, where it is an error."""
+    if not isinstance(value, ToolError):
+        return value
+    message, named = refusal_words(value)
+    code = ExitCode.USAGE_ERROR if value.code in _WRONG_WORD else ExitCode.SYSTEM_ERROR
+    raise RefusedError(code, message, value.as_map(), named)
 
 
-def answer(
-    chosen: "Options", found: Found | ToolError, value: Callable[[Found], Any], lines: Callable[[Found], Iterable[Line]]
-) -> int:
-    """Show what was found, with `--json` as the object that `value` makes of it; or say why there is nothing."""
-    if isinstance(found, ToolError):
-        return refused(chosen, found)
-    return write_object(value(found)) if chosen.as_json else tell(lines(found))
+def loaded(value: "Found | tuple[Problem, ...]") -> Found:
+    """The settings or tasks that were read; RefusedError, with each problem on its own line, where files are wrong."""
+    if not isinstance(value, tuple):
+        return value
+    error = {"code": ExitCode.USAGE_ERROR.name.lower(), "problems": [asdict(each) for each in value]}
+    lines = "\n".join(one_line(str(each), LONGEST_LINE) for each in value)
+    raise RefusedError(ExitCode.USAGE_ERROR, lines, error)
 
 
 def refusal_words(error: ToolError) -> tuple[str, list[str]]:
@@ -122,38 +121,35 @@ def refusal_words(error: ToolError) -> tuple[str, list[str]]:
     return message, [*(f"  {each}" for each in named[:_MOST_NAMED]), *more]
 
 
-def settings_refused(chosen: "Options", problems: "Iterable[Problem]") -> int:
-    """Name every problem of files, each on its own line."""
-    named = list(problems)
-    code = ExitCode.USAGE_ERROR
-    error = {"code": code.name.lower(), "problems": [asdict(each) for each in named]}
-    return fail(chosen.forms, code, "\n".join(one_line(str(each), LONGEST_LINE) for each in named), error)
-
-
-def tidy(error: typer.TyperException) -> str:
-    """What typer has to say, in one line without a full stop."""
-    return one_line(error.format_message().replace("Value error, ", ""), 300).rstrip(".")
-
-
-def report_bug(arguments: Sequence[str], error: Exception) -> int:
-    """A bug of ours: one line that asks for a report, and with `--debug` the traceback without secrets.
-
-    A store that cannot be used is none.
-    """
+def bug(error: Exception, *, debug: bool) -> RefusedError:
+    """What is said of a bug of ours, with `debug` after its traceback. A damaged store is none."""
     from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
     from mendgraph.nodes.execute_tools.secrets.redact import Redactor
     from mendgraph.nodes.execute_tools.store.database import StoreError
 
     if isinstance(error, StoreError):
-        return fail(arguments, ExitCode.SYSTEM_ERROR, one_line(str(error), 2_000))
-
+        return RefusedError(ExitCode.SYSTEM_ERROR, one_line(str(error), 2_000))
     scrub = Redactor(known_values(os.environ)).text
-    if "--debug" in arguments:
+    if debug:
         import traceback
 
         sys.stderr.write(scrub("".join(traceback.format_exception(error))))
     what = one_line(scrub(f"{type(error).__name__}: {error}"))
-    return fail(arguments, ExitCode.INTERNAL_ERROR, f"this is a bug ({what}): please report it with what --debug says")
+    return RefusedError(ExitCode.INTERNAL_ERROR, f"this is a bug ({what}): please report it with what --debug says")
+
+
+def write_file(path: str, content: bytes, *, force: bool) -> None:
+    """Write a file by handle, whole or not at all; RefusedError where it cannot be, or is there, unless `force`."""
+    from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+    from mendgraph.nodes.execute_tools.files.workspace import Workspace, WriteFile
+
+    folder, name = os.path.split(path)
+    place = Workspace(found(check_workspace(folder)), lambda *_: None)
+    there = found(place.read_file(name)) if place.exists(name) else None
+    if there is not None and not force:
+        message = f"{path!r} is there already: name another file, or write over it with --force."
+        raise RefusedError(ExitCode.USAGE_ERROR, one_line(message, LONGEST_LINE))
+    found(place.change_files([WriteFile(name, content, expected_sha256=there.sha256 if there else "")]))
 
 
 def close_output(message: str = "") -> int:

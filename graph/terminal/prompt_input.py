@@ -3,12 +3,8 @@
 Pure but for the terminal; the history and the names of files are handed in.
 """
 
-import asyncio
 import re
-import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from types import FrameType
 from typing import Any, Final, Protocol
 
 from prompt_toolkit import PromptSession
@@ -30,9 +26,6 @@ MOST_OFFERED: Final = 200
 """Names that a menu holds at most."""
 
 LEAVING: Final = "Ctrl-C again or Ctrl-D leaves."
-
-_AHEAD_S: Final = 0.05
-"""Whatever a terminal has kept comes at once, and no person presses a key within this time."""
 
 _MENU_LINES: Final = 9
 """Lines below the prompt that a menu may take."""
@@ -131,7 +124,6 @@ class PromptInput:
         """`terminal` is that of the process by default."""
         self._completer = completer
         self._leaving = False
-        self._at_the_prompt = False  # whether a line was begun with keys that mean it, and not before anybody asked
         given, shown = terminal or (None, None)
         self._session: PromptSession[str] = PromptSession(
             history=KeptHistory(requests, scrub),
@@ -156,50 +148,8 @@ class PromptInput:
     def __call__(self, prompt: str) -> str:
         """The next request, as it was typed."""
         self._completer.forget()
-        self._leaving = self._at_the_prompt = False
-        return asyncio.run(self._ask(prompt))
-
-    async def _ask(self, prompt: str) -> str:
-        asyncio.get_running_loop().call_later(_AHEAD_S, self._take_what_was_typed)
-        with self._ended_by_signals():
-            return await self._session.prompt_async(prompt)
-
-    def _take_what_was_typed(self) -> None:
-        """What was typed while nobody asked ends in a line feed where Enter was pressed: one line of that is sent.
-
-        Several lines may have been pasted, and wait for a person.
-        """
-        buffer = self._session.default_buffer
-        if self._session.app.is_running and not self._at_the_prompt and buffer.text.endswith("\n"):
-            line = buffer.text.rstrip("\n")
-            buffer.text = line
-            buffer.cursor_position = len(line)
-            if line.strip() and "\n" not in line:
-                buffer.validate_and_handle()
-
-    @contextmanager
-    def _ended_by_signals(self) -> Iterator[None]:
-        """What the handler of SIGTERM raises ends the prompt in order, instead of tearing the event loop apart."""
-        before, loop = signal.getsignal(signal.SIGTERM), asyncio.get_running_loop()
-        if not callable(before):
-            yield
-            return
-
-        def hear(number: int, frame: FrameType | None) -> None:
-            try:
-                before(number, frame)
-            except KeyboardInterrupt as error:
-                loop.call_soon_threadsafe(self._end, error)
-
-        signal.signal(signal.SIGTERM, hear)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, before)
-
-    def _end(self, error: BaseException) -> None:
-        with suppress(Exception):  # it has ended by itself meanwhile
-            self._session.app.exit(exception=error)
+        self._leaving = False
+        return self._session.prompt(prompt)
 
     def _offers(self) -> bool:
         before = self._session.default_buffer.document.text_before_cursor
@@ -223,12 +173,8 @@ class PromptInput:
                 buffer.validate_and_handle()
 
         @keys.add("escape", "enter", filter=typing)
-        def begin_line(event: KeyPressEvent) -> None:
-            self._at_the_prompt = True
-            event.current_buffer.newline(copy_margin=False)
-
         @keys.add("c-j", filter=typing)
-        def begin_line_perhaps(event: KeyPressEvent) -> None:
+        def begin_line(event: KeyPressEvent) -> None:
             event.current_buffer.newline(copy_margin=False)
 
         @keys.add("c-c", filter=typing)

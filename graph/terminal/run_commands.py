@@ -2,7 +2,7 @@
 
 import os.path
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,16 +11,12 @@ import typer
 
 from mendgraph.graph.runs.kept_run import KeptRun, short_id
 from mendgraph.graph.terminal import options as opt
-from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, tell, terminal_width, write_object
+from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, terminal_width
 from mendgraph.graph.terminal.options import options_without_a_task
-from mendgraph.graph.terminal.process_end import ExitCode, answer, hearing, refused
+from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, found, hearing, write_file
 from mendgraph.nodes.language.display import count_of, one_line
-from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
-    from mendgraph.graph.cassettes.from_run import WrittenCassette
-    from mendgraph.graph.cassettes.servers import ReplayServer
-    from mendgraph.graph.report.page import Report
     from mendgraph.nodes.execute_tools.journal.restoring import Restored
 
 
@@ -39,12 +35,9 @@ def runs(context: typer.Context) -> int:
     from mendgraph.graph.terminal.output_lines import run_lines, run_object
 
     chosen = options_without_a_task(context)
-    return answer(
-        chosen,
-        list_runs(str(chosen.root)),
-        lambda found: list(map(run_object, found)),
-        lambda found: run_lines(found, terminal_width(), datetime.now(UTC)),
-    )
+    listed = found(list_runs(str(chosen.root)))
+    lines = run_lines(listed, terminal_width(), datetime.now(UTC))
+    return answer([*map(run_object, listed)], lines, as_json=chosen.as_json)
 
 
 @app.command()
@@ -54,15 +47,9 @@ def show(context: typer.Context, run: opt.Run) -> int:
     from mendgraph.graph.terminal.output_lines import run_details, run_object, step_object
 
     chosen = options_without_a_task(context)
-    found, steps = get_run(run, str(chosen.root)), steps_of(run, str(chosen.root))
-    if isinstance(found, ToolError):
-        return refused(chosen, found)
-    return answer(
-        chosen,
-        steps,
-        lambda steps: {**run_object(found), "steps": list(map(step_object, steps))},
-        lambda steps: run_details(found, steps, datetime.now(UTC)),
-    )
+    shown, steps = found(get_run(run, str(chosen.root))), found(steps_of(run, str(chosen.root)))
+    value = {**run_object(shown), "steps": [*map(step_object, steps)]}
+    return answer(value, run_details(shown, steps, datetime.now(UTC)), as_json=chosen.as_json)
 
 
 @app.command()
@@ -79,17 +66,13 @@ def prune(
     if keep is None and older_than is None:
         context.fail("say which runs to remove: --keep N, --older-than DAYS, or both")
     from mendgraph.graph.runs.runs import prune_runs
-    from mendgraph.graph.terminal.output_lines import bytes_words
 
     chosen = options_without_a_task(context)
-    done = prune_runs(str(chosen.root), keep=keep, older_than_days=older_than, unfinished=unfinished)
-    if isinstance(done, ToolError):
-        return refused(chosen, done)
-    if chosen.as_json:
-        return write_object({"removed": list(done.run_ids), "freed_bytes": done.freed_bytes})
+    done = found(prune_runs(str(chosen.root), keep=keep, older_than_days=older_than, unfinished=unfinished))
     names = ", ".join(map(short_id, done.run_ids))
-    number = count_of(len(done.run_ids), "run")
-    return tell([Line(f"removed {number}, {bytes_words(done.freed_bytes)}" + (f": {names}" if names else ""))])
+    said = f"removed {count_of(len(done.run_ids), 'run')}, {done.freed_bytes / 1e6:.1f} MB"
+    value = {"removed": list(done.run_ids), "freed_bytes": done.freed_bytes}
+    return answer(value, [Line(said + (f": {names}" if names else ""))], as_json=chosen.as_json)
 
 
 def undo(
@@ -102,8 +85,9 @@ def undo(
     from mendgraph.graph.runs.runs import undo_run
 
     chosen = options_without_a_task(context)
-    done = undo_run(run, str(chosen.root), from_step=from_step, skip_changed=skip_changed)
-    return answer(chosen, done, restored_object, lambda done: restored_lines(done) or [Line(NOTHING_TO_UNDO)])
+    done = found(undo_run(run, str(chosen.root), from_step=from_step, skip_changed=skip_changed))
+    lines = restored_lines(done) or [Line(NOTHING_TO_UNDO)]
+    return answer(restored_object(done), lines, as_json=chosen.as_json)
 
 
 def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt.SkipChanged = False) -> int:
@@ -114,15 +98,12 @@ def fork(context: typer.Context, run: opt.Run, at: opt.AtStep, skip_changed: opt
     from mendgraph.graph.runs.runs import fork_run
 
     chosen = options_without_a_task(context)
-    done = fork_run(run, at, str(chosen.root), skip_changed=skip_changed)
-    if isinstance(done, ToolError):
-        return refused(chosen, done)
+    done = found(fork_run(run, at, str(chosen.root), skip_changed=skip_changed))
     new = KeptRun(done.run_id, can_go_on=True, root=str(chosen.root))
-    if chosen.as_json:
-        words = {"run_id": done.run_id, "parent": done.parent, "at": at, "resume": new.resume}
-        return write_object({**words, **restored_object(done.restored)})
     begun = f"run {short_id(done.run_id)} begins where run {short_id(done.parent)} was after step {at}"
-    return tell([*restored_lines(done.restored), Line(f"{begun}; go on with: {new.resume}")])
+    lines = [*restored_lines(done.restored), Line(f"{begun}; go on with: {new.resume}")]
+    value = {"run_id": done.run_id, "parent": done.parent, "at": at, "resume": new.resume}
+    return answer({**value, **restored_object(done.restored)}, lines, as_json=chosen.as_json)
 
 
 def restored_lines(restored: "Restored") -> list[Line]:
@@ -174,45 +155,15 @@ def report(context: typer.Context, run: opt.NewestRun = "", output: Output = "",
     chosen = options_without_a_task(context)
     if output == STANDARD_OUTPUT and chosen.as_json:
         context.fail("with --json the page goes into a file: omit -o - or --json")
-    made = make_report(run, str(chosen.root))
-    if isinstance(made, ToolError):
-        return refused(chosen, made)
+    made = found(make_report(run, str(chosen.root)))
+    html = made.html.encode("utf-8")
     if output == STANDARD_OUTPUT:
-        typer.echo(made.html.encode("utf-8"), nl=False)
+        typer.echo(html, nl=False)
         return 0
     path = os.path.abspath(output or f"mendgraph-{short_id(made.run_id)}.html")
-    problem = _write_page(path, made, force=force)
-    if problem is not None:
-        return refused(chosen, problem)
-    if chosen.as_json:
-        return write_object({"run_id": made.run_id, "path": path, "bytes": len(made.html.encode("utf-8"))})
-    return tell([Line(f"report of run {one_line(short_id(made.run_id))}: {one_line(path, LONGEST_LINE)}")])
-
-
-def _write_page(path: str, made: "Report", *, force: bool) -> ToolError | None:
-    """Write the page, whole or not at all; INVALID_ARGUMENT where it cannot be there, or something else is."""
-    from mendgraph.nodes.execute_tools.files.failures import quoted
-    from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-    from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace, WriteFile
-
-    def misplaced(message: str) -> ToolError:
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-
-    folder, name = os.path.split(path)
-    root = check_workspace(folder)
-    if isinstance(root, ToolError):
-        return misplaced(f"There is no folder {quoted(folder)} to write the page to: make it, or take another FILE.")
-    place = Workspace(str(root), lambda *_: None)
-    there = place.read_file(name) if place.exists(name) else None
-    if isinstance(there, ToolError):
-        return misplaced(there.message)
-    if there is not None and not force:
-        return misplaced(f"{quoted(path)} is there already: name another FILE with -o, or write over it with --force.")
-    before = there.sha256 if isinstance(there, FileContent) else ""
-    done = place.change_files([WriteFile(name, made.html.encode("utf-8"), expected_sha256=before)])
-    if isinstance(done, ToolError) and done.code is ToolErrorCode.PERMISSION_DENIED:
-        return misplaced(f"The page cannot be written to {quoted(path)}: it is a link to elsewhere, or no plain file.")
-    return done if isinstance(done, ToolError) else None
+    write_file(path, html, force=force)
+    said = Line(f"report of run {one_line(short_id(made.run_id))}: {one_line(path, LONGEST_LINE)}")
+    return answer({"run_id": made.run_id, "path": path, "bytes": len(html)}, [said], as_json=chosen.as_json)
 
 
 # --- Cassettes
@@ -237,33 +188,29 @@ def from_run(
 
     chosen = options_without_a_task(context)
     folder = None if output is None else str(output)
-    made = cassette_from_run(run, str(chosen.root), folder=folder, name=name, force=force)
-    return answer(chosen, made, asdict, _written_lines)
-
-
-def _written_lines(made: "WrittenCassette") -> Iterator[Line]:
-    test, cassette, *_ = made.paths
-    yield Line(one_line(f"wrote {test}", LONGEST_LINE))
-    yield Line(one_line(f"wrote {cassette}", LONGEST_LINE))
+    made = found(cassette_from_run(run, str(chosen.root), folder=folder, name=name, force=force))
+    wrote = [Line(one_line(f"wrote {path}", LONGEST_LINE)) for path in made.paths[:2]]
     what = f"{count_of(made.exchanges, 'exchange')}, {count_of(made.files, 'file')}, ends {made.end}"
-    yield Line(f"run {short_id(made.run_id)}: {what}; replay it with: {one_line(made.command, 2_000)}")
+    said = Line(f"run {short_id(made.run_id)}: {what}; replay it with: {one_line(made.command, 2_000)}")
+    return answer(asdict(made), [*wrote, said], as_json=chosen.as_json)
 
 
 @cassettes.command()
 def lint(context: typer.Context, folder: opt.CassetteFolder = "cassettes") -> int:
-    """Find what cassettes must not hold: secrets, machine paths and foreign headers; exit code 1 where there is any."""
+    """Find what is wrong with cassettes.
+
+    Secrets, machine paths, orphans and drift; exit code 1 where there is any. Drift: this version would not send what
+    was recorded.
+    """
     from mendgraph.graph.cassettes.cassette_lint import lint_cassettes
 
     chosen = options_without_a_task(context)
-    found = lint_cassettes(folder, str(chosen.root))
-    if isinstance(found, ToolError):
-        return refused(chosen, found)
-    if chosen.as_json:
-        write_object([asdict(each) for each in found])
-    else:
-        lines = [Line(one_line(f"{each.path}:{each.line}: {each.what}; {each.remedy}", 2_000)) for each in found]
-        tell([*lines, Line(count_of(len(found), "finding") if found else "nothing to mend")])
-    return ExitCode.FINDINGS if found else ExitCode.FINISHED
+    findings = found(lint_cassettes(folder, str(chosen.root)))
+    mend = sum(not each.note for each in findings)
+    lines = [Line(one_line(f"{each.path}:{each.line}: {each.what}; {each.remedy}", 2_000)) for each in findings]
+    lines.append(Line(count_of(mend, "finding") if mend else "nothing to mend"))
+    answer([asdict(each) for each in findings], lines, as_json=chosen.as_json)
+    return ExitCode.FINDINGS if mend else ExitCode.FINISHED
 
 
 @cassettes.command()
@@ -276,20 +223,22 @@ def serve(context: typer.Context, file: opt.CassettePath, port: opt.Port = 0) ->
     from mendgraph.graph.cassettes.servers import ReplayServer
 
     chosen = options_without_a_task(context)
-    cassette = read(str(chosen.root / file), str(file))
-    if isinstance(cassette, ToolError):
-        return refused(chosen, cassette)
+    cassette = found(read(str(chosen.root / file), str(file)))
     try:
         server = ReplayServer(cassette, port)
     except OSError as error:
         message = f"port {port} cannot be taken: {error.strerror or error}"
-        return refused(chosen, ToolError(code=ToolErrorCode.UNAVAILABLE, message=message))
+        raise RefusedError(ExitCode.SYSTEM_ERROR, message) from None
     with server:
         openai = any(exchange.path.startswith(OPENAI_PATHS) for exchange in cassette.exchanges)
         use = f"use it with OPENAI_BASE_URL={server.base_url}" if openai else "give its address to the client"
         announce = f"serving {file} on {server.base_url} until Ctrl-C; {use}"
         until_stopped(lambda: typer.echo(one_line(announce, LONGEST_LINE)))
-    return _served(server, as_json=chosen.as_json)
+    lines = [Line(line) for miss in server.misses for line in f"refused: {miss}".splitlines()]
+    refused = count_of(len(server.misses), "request")
+    lines.append(Line(f"{count_of(server.unplayed, 'exchange')} not played, {refused} refused"))
+    answer({"misses": list(server.misses), "unplayed": server.unplayed}, lines, as_json=chosen.as_json)
+    return ExitCode.FINDINGS if server.misses else ExitCode.FINISHED
 
 
 def until_stopped(announce: Callable[[], None]) -> None:
@@ -297,15 +246,4 @@ def until_stopped(announce: Callable[[], None]) -> None:
     stopped = threading.Event()
     with hearing(lambda *_: stopped.set()):
         announce()
-        while not stopped.wait(0.2):  # some platforms hear no signal in a wait without an end
-            pass
-
-
-def _served(server: "ReplayServer", *, as_json: bool) -> int:
-    if as_json:
-        write_object({"misses": list(server.misses), "unplayed": server.unplayed})
-    else:
-        left = count_of(server.unplayed, "exchange")
-        refusals = [Line(line) for miss in server.misses for line in f"refused: {miss}".splitlines()]
-        tell([*refusals, Line(f"{left} not played, {count_of(len(server.misses), 'request')} refused")])
-    return ExitCode.FINDINGS if server.misses else ExitCode.FINISHED
+        stopped.wait()

@@ -14,9 +14,7 @@ from rich.console import Console
 from rich.style import Style
 
 from mendgraph.graph.runs.events import (
-    Alerted,
     Asked,
-    CallsRead,
     Ended,
     Event,
     FellBack,
@@ -30,17 +28,11 @@ from mendgraph.graph.runs.events import (
 from mendgraph.graph.terminal.answers import clock
 from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.language.display import one_line, target_of
-from mendgraph.nodes.records import ToolCall
-
-CHARACTERS_PER_TOKEN: Final = 4
-"""For the reply that is still coming; what it really had is known when it is over."""
 
 REFRESH_S: Final = 0.25
 """How often it is looked whether the line would say something else."""
 
-_WAITING, _LOADING = "waiting for the model", "loading the local model"
-_PHRASES: Final = {"final_answer": "looking at the answer", "run_checks": "running the checks"}
-"""Tools whose names say too little."""
+_WAITING: Final = "waiting for the model"
 
 _COUNTED: Final = {"calls": "calls", "input_tokens": "in", "output_tokens": "out"}
 """What is counted of a turn and of its session, and the word for it on the line."""
@@ -83,8 +75,7 @@ class StatusLine:
         own: Mapping[str, Any] = used if same_turn else {}
         self._begun_s = self._now() - float(own.get("seconds_in_current_turn", 0.0))
         self._left_s: float | None = None  # when a person was asked: the time until the answer is not the turn's
-        self._until_s: float | None = None
-        self._doing, self._pinned, self._coming = _WAITING, "", 0
+        self._doing, self._pinned = _WAITING, ""
         self._step = own.get("steps_in_current_turn", 0) + 1
         self._cost: float | None = used.get("cost_usd", 0.0)
         self._session = {name: used.get(f"total_{name}", 0) for name in _COUNTED}
@@ -96,31 +87,25 @@ class StatusLine:
 
     def note(self, event: Event) -> None:
         """Note an event. What is written next brings it to the line."""
-        if isinstance(event, Alerted):
-            return
-        self._until_s = None
         match event:
-            case Text(text):
-                self._doing, self._coming = "the model is writing", self._coming + len(text)
+            case Text():
+                self._doing = "the model is writing"
             case Paid():
                 self._settle(event)
             case Waiting(seconds, _):
-                self._doing, self._until_s, self._coming = "trying again", self._now() + seconds, 0
+                self._doing = f"trying again in {round(seconds, 1):g} s"
             case FellBack(_, following, _):
-                self._doing, self._coming = f"asking {one_line(following, 40)}", 0
+                self._doing = f"asking {one_line(following, 40)}"
             case HealingBegan(attempt, _):
                 self._doing = f"asking again, attempt {attempt}"
-            case CallsRead():
-                self._doing = "looking at the calls"
             case ToolStarted(call):
-                self._doing = _running(call)
+                self._doing = one_line(f"running {call.tool} {target_of(call.arguments)}", 60)
             case StepDone():
                 self._doing, self._step = _WAITING, self._step + 1
             case Asked() | Ended():
                 self._doing = ""
 
     def _settle(self, paid: Paid) -> None:
-        self._coming = 0
         for counts in (self._session, self._turn):
             counts["calls"] += 1
             counts["input_tokens"] += paid.input_tokens
@@ -186,8 +171,9 @@ class StatusLine:
         limits = self._limits
         seconds, most_s = max(0.0, self._now() - self._begun_s), limits.max_seconds
         calls, *tokens = (f"{word} {self._tightest(name)}" for name, word in _COUNTED.items())
+        loading = self._doing == _WAITING and self._loading()
         parts = (
-            self._happening(),
+            self._pinned or ("loading the local model" if loading else self._doing),
             clock(seconds) + (f"/{clock(most_s)}" if most_s else ""),
             calls,
             _dollars(self._cost, limits.max_cost_usd) if self._cost or limits.max_cost_usd else "",
@@ -196,17 +182,9 @@ class StatusLine:
         )
         return " · ".join(part for part in parts if part)
 
-    def _happening(self) -> str:
-        if self._pinned:
-            return self._pinned
-        if self._until_s is not None:
-            return f"{self._doing} in {max(0, round(self._until_s - self._now()))} s"
-        return _LOADING if self._doing == _WAITING and self._loading() else self._doing
-
     def _tightest(self, name: str) -> str:
         """The count of turn or session of which the least is left, against its limit."""
-        coming = self._coming // CHARACTERS_PER_TOKEN if name == "output_tokens" else 0
-        used = (self._turn[name] + coming, self._session[name] + coming)
+        used = self._turn[name], self._session[name]
         limited = [(count, limit) for count, limit in zip(used, self._most[name], strict=True) if limit is not None]
         count, limit = min(limited, key=lambda each: each[1] - each[0])
         return f"{amount(count)}/{amount(limit)}"
@@ -223,7 +201,3 @@ def amount(number: int) -> str:
 def _dollars(spent: float | None, limit: float | None) -> str:
     shown = "$?" if spent is None else f"${spent:.2f}" if spent >= 0.01 or not spent else f"${spent:.4f}"
     return f"{shown}/${limit:.2f}" if limit else shown
-
-
-def _running(call: ToolCall) -> str:
-    return _PHRASES.get(call.tool) or one_line(f"running {call.tool} {target_of(call.arguments)}", 60)

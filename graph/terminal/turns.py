@@ -5,6 +5,7 @@ thread that waits for an endpoint cannot be interrupted.
 """
 
 import asyncio
+import os
 import shutil
 import signal
 import sys
@@ -20,6 +21,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.runs.events import Asked, Ended, Event
 from mendgraph.graph.runs.kept_run import KeptRun
 from mendgraph.graph.runs.run import RunResult, Session
+from mendgraph.graph.runs.runs import get_run
 from mendgraph.graph.terminal.answers import Line, as_json
 from mendgraph.graph.terminal.approval import ReadLine, ask_person, in_editor
 from mendgraph.graph.terminal.output_lines import (
@@ -32,13 +34,15 @@ from mendgraph.graph.terminal.output_lines import (
     usage_block,
     usage_lines,
 )
-from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, exit_code_of, install, leave_at_once
+from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, install, leave_at_once
 from mendgraph.graph.terminal.screen import Display, RunView, VisibleText
 from mendgraph.nodes.call_model.embedded.weights import embedded_weights
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
+from mendgraph.nodes.execute_tools.store.audit_log import FILE_NAME
 from mendgraph.nodes.execute_tools.store.database import StoreError
+from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.records import EditForm
+from mendgraph.nodes.records import EditForm, ToolError
 
 GRACE_S: Final = 5.0
 """Seconds that a turn has to end after the second signal; then the process ends."""
@@ -81,27 +85,24 @@ class Signals:
     def draining(self) -> Iterator[None]:
         """Inside, in a task of the main thread's event loop, the first signal of a turn asks the turn to stop.
 
-        The second one cancels the task, and the third raises wherever the thread is. A task that does not end after
-        the second one, because something blocks the event loop, is ended with the process.
+        The second one cancels the task; one that does not end, because something blocks the event loop, is ended with
+        the process.
         """
-        loop, task, cancelled = asyncio.get_running_loop(), asyncio.current_task(), False
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        alarm: dict[int, Any] = {}
 
-        def hear(number: int, frame: FrameType | None) -> None:
-            nonlocal cancelled
+        def hear(number: int, _: FrameType | None) -> None:
             self._note(number)
             if not self.stopping:
                 self.stopping = True
                 self._stop(f"by {self.last}")
                 loop.call_soon_threadsafe(self._tell)
-            elif task is not None and not cancelled:
-                cancelled = task.cancel()
+            elif task is not None and not alarm:
                 alarm.update(install({signal.SIGALRM: self._leave}))
                 signal.setitimer(signal.ITIMER_REAL, GRACE_S)
+                task.cancel()
                 loop.call_soon_threadsafe(lambda: None)  # wakes the loop, which may wait for something else
-            else:
-                self._end_at_once(number, frame)
 
-        alarm: dict[int, Any] = {}
         before = install(dict.fromkeys(SIGNALS, hear))
         try:
             yield
@@ -136,7 +137,6 @@ class Setup:
     """What a run at the terminal needs.
 
     `next_line` reads a chat's requests; `ask` reads a person's approvals, None where there is nobody to ask.
-    `find_log` gives the path of a thread's log, `find_run` what is known of the run, None where there is none.
     `session_options` are further arguments of `Session`.
     """
 
@@ -144,8 +144,6 @@ class Setup:
     display: Display
     next_line: ReadLine
     ask: ReadLine | None = None
-    find_log: Callable[[str], str | None] = lambda _: None
-    find_run: Callable[[str], KeptRun | None] = lambda _: None
     environment: Mapping[str, str] = field(default_factory=dict)
     session_options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -167,7 +165,7 @@ class Turns:
 
     def __init__(self, setup: Setup) -> None:
         self.setup, self._display, self._status = setup, setup.display, setup.display.live
-        self._api = setup.context.limits().api
+        self._api, self._root = setup.context.limits().api, setup.context.workspace
         self._view = _view(setup)
         self.session = Session(setup.context, **setup.session_options)
         self._runner = asyncio.Runner()
@@ -233,7 +231,7 @@ class Turns:
             return code
         self._show_end(result)
         self._show_log()
-        return exit_code_of(result.outcome.kind)
+        return ExitCode[result.outcome.kind.value]
 
     def show_usage(self, *, at_end: bool = False) -> None:
         """What the session has used; as JSON only where somebody asks for it."""
@@ -271,7 +269,8 @@ class Turns:
         self.session.stop(by)  # of the session that there is by then: see `use`
 
     def _kept(self) -> KeptRun | None:
-        return self.setup.find_run(self.session.thread_id)
+        known = get_run(self.session.thread_id, self._root)
+        return None if isinstance(known, ToolError) else KeptRun(known.run_id, known.resumable, self._root)
 
     def _work_on(self, events: AsyncGenerator[Event, None]) -> RunResult:
         asked = self._run(events)
@@ -324,7 +323,8 @@ class Turns:
         self._view.lines(*outcome_lines(outcome), *usage_lines(outcome.usage, self._api, self._view.account))
 
     def _log(self) -> str | None:
-        return self.setup.find_log(self.session.thread_id) if self.setup.context.audit else None
+        path = os.path.join(run_folder_path(self.session.thread_id), FILE_NAME)
+        return path if self.context.audit and os.path.isfile(path) else None
 
     def _show_log(self) -> None:
         log = self._log() if self._display.debug else None

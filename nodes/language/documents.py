@@ -156,7 +156,7 @@ def parse_quietly(text: str) -> ast.Module:
     """
     with _PARSING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return ast.parse(text)
+        return ast.parse(text, "/dev/null")  # by default an error's line is read from a file '<unknown>' in this folder
 
 
 def storable(text: str) -> str:

@@ -15,6 +15,10 @@ import pytest
 
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.serving.admission import open_admitter
+from mendgraph.graph.fleet.serving.tenants import token_hash
+from mendgraph.graph.terminal.output_schema import line_schema, object_schema
+from mendgraph.nodes.records import JsonMap
 from tests.architecture.product import ROOT
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
@@ -22,6 +26,7 @@ from tests.doubles.scripted_model import ScriptedModel
 BUG = "def add(a, b):\n    return a - b\n"
 FIXED = BUG.replace("-", "+")
 FIX = 'tool: edit_file({"path": "calc.py", "old_str": "a - b", "new_str": "a + b"})'
+COMMAND = Path(sys.executable).parent / "mendgraph"
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -61,11 +66,32 @@ def test_a_task_is_done(run: Run, folder: Path, words: list[str]) -> None:
     assert "-    return a - b\n+    return a + b\nFINISHED (answered): 1 file changed: calc.py\n" in out
 
 
+def test_a_task_may_come_from_the_input(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Fix it\n"))
+    assert run("-")[0] == 0
+    assert code_of(folder) == FIXED
+
+
 def test_another_folder_may_be_named(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert run("Fix it", "--root", "..")[0] == 0
     assert code_of(folder) == FIXED
+
+
+def test_json_is_one_object(run: Run) -> None:
+    code, out, err = run("--json", "--debug", "Fix it")
+    assert (code, json.loads(out)["outcome"]["kind"]) == (0, "FINISHED")
+    lines = err.splitlines()
+    assert [json.loads(line)["event"] for line in lines if line.startswith("{")][:2] == ["tool.call", "tool.response"]
+    assert lines[-1] == f"log: {json.loads(out)['log']}"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(["--max-calls", "1"], 3), (["--max-steps", "1"], 3), (["--mode", "read-only"], 0)]
+)
+def test_limits_and_modes_reach_the_run(run: Run, words: list[str], code: int) -> None:
+    assert run("Fix it", *words)[0] == code
 
 
 @pytest.fixture
@@ -101,6 +127,13 @@ def test_a_person_is_asked_on_standard_error(run: Run, folder: Path, monkeypatch
     assert "Allow" not in out
 
 
+def test_without_a_terminal_nobody_is_asked(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    code, out, _ = run("--mode", "ask", "Fix it")
+    assert (code, code_of(folder)) == (0, BUG)
+    assert "nobody can be asked" in out
+
+
 def test_a_chat_reads_its_requests_from_the_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("Fix it\nThanks\n"))
     code, out, _ = run("chat", script=(FIX, "It adds now.", "You are welcome."))
@@ -113,16 +146,28 @@ def test_a_chat_reads_its_requests_from_the_input(run: Run, monkeypatch: pytest.
 USAGE_ERRORS = [
     (["--nonsense", "Fix it"], "No such option: --nonsense"),
     (["Fix it", "--mode", "yolo"], "Invalid value for '--mode': 'yolo' is not one of"),
+    (["Fix it", "--max-calls", "0"], "Invalid value for '--max-calls'"),
+    (["Fix it", "--max-calls", "1001"], "Invalid value for '--max-calls'"),
     (["Fix it", "--max-seconds", "nan"], "Invalid value for '--max-seconds'"),
+    (["Fix it", "--temperature", "2.1"], "Invalid value for '--temperature'"),
+    (["Fix it", "--seed", "x"], "Invalid value for '--seed'"),
+    (["Fix it", "--reasoning-effort", "A lot"], "Invalid value for '--reasoning-effort'"),
     (
         ["Fix it", "--role", "raeder"],
         "Invalid value for '--role': 'raeder' is not one of 'reader', 'editor', 'operator'",
     ),
     (["Fix it", "--allow-program", "python3 -m pytest"], "Invalid value for '--allow-program': 'python3 -m pytest' is"),
+    (["Fix it", "--allow-program", ""], "Invalid value for '--allow-program': '' is not one program"),
     (["Fix it", "--allow-host", "https://a.b"], "Invalid value for '--allow-host': 'https://a.b' is no host: write a"),
+    (["Fix it", "--allow-host", "a.b", "--allow-host", ""], "Invalid value for '--allow-host': '' is no host"),
+    (["Fix it", "--allow-private-host", "a b"], "Invalid value for '--allow-private-host': 'a b' is no host"),
+    (["Fix it", "--allow-private-host", "*"], "Invalid value for '--allow-private-host': '*' cannot stand for private"),
     (["Fix it", "--root", "nowhere"], "Invalid value for '--root': dir 'nowhere' does not exist"),
+    (["Fix it", "--root", "calc.py"], "Invalid value for '--root'"),
+    (["Fix it", "--root"], "Option '--root' requires an argument"),
     (["Fix", "it"], "put the task in quotes"),
     (["run"], "there is no task"),
+    (["--debug"], "there is no task"),
     (["  "], "the task is empty"),
     (["\udcff"], "the task is not valid UTF-8 text"),
     (["chat", "now"], "Got unexpected extra argument"),
@@ -141,6 +186,12 @@ def test_a_mistake_is_one_line(
     assert shown.err.startswith(f"mendgraph: {message}")
     assert shown.err.count("\n") == 1
     assert shown.err.endswith("; see `mendgraph --help`\n")
+
+
+def test_a_mistake_with_json_is_an_object_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--json", "Fix", "it"]) == 2
+    message = "put the task in quotes; see `mendgraph --help`"
+    assert json.loads(capsys.readouterr().out) == {"error": {"code": "usage_error", "message": message}}
 
 
 def test_a_folder_that_cannot_be_written_in_is_refused_before_the_run(
@@ -192,6 +243,14 @@ def test_what_nobody_expected_is_one_line(
     assert capsys.readouterr().err == line
 
 
+def test_debug_shows_where_a_bug_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(cli, "_session_options", lambda: 1 / 0)
+    assert cli.main(["Look", "--mode", "read-only", "--debug", "--json"]) == 70
+    shown = capsys.readouterr()
+    assert "ZeroDivisionError" in shown.err.partition("Traceback")[2]
+    assert json.loads(shown.out)["error"]["code"] == "internal_error"
+
+
 # --- As a process ----------------------------------------------------------------------------------------------
 
 HEAVY = ("langgraph", "langchain_core", "langchain_openai", "openai", "httpx2", "rapidfuzz")
@@ -209,6 +268,20 @@ def test_what_needs_no_run_loads_nothing_heavy() -> None:
     words = json.dumps([line.split() for line in lines])
     done = process(sys.executable, "-c", PROBE, words, json.dumps([*lines.values()]))
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    with subprocess.Popen([COMMAND, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        assert (running.wait(), running.stderr.read()) == (1, b"")
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run([COMMAND, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "mendgraph: cannot read or write (No space left on device)\n")
 
 
 SLOW = """
@@ -264,3 +337,82 @@ def process(*command: object, **options: Any) -> subprocess.CompletedProcess[str
 
 
 # --- Commands that only print
+
+
+def test_a_new_token_is_printed_with_its_hash(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["serve", "--new-token"]) == 0
+    found = re.fullmatch(
+        r'token, for the user alone:   (mg_\S{43})\nline for the tenants file:   token_sha256 = \["(\w+)"\]\n',
+        capsys.readouterr().out,
+    )
+    assert found is not None
+    assert token_hash(found[1]) == found[2]
+
+
+def test_the_configuration_for_one_machine_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["serve", "--configuration"]) == 0
+    assert Path(capsys.readouterr().out.strip()).is_file()
+
+
+def test_a_server_that_cannot_be_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    open_admitter.cache_clear()
+    assert cli.main(["serve"]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "mendgraph: Name the file with the server's users in MENDGRAPH_TENANTS.\n")
+
+
+@pytest.mark.parametrize(("words", "schema"), [([], object_schema), (["json-lines"], line_schema)])
+def test_the_schema_is_printed(
+    words: list[str], schema: Callable[[], JsonMap], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["schema", *words]) == 0
+    assert json.loads(capsys.readouterr().out) == schema()
+    assert cli.main(["schema", "xml"]) == 2
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_its_completion_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["completion", shell]) == 0
+    assert f"_MENDGRAPH_COMPLETE=complete_{shell}" in capsys.readouterr().out
+
+
+def test_a_shell_gets_commands_options_values_and_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_id = "3f2a9c01" + "0" * 24
+    monkeypatch.setattr(
+        "mendgraph.nodes.execute_tools.store.database.run_names", lambda _: [(run_id, "Fix it"), ("a b", "x")]
+    )
+    assert folder.is_dir()
+    monkeypatch.setattr(sys, "argv", ["mendgraph"])
+    monkeypatch.setenv("_MENDGRAPH_COMPLETE", "complete_bash")
+
+    def offered(line: str) -> list[str]:
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
+        assert cli.main() == 0
+        return capsys.readouterr().out.split()
+
+    assert offered("mendgraph und") == ["undo"]
+    assert offered("mendgraph chat --ru") == ["--run"]
+    assert "undo" in offered("mendgraph --json ")
+    assert offered("mendgraph --mode re") == ["read-only"]
+    assert offered("mendgraph undo ") == [run_id[:8]]
+    assert offered(f"mendgraph runs show {run_id[:9]}") == [run_id]
+    assert offered("mendgraph model ") == ["pull", "status", "serve"]
+    assert offered("mendgraph nothing here ") == []
+
+
+def test_a_shell_is_given_nothing_of_a_task_that_it_might_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """zsh evaluates the words beside an offer, and a task may come from a file or a pipe."""
+    task = "What is \\$(touch pwned) `touch pwned` \"here\"; 'a':b?"
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.store.database.run_names", lambda _: [("a" * 32, task)])
+    assert folder.is_dir()
+    monkeypatch.setattr(sys, "argv", ["mendgraph"])
+    monkeypatch.setenv("_MENDGRAPH_COMPLETE", "complete_zsh")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "mendgraph undo ")
+    assert cli.main() == 0
+    assert "What is touch pwned touch pwned here a b" in (shown := capsys.readouterr().out)
+    assert not set(shown) & set("\\$`;")

@@ -32,13 +32,10 @@ def test_a_run_from_its_start_to_its_end(tmp_path: Path) -> None:
     assert all(each.transition for each in found.visits)
     assert all(each.ended and each.seconds >= 0 for each in found.visits)
     assert (found.whole, found.requests) == (True, ("Mend add.",))
-    assert [who for who, _ in found.messages] == [
-        "person",
-        *["model", "results", "results"],
-        *["model", "results"] * 4,
-        "model",
-    ]
-    assert found.messages[1][1] == 'read_file({"path": "calc.py"})\nread_file({"path": "notes.txt"})'
+
+
+def test_of_a_run_without_checkpoints_nothing_is_known(tmp_path: Path) -> None:
+    assert read(project(tmp_path / "project"), "none") == history()
 
 
 def test_a_run_that_was_cut_off_has_not_left_its_last_node(tmp_path: Path) -> None:

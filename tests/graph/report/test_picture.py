@@ -5,14 +5,14 @@ from itertools import pairwise
 import pytest
 
 from mendgraph.graph.machine.routes import TRANSITIONS, Transition
-from mendgraph.graph.report.picture import BOXES, HEIGHT, ROUTES, WIDTH, Picture, Route, draw
+from mendgraph.graph.report.picture import BOXES, HEIGHT, ROUTES, WIDTH, Route, draw
 
 ACCEPTED = Transition("begin_turn", "accepted", "call_model")
 
 
 def test_every_transition_of_the_table_is_drawn_once_and_no_other() -> None:
     assert set(ROUTES) == set(TRANSITIONS)
-    assert sorted(edge.transition for edge in draw({}, {}).edges) == sorted(TRANSITIONS)
+    assert sorted(edge["transition"] for edge in draw({}, {})["edges"]) == sorted(TRANSITIONS)
 
 
 @pytest.mark.parametrize("transition", ROUTES, ids=lambda each: f"{each.source} {each.label} {each.target}")
@@ -46,11 +46,8 @@ def test_no_line_runs_through_a_node() -> None:
 
 def test_the_way_of_a_run_lies_on_top_with_its_counts() -> None:
     picture = draw({ACCEPTED: 3}, {"begin_turn": 3, "call_model": 2}, "call_model")
-    (last,) = picture.edges[-1:]
-    assert (last.transition, last.count) == (ACCEPTED, 3)
-    assert {edge.count for edge in picture.edges[:-1]} == {0}
-    assert _states(picture) == {"begin_turn": ("on", 3), "call_model": ("now", 2)}
-
-
-def _states(picture: Picture) -> dict[str, tuple[str, int]]:
-    return {node.name: (node.state, node.count) for node in picture.nodes if node.state != "off"}
+    *others, last = picture["edges"]
+    assert (last["transition"], last["count"]) == (ACCEPTED, 3)
+    assert {edge["count"] for edge in others} == {0}
+    shown = {node["label"]: (node["state"], node["count"]) for node in picture["nodes"] if node["state"] != "off"}
+    assert shown == {"begin_turn": ("on", 3), "call_model": ("now", 2)}

@@ -6,23 +6,10 @@ import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.report.history import Step
-from mendgraph.graph.report.page import Bar, shared_bars, turn_bars
-from mendgraph.graph.report.step_view import (
-    Bounds,
-    DiffLine,
-    Field,
-    Scale,
-    Shown,
-    Texts,
-    call_view,
-    cost_words,
-    seconds_words,
-    step_view,
-)
-from mendgraph.graph.spending.store import AccountSpent
+from mendgraph.graph.report.page import Bar, turn_bars
+from mendgraph.graph.report.step_view import DiffLine, Field, Scale, Shown, Texts, call_view, step_view
 from mendgraph.nodes.call_model.budget import APIUsageStats
 from mendgraph.nodes.call_model.ledger import Spending
-from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.guard.approvals import Grant
 from mendgraph.nodes.guard.policy import denied
@@ -93,24 +80,6 @@ def test_time_and_tokens_as_bars() -> None:
 def test_what_a_step_is_called(shown: Step, working: bool, title: str, state: str) -> None:
     view = seen(shown, working=working)
     assert (view.title, view.state) == (title, state)
-
-
-@pytest.mark.parametrize(
-    ("was", "now", "words"),
-    [
-        (Window(), Window(cleared=("a", "b")), "2 older results replaced by notes"),
-        (Window(), Window(first="m", head="h", summary="s"), "the conversation's beginning replaced by a summary"),
-        (
-            Window(cleared=("a",)),
-            Window(cleared=("a", "b"), first="m", head="h"),
-            "1 older result replaced by notes, and the conversation's beginning left out",
-        ),
-        (Window(head="h"), Window(head="i"), "the model is shown less of the conversation"),
-    ],
-)
-def test_a_compaction_is_told(was: Window, now: Window, words: str) -> None:
-    compacted = visit("call_model", "parse", before={"window": was}, after={"window": now, "reply": REPLY})
-    assert seen(step(compacted)).notes == [f"Compacted before this call: {words}."]
 
 
 def test_what_the_machine_and_the_person_did_is_noted() -> None:
@@ -215,24 +184,23 @@ def test_what_did_not_run_is_shown_as_it_was_proposed(kind: str) -> None:
 # --- What others said, as it may stand on a page.
 
 CANARY = "kanarie-8471-vogel"
-SHORT = Texts(Redactor((CANARY,)), Bounds(text=20))
+SHORT = Texts(Redactor((CANARY,)))
 
 
 def test_a_long_text_says_how_much_of_it_is_left_out() -> None:
-    assert SHORT.shown("a" * 20) == Shown("a" * 20)
-    assert SHORT.shown("a" * 25) == Shown("a" * 20, 5)
+    assert SHORT.shown("a" * 25, 25) == Shown("a" * 25)
     assert SHORT.shown("a" * 25, 10) == Shown("a" * 10, 15)
-    assert SHORT.shown("a" * 25, 1_000) == Shown("a" * 20, 5)
+    assert SHORT.diff("+" + "x" * 9_000)[1] == 1_001
 
 
 def test_secrets_go_before_anything_is_cut() -> None:
-    shown = SHORT.shown(f"0123456789 {CANARY}")
+    shown = SHORT.shown(f"0123456789 {CANARY}", 20)
     assert CANARY[:4] not in shown.text
     assert SHORT.line(f"key {CANARY}") == "key [redacted secret]"
 
 
 def test_values_by_their_names() -> None:
-    wide = Texts(Redactor(()), Bounds())
+    wide = TEXTS
     many = [*range(100)]
     fields = wide.fields({"path": "a.py", "empty": "", "none": None, "no": False, "two": "a\nb", "many": many, "": 1})
     assert fields[:3] == [
@@ -247,11 +215,10 @@ def test_values_by_their_names() -> None:
 def test_the_lines_of_a_diff() -> None:
     head = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n"
     diff = f"{head}-- old\n++ new\n same\n\\ No newline at end of file\n[... 3 more lines of this diff]\n"
-    lines, left_out = Texts(Redactor(()), Bounds()).diff(diff)
+    lines, left_out = TEXTS.diff(diff)
     assert left_out == 0
     assert [line.kind for line in lines] == ["file", "file", "head", "removed", "added", "same", "note", "note"]
     assert lines[3] == DiffLine("removed", "-- old")
-    assert SHORT.diff("+" + "x" * 30)[1] == 11
 
 
 BOTH_TURNS = Spending(
@@ -268,43 +235,5 @@ def test_the_turn_against_its_limits() -> None:
         Bar("Rounds of tools", "7", "7", 1.0),
         Bar("Time in model and tools", "30.0 s", "1 min 0 s", 0.5),
     ]
+    assert [bar.state for bar in turn_bars(BOTH_TURNS, context)] == ["near", "ok", "ok", "full", "ok"]
     assert turn_bars(BOTH_TURNS, AgentContext())[-1] == Bar("Time in model and tools", "30.0 s", "", None)
-
-
-def test_an_account_against_its_limits() -> None:
-    used = AccountSpent(account="team", tokens=500, cost_usd=1.5)
-    context = AgentContext(account="team", max_tokens_per_account=1_000, max_cost_usd_per_account=3.0)
-    assert shared_bars(used, context.max_tokens_per_account, context.max_cost_usd_per_account) == [
-        Bar("Tokens", "500", "1,000", 0.5),
-        Bar("Cost", "1.5000 USD", "3 USD", 0.5),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0 ms"),
-        (0.0004, "0.4 ms"),
-        (0.0125, "12 ms"),
-        (0.9994, "999 ms"),
-        (0.9996, "1.0 s"),
-        (59.94, "59.9 s"),
-        (59.96, "1 min 0 s"),
-        (125, "2 min 5 s"),
-        (3_780, "1 h 3 min"),
-    ],
-)
-def test_seconds_in_words(seconds: float, words: str) -> None:
-    assert seconds_words(seconds) == words
-
-
-@pytest.mark.parametrize(
-    ("cost", "unpriced", "words"),
-    [
-        (0.5, 0, "0.5000 USD"),
-        (0.0, 1, "1 call without a known price"),
-        (0.5, 1_200, "0.5000 USD and 1,200 calls without a known price"),
-    ],
-)
-def test_no_price_is_guessed(cost: float, unpriced: int, words: str) -> None:
-    assert cost_words(cost, unpriced) == words

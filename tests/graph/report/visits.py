@@ -5,12 +5,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from mendgraph.graph.report.history import History, Judged, Step, Visit
-from mendgraph.graph.report.step_view import Bounds, Texts
+from mendgraph.graph.report.step_view import Texts
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.records import CallResult, ToolCall, ToolResult, Verdict, VerdictKind
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-TEXTS = Texts(Redactor(()), Bounds())
+TEXTS = Texts(Redactor(()))
 CALL = ToolCall(call_id="c", tool="edit_file", arguments={"path": "a.py"}, raw_arguments="{}")
 ALLOWED = Verdict(kind=VerdictKind.ALLOW)
 DONE = CallResult(call_id="c", tool="edit_file", result=ToolResult.success(action="edited"), ms=4, attempts=1)
@@ -29,7 +29,7 @@ def step(*visits: Visit, number: int = 1) -> Step:
 
 def history(*visits: Visit, **more: Any) -> History:
     """A history of these visits."""
-    return History(**{"visits": visits, "whole": True, "values": {}, "requests": (), "messages": (), **more})
+    return History(**{"visits": visits, "whole": True, "values": {}, "requests": (), **more})
 
 
 def judged(**more: Any) -> Judged:

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.runs.kept_run import command_line
 from mendgraph.graph.terminal.answers import Screen
 from mendgraph.graph.terminal.screen import Display
 from mendgraph.graph.terminal.turns import Setup
@@ -25,6 +26,8 @@ class Terminal:
 
     def __init__(self, root: Path, script: Sequence[Message | ProviderFailure | str], **options: Any) -> None:
         self.calc, self.thread_id = root / "calc.py", root.name
+        self.resume = command_line(str(root), "resume", root.name)
+        self.chat = command_line(str(root), "chat", "--run", root.name)
         self.calc.write_text(BUG, encoding="utf-8")
         self._files = (io.StringIO(), io.StringIO())
         out, err = (Screen(Console(file=file)) for file in self._files)
@@ -37,7 +40,6 @@ class Terminal:
             display=Display(out, err, **options),
             next_line=lambda prompt: self._read(prompt, lines),
             ask=None if said is None else lambda prompt: self._read(prompt, iter([said])),
-            find_log=self._find_log,
             session_options={
                 "model": kind([Say(line) if isinstance(line, str) else line for line in script]),
                 "thread_id": self.thread_id,
@@ -49,10 +51,6 @@ class Terminal:
         for line in lines:
             return line
         raise EOFError
-
-    def _find_log(self, thread_id: str) -> str:
-        assert thread_id == self.thread_id
-        return "/data/audit\x1b.jsonl"
 
     @property
     def out(self) -> str:

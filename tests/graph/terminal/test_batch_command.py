@@ -14,11 +14,10 @@ from rich.console import Console
 
 from mendgraph.graph import cli
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchResult, Tally
-from mendgraph.graph.fleet.batch.tasks import TaskResult, TaskUsage, Worked, WorkOrder, failed
+from mendgraph.graph.fleet.batch.orders import TaskResult, TaskUsage, Worked, WorkOrder, failed
 from mendgraph.graph.machine.stop_request import StopRequest
-from mendgraph.graph.terminal.answers import clock
 from mendgraph.graph.terminal.batch_command import exit_code_of_batch
-from mendgraph.graph.terminal.batch_progress import BatchProgress, State, status
+from mendgraph.graph.terminal.batch_progress import BatchProgress
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Pinned
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
@@ -111,16 +110,21 @@ def test_ctrl_c_stops_the_tasks_at_work(run: Run, form: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("orders")
-@pytest.mark.parametrize("form", [[], ["--json"]])
-def test_ctrl_c_before_anything_has_begun_is_told(run: Run, monkeypatch: pytest.MonkeyPatch, form: list[str]) -> None:
+def test_ctrl_c_before_anything_has_begun_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def pressed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mendgraph.graph.fleet.batch.batch.prepare", pressed)
-    code, out, err = run("go", *form)
+    monkeypatch.setattr("mendgraph.graph.fleet.batch.run_batch.prepare", pressed)
+    code, out, err = run("go", "--json")
     said = "stopped by Ctrl-C before any task was begun; start the same batch again"
     assert (code, err) == (ExitCode.INTERRUPTED, f"mendgraph: {said}\n")
-    assert [json.loads(line)["error"]["message"] for line in out.splitlines()] == [said][: len(form)]
+    assert [json.loads(line)["error"]["message"] for line in out.splitlines()] == [said]
+
+
+@pytest.mark.usefixtures("orders")
+def test_where_there_is_a_bar_it_says_that_the_batch_stops(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BatchProgress, "stopping", lambda *_: True)
+    assert run("wait go", "--json")[2] == ""
 
 
 class LeftError(BaseException):
@@ -150,25 +154,9 @@ def test_the_second_ctrl_c_ends_the_process_at_once(
 
 
 @pytest.mark.usefixtures("orders")
-def test_where_signals_are_ignored_they_stay_so(run: Run) -> None:
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        assert run("go")[0] == 0
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@pytest.mark.usefixtures("orders")
 def test_what_copies_lack_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mendgraph.graph.fleet.batch.tasks.pin_source", lambda *_: Pinned("", ("No submodules.",)))
     assert run("go")[2] == "mendgraph: No submodules.\n"
-
-
-@pytest.mark.usefixtures("orders")
-def test_where_there_is_a_bar_it_says_that_the_batch_stops(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BatchProgress, "stopping", lambda *_: True)
-    assert run("wait go", "--json")[2] == ""
 
 
 @pytest.mark.usefixtures("orders")
@@ -199,16 +187,6 @@ def test_what_cannot_begin_is_one_line(run: Run, words: list[str], code: int, sa
     assert said in err
 
 
-@pytest.mark.usefixtures("orders")
-def test_the_users_own_settings_count(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "config.toml").write_text("max_steps = 0\n")
-    monkeypatch.setenv("MENDGRAPH_CONFIG", str(tmp_path / "config.toml"))
-    code, out, err = run("go", "--json")
-    assert code == ExitCode.USAGE_ERROR
-    assert "config.toml:1" in err
-    assert json.loads(out)["error"]["problems"][0]["line"] == 1
-
-
 def test_each_end_has_its_code() -> None:
     def code(end: BatchEnd, heard: str = "Ctrl-C", **tally: int) -> ExitCode:
         return exit_code_of_batch(BatchResult("0a", "/out", end, "", 1, Tally(**tally)), heard)
@@ -236,31 +214,12 @@ LINES = (
 )
 
 
-def state(**changed: object) -> State:
-    tally = Tally(finished=120, stopped=2, failed=1, cost_usd=1.5)
-    usual = {"tally": tally, "total": 1_000, "done_before": 23, "began_s": 0.0, "at_work": 4}
-    return State(lambda: 120.0, **{**usual, **changed})  # type: ignore[arg-type]
-
-
-def test_what_matters_most_comes_first() -> None:
-    assert status(state()) == "123/1,000 · 17:32 left · 1 failed · 2 stopped · 1.5000 USD · 50.0/min · 4 at work"
-    assert status(state(total=None)).startswith("123 · 1 failed")
-    assert status(State(lambda: 0.0)) == "0"
-    assert status(state(stopping="by Ctrl-C")).startswith("123/1,000 · stopping by Ctrl-C; again: at once · 1 failed")
-
-
-@pytest.mark.parametrize(("seconds", "words"), [(4.6, "0:05"), (754, "12:34"), (3_723, "1:02:03")])
-def test_durations(seconds: float, words: str) -> None:
-    assert clock(seconds) == words
-
-
 def shown(out: Console, err: Console) -> None:
-    with closing(BatchProgress(out, err, lambda: 1.0)) as progress:
+    with closing(BatchProgress(out, err)) as progress:
         progress.began(Tally(finished=1), 3)
         for result in (GOOD, BAD, OPEN):
             progress.task_began(result.id)
             progress.task_ended(result)
-        assert progress.state.at_work == 0
         assert progress.stopping("by Ctrl-C") is err.is_terminal
 
 

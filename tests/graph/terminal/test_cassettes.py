@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -15,7 +14,6 @@ import pytest
 
 from mendgraph.graph import cli
 from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange, render
-from mendgraph.graph.terminal.run_commands import until_stopped
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.graph.runs.run_plays import EDIT, project
@@ -126,33 +124,6 @@ def test_a_port_that_is_taken_is_told(run: Run, folder: Path) -> None:
         port = taken.getsockname()[1]
         code, _, err = run("cassette", "serve", str(cassette(folder, EXCHANGE)), "--port", str(port))
     assert (code, err) == (4, f"mendgraph: port {port} cannot be taken: Address already in use\n")
-
-
-def test_who_serves_waits_for_a_signal_and_leaves_the_handlers_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-
-    class Heard(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            waits.append(timeout or 0.0)
-            if len(waits) == 2:
-                signal.raise_signal(signal.SIGTERM)
-            return self.is_set()
-
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    monkeypatch.setattr("mendgraph.graph.terminal.run_commands.threading.Event", Heard)
-    until_stopped(lambda: None)
-    assert waits == [0.2, 0.2]
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
-
-
-def test_each_refusal_is_told_at_the_end(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = str(cassette(folder, EXCHANGE))
-    monkeypatch.setattr("mendgraph.graph.terminal.run_commands.until_stopped", lambda announce: announce())
-    assert run("cassette", "serve", path)[1].splitlines()[1:] == ["1 exchange not played, 0 requests refused"]
-    monkeypatch.setattr("mendgraph.graph.cassettes.servers.ReplayServer.misses", ["one\ntwo"])
-    code, out, err = run("cassette", "serve", path)
-    assert (code, err) == (1, "")
-    assert out.splitlines()[1:] == ["refused: one", "two", "1 exchange not played, 1 request refused"]
 
 
 def test_a_cassette_is_served_until_it_is_stopped(folder: Path) -> None:

@@ -3,26 +3,16 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
 
 from mendgraph.graph import cli
-from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, SETTINGS, AgentContext
+from mendgraph.graph.configuration.context import MAX_CALLS_PER_TURN_LIMIT, AgentContext
 from mendgraph.graph.terminal.options import Options, in_order, settings_of
-from mendgraph.nodes.execute_tools.call_policy import BUILT_IN_ROLES
-
-
-def test_what_was_not_given_keeps_its_default() -> None:
-    assert settings_of({"mode": None, "model": None, "max_steps": None, "checks": []}) == {}
 
 
 @pytest.mark.parametrize(("calls", "session"), [(1, 100), (100, 100), (MAX_CALLS_PER_TURN_LIMIT, 1000)])
 def test_more_calls_in_a_turn_raise_the_session_as_well(calls: int, session: int) -> None:
     context = AgentContext(**settings_of({"max_calls_per_turn": calls}))
     assert (context.max_calls_per_turn, context.max_calls_per_session) == (calls, session)
-
-
-def test_the_roles_are_those_that_are_built_in() -> None:
-    assert SETTINGS["role"].choices == tuple(BUILT_IN_ROLES)
 
 
 SPENDING = {
@@ -67,20 +57,11 @@ def test_what_limits_spending_can_be_said_on_the_command_line(chosen: list[Optio
     ("words", "problem"),
     [
         (["--max-cost-usd", "0.00009"], "greater than or equal to 0.0001"),
-        (["--max-cost-usd-per-day", "0.00009"], "greater than or equal to 0.0001"),
-        (["--max-seconds", "0.09"], "greater than or equal to 0.1"),
-        (["--max-tokens-per-day", "0"], "greater than or equal to 1"),
         (["--max-tokens-per-day", str(2**53 + 1)], "less than or equal to 9007199254740992"),
-        (["--max-cost-usd-per-account", "0.00009"], "greater than or equal to 0.0001"),
-        (["--max-tokens-per-account", "0"], "greater than or equal to 1"),
         (["--account", "a\nb"], "an account's name is empty, or has 1 to 200 printable characters"),
-        (["--window-tokens", "1023"], "greater than or equal to 1024"),
-        (["--fallback", "x @ y"], "Fallback model 1 is none: write"),
+        (["--fallback", "x @ y"], "Fallback model 1 has no address after the @"),
         (["--model", "m", "--fallback", "m"], "Fallback model 1 (m) is in the list already"),
-        (["--fallback", ""], "`model @ https://host/v1`. It means"),
         (["--reasoning-effort", "HIGH"], "one word in small letters: none, minimal, low, medium, high or xhigh"),
-        (["--allow-private-host", "a.test"], "no --allow-host covers 'a.test', so it would never be asked"),
-        (["--allow-host", "a.test:81", "--allow-private-host", "a.test:82"], "no --allow-host covers 'a.test:82'"),
     ],
 )
 def test_what_no_run_can_have_is_said_at_once(
@@ -134,12 +115,3 @@ GENERAL = {"--root": True, "--model": True, "--json": False, "--version": False}
 )
 def test_the_order_of_words(line: str, ordered: str) -> None:
     assert in_order(line.split(), COMMANDS, GENERAL) == ordered.split()
-
-
-@given(st.lists(st.sampled_from(["--json", "--root=b", "a", "run", "chat", "undo", "-", "--help", "--unknown"])))
-def test_no_word_is_lost(arguments: list[str]) -> None:
-    ordered = in_order(arguments, COMMANDS, GENERAL)
-    for added in ("--", "run"):
-        if len(ordered) > len(arguments) and added in ordered:
-            ordered.remove(added)
-    assert sorted(ordered) == sorted(arguments)

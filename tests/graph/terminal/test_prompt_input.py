@@ -1,7 +1,5 @@
 """The prompt of a chat, at a terminal that a test types into."""
 
-import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -13,7 +11,6 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from mendgraph.graph.terminal.prompt_input import MOST_OFFERED, ChatCompleter, PromptInput
-from mendgraph.graph.terminal.turns import Terminated
 
 FILES = ["README.md", "calc.py", "pkg/calc_words.py", "pkg/new.py", "bad\x1bname.py"]
 COMMANDS = {"/diff": "what was changed; more", "/undo": "take back"}
@@ -57,7 +54,6 @@ def typed(text: str, *earlier: str) -> str:
         (PASTED.format("one\r\ntwo\n  three") + "\r", "one\ntwo\n  three"),
         ("wrong\x03right\r", "right"),
         ("\x03right\r", "right"),
-        ("typed ahead\n", "typed ahead"),
         ("\x1b[A\r", "newest"),
         ("\x1b[A\x1b[A\r", "two\nlines"),
         ("\x12lin\r\r", "two\nlines"),
@@ -93,33 +89,6 @@ def test_ctrl_c_leaves_where_it_is_pressed_again(keys: str) -> None:
         typed(keys)
 
 
-@pytest.mark.parametrize("begun", ["one\x1b\r", "one\\\r"])
-def test_a_line_that_is_begun_at_the_prompt_at_once_is_none_that_was_typed_ahead(begun: str) -> None:
-    with prompt(Requests()) as (ask, keys):
-        ended = ask._take_what_was_typed
-
-        def then_go_on() -> None:
-            ended()
-            keys.send_text("two\r")
-
-        ask._take_what_was_typed = then_go_on  # type: ignore[method-assign]
-        keys.send_text(begun)
-        assert ask("You: ") == "one\ntwo"
-
-
-def test_several_lines_typed_ahead_wait_for_a_person() -> None:
-    with prompt(Requests()) as (ask, keys):
-        keys.send_text("one\ntwo\n")
-        ended = ask._take_what_was_typed
-
-        def then_enter() -> None:
-            ended()
-            keys.send_text(" and more\r")
-
-        ask._take_what_was_typed = then_enter  # type: ignore[method-assign]
-        assert ask("You: ") == "one\ntwo and more"
-
-
 def test_requests_are_kept_without_their_secrets_and_none_twice_in_a_row() -> None:
     requests = Requests("first")
     with prompt(requests, lambda text: text.replace("hunter2", "***")) as (ask, keys):
@@ -127,28 +96,6 @@ def test_requests_are_kept_without_their_secrets_and_none_twice_in_a_row() -> No
             keys.send_text(f"{line}\r")
             assert ask("You: ") == line
     assert requests.kept == ["first", "use ***", "/diff"]
-
-
-def test_sigterm_ends_the_prompt_and_its_handler_is_what_it_was() -> None:
-    def hear(*_: object) -> None:
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, hear)
-    try:
-        with prompt(Requests()) as (ask, keys):
-            ended = ask._take_what_was_typed
-
-            def kill() -> None:
-                ended()
-                os.kill(os.getpid(), signal.SIGTERM)
-
-            ask._take_what_was_typed = kill  # type: ignore[method-assign]
-            keys.send_text("half a li")
-            with pytest.raises(Terminated):
-                ask("You: ")
-        assert signal.getsignal(signal.SIGTERM) is hear
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def offered(text: str, *, asked: bool = False, files: Sequence[str] = FILES) -> list[tuple[str, int]]:
@@ -164,6 +111,9 @@ def test_commands_are_offered_at_the_beginning_alone() -> None:
 
 
 def test_names_of_files_are_offered_after_an_at_sign_or_when_asked_for() -> None:
+    completer = ChatCompleter(COMMANDS, iter([FILES]).__next__)  # who has the names asks for them once
+    for _ in range(2):
+        assert [each.text for each in completer.get_completions(Document("@REA"), CompleteEvent())] == ["README.md"]
     assert offered("see @calc") == [("calc.py", -5), ("pkg/calc_words.py", -5)]
     assert offered("see calc") == offered("mail me@calc") == []
     assert offered("see (CALC", asked=True) == [("calc.py", -4), ("pkg/calc_words.py", -4)]

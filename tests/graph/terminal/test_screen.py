@@ -210,12 +210,6 @@ def test_colours_are_for_terminals() -> None:
     assert shown.out.endswith("\x1b[1;32mDone.\x1b[0m\n")
 
 
-def test_no_color_is_plain() -> None:
-    file = io.StringIO()
-    Screen(Console(file=file, force_terminal=True, no_color=True)).line("Done.", "bold green")
-    assert file.getvalue() == "Done.\n"
-
-
 @pytest.mark.parametrize(
     ("pieces", "out"),
     [
@@ -232,15 +226,6 @@ def test_line_ends_of_windows_are_line_ends_and_no_other_return_overwrites_a_lin
     for piece in pieces:
         screen.write(piece)
     assert file.getvalue() == out
-
-
-def test_a_return_at_the_end_of_all_words_ends_their_line() -> None:
-    file = io.StringIO()
-    screen = Screen(Console(file=file))
-    screen.write("One\r")
-    screen.line("Two\r")
-    screen.line("+three\r\nfour")
-    assert file.getvalue() == "One\nTwo\n+three\nfour\n"
 
 
 def test_what_was_refused_is_kept_for_programs() -> None:
@@ -280,9 +265,12 @@ def unavailable(name: str, reason: str = "there is no bubblewrap") -> Traced:
 
 def test_what_a_run_has_to_do_without_is_told_once() -> None:
     commands, audit = unavailable("commands.unavailable"), unavailable("audit.unavailable", "it lies\ninside")
-    shown = Shown().show(commands, audit, commands, unavailable("audit.unavailable", "another"), ENDED)
+    files = [{"path": "AGENTS.md", "lines": 34, "cut": False}, {"path": "a\x1b/AGENTS.md", "lines": 1, "cut": True}]
+    notes = Traced("notes.read", {"files": files}, "run", "1", 0)
+    shown = Shown().show(commands, audit, commands, unavailable("audit.unavailable", "another"), notes, ENDED)
     assert shown.out == (
         "! no commands: there is no bubblewrap\n! no log of this run: it lies inside\n! no log of this run: another\n"
+        "→ AGENTS.md  34 lines of notes\n→ a\\x1b/AGENTS.md  1 line of notes, the rest left out\n"
     )
 
 
@@ -292,8 +280,3 @@ def test_a_warning_is_shown_down_to_its_remedy() -> None:
     assert shown.out == f"! no commands: {reason}\n! {reason}\n"
     endless = Shown().show(unavailable("audit.unavailable", "x" * 900), Alerted("cost", "x" * 900, 9.0, 3.0))
     assert [len(line) for line in endless.out.splitlines()] == [502, 502]
-
-
-def test_warnings_stand_beside_the_answer_in_json() -> None:
-    shown = Shown(as_json=True).show(unavailable("commands.unavailable"), Alerted("cost", "Dear.", 9.0, 3.0), ENDED)
-    assert (shown.out, shown.err) == ("", "! no commands: there is no bubblewrap\n! Dear.\n")

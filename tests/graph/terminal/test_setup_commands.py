@@ -16,13 +16,13 @@ from rich.console import Console
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import CONFIG_VARIABLE
-from mendgraph.graph.doctor.examination import Finding, Status
+from mendgraph.graph.doctor.findings import Finding, Status
 from mendgraph.graph.spending.store import AccountSpent, ModelDay, SpendingStore
 from mendgraph.graph.terminal import setup_commands
 from mendgraph.graph.terminal.answers import Line
-from mendgraph.graph.terminal.setup_commands import account_lines, day_lines, day_objects, finding_lines, shown_pull
+from mendgraph.graph.terminal.setup_commands import account_lines, day_lines, finding_lines, shown_pull
 from mendgraph.graph.terminal.turns import Setup
-from mendgraph.nodes.call_model.embedded import local_model, pull, weights
+from mendgraph.nodes.call_model.embedded import local_model, pull
 from mendgraph.nodes.call_model.embedded.pull import Pulled, PullFailure
 from mendgraph.nodes.call_model.embedded.weights import WeightsState, WeightsStatus
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
@@ -38,49 +38,29 @@ def day(model: str, days_ago: int = 0, **changed: Any) -> ModelDay:
     return ModelDay.model_validate({"day": TODAY - timedelta(days=days_ago), "model": model, **one, **zero, **changed})
 
 
-def test_a_day_has_a_line_for_each_model_and_one_for_all_of_them() -> None:
+def test_a_day_has_a_line_for_each_model() -> None:
     spent = [
         day("gpt-4o-mini"),
         day("local", cached_tokens=0, cost_usd=0.0),
         day("", 1, calls=1, cost_usd=0.0, unpriced_calls=1),
     ]
-    lines = day_lines(spent, 7, TODAY)
+    lines = day_lines(spent)
     assert [line.text for line in lines] == [
-        "DAY         MODEL          CALLS       IN  CACHED    OUT  COST",
-        "today       gpt-4o-mini       12  120,000  80,000    900  0.2500 USD",
-        "            local             12  120,000       0    900",
-        "            (all)             24  240,000  80,000  1,800  0.2500 USD",
-        "2026-02-27  (the default)      1  120,000  80,000    900  no price known",
+        "DAY         MODEL          CALLS       IN  CACHED  OUT  COST",
+        "2026-02-28  gpt-4o-mini       12  120,000  80,000  900  0.2500 USD",
+        "2026-02-28  local             12  120,000       0  900",
+        "2026-02-27  (the default)      1  120,000  80,000  900  no price known",
     ]
-    assert [line.style for line in lines] == ["bold", "", "", "", ""]
-
-
-def test_cache_writes_and_reasoning_have_a_column_where_there_are_any() -> None:
-    first = day("a", cache_write_tokens=7_000)
-    assert [line.text for line in day_lines([first], 7, TODAY)] == [
-        "DAY    MODEL  CALLS       IN  CACHED  WRITTEN  OUT  COST",
-        "today  a         12  120,000  80,000    7,000  900  0.2500 USD",
-    ]
-    assert [line.text for line in day_lines([first, day("b", 1, reasoning_tokens=600)], 7, TODAY)] == [
-        "DAY         MODEL  CALLS       IN  CACHED  WRITTEN  OUT  REASONING  COST",
-        "today       a         12  120,000  80,000    7,000  900          0  0.2500 USD",
-        "2026-02-27  b         12  120,000  80,000        0  900        600  0.2500 USD",
-    ]
+    assert [line.style for line in lines] == ["bold", "", "", ""]
+    assert day_lines([]) == [Line("No model was called in this time.")]
 
 
 def test_calls_without_a_price_or_an_end_are_told() -> None:
-    lines = day_lines([day("m", unpriced_calls=2, unsettled=1_200)], 7, TODAY)
+    lines = day_lines([day("m", unpriced_calls=2, unsettled=1_200)])
     assert lines[1].text.endswith("900  0.2500 USD and 2 without a price")
     assert lines[2:] == [
         Line("1,200 calls of these have no end yet, or were killed: they count as what was reserved for them.", "dim")
     ]
-
-
-@pytest.mark.parametrize(("days", "words"), [(1, "today"), (7, "in the last 7 days")])
-def test_without_calls_there_is_one_sentence(days: int, words: str) -> None:
-    assert day_lines([], days, TODAY) == [Line(f"No model was called {words} (UTC).")]
-    assert day_lines([], days, TODAY, "a") == [Line(f"No model was called {words} (UTC) for the account 'a'.")]
-    assert day_lines([], days, TODAY, "") == [Line(f"No model was called {words} (UTC) by runs that name no account.")]
 
 
 def spent(account: str, days_ago: int = 0, **changed: Any) -> AccountSpent:
@@ -90,35 +70,13 @@ def spent(account: str, days_ago: int = 0, **changed: Any) -> AccountSpent:
 
 
 def test_an_account_has_a_line_with_all_that_it_has_used() -> None:
-    lines = account_lines([spent("batch/nightly", unsettled=3), spent("", 1, calls=1, cost_usd=0.0, unpriced=1)], TODAY)
+    lines = account_lines([spent("batch/nightly", unsettled=3), spent("", 1, calls=1, cost_usd=0.0, unpriced=1)])
     assert lines == [
         Line("ACCOUNT        LAST USED   CALLS     TOKENS  COST", "bold"),
-        Line("batch/nightly  today       1,200  5,000,000  0.3000 USD"),
+        Line("batch/nightly  2026-02-28  1,200  5,000,000  0.3000 USD"),
         Line("(none)         2026-02-27      1  5,000,000  no price known"),
         Line("3 calls of these have no end yet, or were killed: they count as what was reserved for them.", "dim"),
     ]
-
-
-def test_programs_get_the_days_with_their_models() -> None:
-    shown = day_objects([day("a", cost_usd=0.1 + 0.2), day("b"), day("a", 1)])
-    assert [(each["day"], [model["model"] for model in each["models"]]) for each in shown] == [
-        ("2026-02-28", ["a", "b"]),
-        ("2026-02-27", ["a"]),
-    ]
-    assert shown[0]["models"][0] == {
-        "day": "2026-02-28",
-        "model": "a",
-        "calls": 12,
-        "input_tokens": 120_000,
-        "output_tokens": 900,
-        "cached_tokens": 80_000,
-        "cost_usd": 0.3,
-        "unpriced_calls": 0,
-        "unsettled": 0,
-        "seconds": 1.5,
-        "reasoning_tokens": 0,
-        "cache_write_tokens": 0,
-    }
 
 
 def book(base: Path, days_ago: int, account: str = "") -> None:
@@ -135,49 +93,17 @@ def test_the_command_shows_the_last_days(
 ) -> None:
     monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path))
     book(tmp_path, 0)
-    book(tmp_path, 3)
+    book(tmp_path, 3, "a")
     days = []
     for words in ([], ["--days", "3"], ["--days=4"]):
         assert cli.main(["usage", *words, "--json"]) == 0
         days.append(len(json.loads(capsys.readouterr().out)))
     assert days == [2, 1, 2]
     assert cli.main(["usage"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["today", "m", "1", "5", "0", "1"]
-
-
-@pytest.mark.usefixtures("any_store")
-def test_the_command_shows_accounts_and_the_days_of_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(tmp_path))
-    book(tmp_path, 3, "a")
-    book(tmp_path, 0, "b")
-    book(tmp_path, 0)
-    shown = {}
-    for words in (["--account", "a"], ["--account="], ["--accounts"], ["--accounts", "--account", "b"]):
-        assert cli.main(["usage", *words, "--json"]) == 0
-        shown[" ".join(words)] = json.loads(capsys.readouterr().out)
-    days = {words: [len(day["models"]) for day in shown[words]] for words in ("--account a", "--account=")}
-    assert days == {"--account a": [1], "--account=": [1]}
-    assert [each["account"] for each in shown["--accounts"]] == ["", "b", "a"]
-    assert shown["--accounts --account b"] == shown["--accounts"][1:2]
-    assert cli.main(["usage", "--accounts"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["ACCOUNT", "(none)", "b", "a"]
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["--accounts", "--days", "3"], "--accounts shows all that was ever used: omit --days"),
-        (["--max-tokens-per-account", "5"], "--max-tokens-per-account is for new runs"),
-        (["--account", "a\tb"], "an account's name is empty, or has 1 to 200 printable characters"),
-    ],
-)
-def test_what_cannot_be_shown_is_one_line(words: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["usage", *words]) == 2
-    said = capsys.readouterr().err
-    assert problem in said
-    assert said.count("\n") == 1
+    assert capsys.readouterr().out.splitlines()[1].split()[1:] == ["m", "1", "5", "0", "1"]
+    assert cli.main(["usage", "--accounts", "--json"]) == 0
+    assert [each["account"] for each in json.loads(capsys.readouterr().out)] == ["", "a"]
+    assert cli.main(["usage", "--accounts", "--days", "3"]) == 2
 
 
 # --- `mendgraph model ...`: one line for each answer, and an exit code.
@@ -259,22 +185,6 @@ def test_for_programs_there_is_one_object(monkeypatch: pytest.MonkeyPatch, capsy
     assert json.loads(capsys.readouterr().out) == {"path": "/m.gguf", "size_bytes": 5, "source": "hub"}
 
 
-@pytest.mark.parametrize("words", ["model status", "doctor", "config", "runs"])
-def test_what_works_on_no_task_tells_no_events(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["--json-lines", *words.split()]) == 2
-    assert "use --json here" in capsys.readouterr().err
-
-
-def test_status_of_a_fresh_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv(weights.MODEL_DIR_VARIABLE, str(tmp_path))
-    code, out, err = called(capsys, "status")
-    assert (code, err) == (4, "")
-    assert out.startswith("weights: absent (0.0 GB of 1.1 GB): run `mendgraph model pull`\n")
-    assert os.listdir(tmp_path) == []
-
-
 def test_serve_says_where_and_ends_with_ctrl_c(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -347,24 +257,6 @@ def test_a_finding_is_a_line_and_its_remedy_another() -> None:
     ]
 
 
-def test_on_a_terminal_no_word_is_cut() -> None:
-    long = Finding("store", Status.PROBLEM, "the disk under /var/lib/mendgraph/runs is full", "make room on it")
-    assert [line.text for line in finding_lines((long,), 60)] == [
-        "problem  store  the disk under /var/lib/mendgraph/runs is",
-        "                full",
-        "                -> make room on it",
-        "1 problem",
-    ]
-    assert [line.text for line in finding_lines((long,), 24)] == [
-        "problem  store",
-        "  the disk under",
-        "  /var/lib/mendgraph/runs",
-        "  is full",
-        "  -> make room on it",
-        "1 problem",
-    ]
-
-
 def test_the_exit_code_says_whether_there_is_a_problem(
     found: list[Finding], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -395,18 +287,11 @@ def test_a_report_is_written_once(found: list[Finding], tmp_path: Path, capsys: 
     assert "To reproduce: mendgraph doctor" in shown
     with zipfile.ZipFile(tmp_path / "mendgraph-doctor.zip") as archive:
         assert json.loads(archive.read("doctor.json"))["ok"] is True
-    assert cli.main(["doctor", "--bundle"]) == 4
+    assert cli.main(["doctor", "--bundle"]) == 2
     assert "--force" in capsys.readouterr().err
+    assert cli.main(["doctor", "--run", "1"]) == 2
     assert cli.main(["--json", "doctor", "--bundle", "other.zip"]) == 0
     assert json.loads(capsys.readouterr().out)["path"] == str(tmp_path / "other.zip")
-
-
-@pytest.mark.parametrize(
-    "words", [["b.zip"], ["--run", "1"], ["--force"], ["--include-messages"], ["--bundle", "--include-messages"]]
-)
-def test_what_belongs_to_a_report_is_refused_without_one(words: list[str], found: list[Finding]) -> None:
-    assert found
-    assert cli.main(["doctor", *words]) == 2
 
 
 # --- `mendgraph config`, and how files reach a run at the command line.
@@ -475,19 +360,6 @@ def test_where_a_file_is_wrong_nothing_is_run_and_all_of_it_is_told(words: list[
     assert second.startswith("mendgraph: .mendgraph.toml:2: max_steps should be greater than or equal to 1. It means:")
 
 
-def test_programs_are_told_in_an_object(root: Path, run: Run) -> None:
-    (root / SETTINGS_FILE).write_text('modle = "m"\n')
-    code, out, _ = run("Mend it.", "--json")
-    message = "there is no setting modle: did you mean mode or model?"
-    problem = {"file": SETTINGS_FILE, "line": 1, "column": 0, "field": "modle", "message": message}
-    assert (code, json.loads(out)["error"]) == (
-        2,
-        {"code": "usage_error", "message": f"{SETTINGS_FILE}:1: {message}", "problems": [problem]},
-    )
-    code, out, _ = run("Mend it.", "--json-lines")
-    assert (code, json.loads(out)["event"]) == (2, "error")
-
-
 def test_a_cloned_repository_asks_for_nothing_without_trust(root: Path, run: Run) -> None:
     (root / SETTINGS_FILE).write_text('base_url = "https://evil.example/v1"\nallowed_programs = ["sh"]\n')
     code, out, err = run("Mend it.")
@@ -551,14 +423,3 @@ def test_files_are_checked_and_nothing_else(root: Path, run: Run, tmp_path: Path
     assert run("config", "check", str(tmp_path / "none.toml"))[0] == 2
     os.mkfifo(tmp_path / "pipe.toml")
     assert run("config", "check", str(tmp_path / "pipe.toml"))[0] == 2
-
-
-def test_what_a_file_says_cannot_steer_the_screen(root: Path, run: Run) -> None:
-    (root / SETTINGS_FILE).write_bytes(b'"a\\u001b]0;x\\u0007\\u202e" = 1\nmodel = "x\\u001b[31m\\ny"\n')
-    _, out, err = run("config", "check")
-    assert out == ""
-    assert "\x1b" not in err
-    assert "\u202e" not in err
-    (root / SETTINGS_FILE).write_bytes(b'model = "x\\u001b[31m\\ny"\n')
-    assert "\x1b" not in run("config", "trust")[1]
-    assert "\x1b" not in run("config", "show")[1]

@@ -13,8 +13,6 @@ from rich.console import Console
 
 from mendgraph.graph.runs.events import (
     Alerted,
-    Asked,
-    CallsRead,
     Compacted,
     Ended,
     Event,
@@ -28,7 +26,7 @@ from mendgraph.graph.runs.events import (
 )
 from mendgraph.graph.terminal import status_line
 from mendgraph.graph.terminal.answers import Screen
-from mendgraph.graph.terminal.status_line import StatusLine, amount, is_live
+from mendgraph.graph.terminal.status_line import StatusLine, is_live
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.ledger import RunLimits
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopReason, ToolCall
@@ -94,12 +92,9 @@ def test_what_has_no_limit_and_no_price_is_left_out() -> None:
     ("event", "words"),
     [
         (Text("Hello"), "the model is writing"),
-        (Waiting(3.2, "Busy."), "trying again in 3 s"),
+        (Waiting(3.2, "Busy."), "trying again in 3.2 s"),
         (HealingBegan(2, ()), "asking again, attempt 2"),
         (FellBack("gpt-x", "local\x1b[2J", "Busy."), "asking local\\x1b[2J"),
-        (CallsRead(()), "looking at the calls"),
-        (ToolStarted(call("run_checks")), "running the checks"),
-        (ToolStarted(call("final_answer", answer="x")), "looking at the answer"),
         (ToolStarted(call("run_command", argv=["make", "test"])), "running run_command make test"),
         (StepDone((), ()), "waiting for the model"),
         (Alerted("cost", "Dear.", 9.0, 3.0), "waiting for the model"),
@@ -108,33 +103,6 @@ def test_what_has_no_limit_and_no_price_is_left_out() -> None:
 )
 def test_it_says_what_is_going_on(event: Event, words: str) -> None:
     assert Shown().note(event).startswith(f"{words} · 0:00 · ")
-
-
-@pytest.mark.parametrize("event", [Asked({}), ENDED])
-def test_where_nothing_is_going_on_nothing_is_said_of_it(event: Event) -> None:
-    assert Shown().note(event).startswith("0:00 · ")
-
-
-def test_a_wait_is_counted_down_until_something_happens() -> None:
-    shown = Shown()
-    shown.note(Waiting(3.2, "Busy."))
-    for now_s, left in ((1.0, 2), (9.0, 0)):
-        shown.now_s = now_s
-        assert shown.line.words().startswith(f"trying again in {left} s")
-    assert shown.note(Text("Hi")).startswith("the model is writing")
-
-
-def test_the_local_model_is_being_loaded_while_the_call_waits_for_it() -> None:
-    shown = Shown()
-    shown.loads = True
-    assert shown.line.words().startswith("loading the local model")
-
-
-def test_a_reply_that_is_coming_counts_by_its_length_until_it_is_settled() -> None:
-    shown = Shown()
-    assert "out 100/50k" in shown.note(Text("x" * 400))
-    assert "out 1.1k/50k" in shown.note(PAID)
-    assert "out 0/50k" in Shown().note(Text("x" * 400), Waiting(1.0, "It broke off."))
 
 
 def test_a_run_that_is_to_stop_says_so_whatever_happens_next() -> None:
@@ -168,17 +136,6 @@ def test_a_turn_that_is_taken_up_goes_on_counting() -> None:
     assert shown.line.words().endswith("0:12 · calls 4/10 · $0.25 · in 60k/100k · out 2k/50k · step 4")
     shown.line.begin(USED)
     assert " · calls 0/10 · $0.25 · in 60k/100k" in shown.line.words()
-
-
-@pytest.mark.parametrize(
-    ("number", "words"),
-    [
-        (0, "0"), (999, "999"), (1_000, "1k"), (1_100, "1.1k"), (12_345, "12.3k"), (99_949, "99.9k"),
-        (100_000, "100k"), (1_234_567, "1.2M"),
-    ],
-)  # fmt: skip
-def test_counts_are_short(number: int, words: str) -> None:
-    assert amount(number) == words
 
 
 # --- Where it stands
