@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mendgraph.graph.configuration.context import AgentContext as AgentContext
     from mendgraph.graph.configuration.loading import load_context as load_context
+    from mendgraph.graph.fleet.batch.batch import run_batch as run_batch
     from mendgraph.graph.fleet.batch.batch_folder import BatchResult as BatchResult
-    from mendgraph.graph.fleet.batch.orders import TaskResult as TaskResult
-    from mendgraph.graph.fleet.batch.run_batch import run_batch as run_batch
-    from mendgraph.graph.fleet.batch.tasks import BatchTask as BatchTask
+    from mendgraph.graph.fleet.batch.tasks import BatchTask as BatchTask, TaskResult as TaskResult
     from mendgraph.graph.machine.build import build_graph as build_graph
     from mendgraph.graph.machine.state import serializer as serializer
     from mendgraph.graph.persistence.store import Pruned as Pruned
@@ -84,10 +83,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "build_graph": "mendgraph.graph.machine.build",
     "AgentContext": "mendgraph.graph.configuration.context",
-    "run_batch": "mendgraph.graph.fleet.batch.run_batch",
+    "run_batch": "mendgraph.graph.fleet.batch.batch",
     "BatchTask": "mendgraph.graph.fleet.batch.tasks",
     "BatchResult": "mendgraph.graph.fleet.batch.batch_folder",
-    "TaskResult": "mendgraph.graph.fleet.batch.orders",
+    "TaskResult": "mendgraph.graph.fleet.batch.tasks",
     "load_context": "mendgraph.graph.configuration.loading",
     "report_html": "mendgraph.graph.report.page",
     "run_task": "mendgraph.graph.runs.run",

@@ -1,4 +1,3 @@
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -6,9 +5,8 @@ import httpx2
 import pytest
 
 from mendgraph.graph.cassettes.player import REPLAY_URL, CassetteMissError
-from tests import cassettes
 from tests.cassettes import Live, Origin, Tape, cassette, cassette_path, scripted
-from tests.doubles.scripted_server import Chunked, Say, ScriptedServer, Status
+from tests.doubles.scripted_server import Say, ScriptedServer, Status
 
 NAME = "scenario/case"
 
@@ -90,27 +88,6 @@ def test_a_request_that_was_not_recorded_fails_even_where_it_is_swallowed(record
         play(recorded, "one", "two", "three", swallow=True)
 
 
-def test_a_failing_test_is_told_of_the_request_that_was_not_recorded(recorded: Path) -> None:
-    with pytest.raises(CassetteMissError) as caught:
-        play(recorded, "two", temperature=1)
-    assert "temperature: not recorded, sent 1" in str(caught.value)
-
-
-@pytest.mark.parametrize("stream", [True, False])
-def test_async_clients_are_recorded_and_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
-    async def talk(tape: Tape) -> str:
-        body = {"messages": [], "stream": stream}
-        async with httpx2.AsyncClient() as client:
-            return (await client.post(f"{tape.base_url}/chat/completions", json=body)).text
-
-    said = []
-    for record in ("1", "0"):
-        monkeypatch.setenv("MENDGRAPH_RECORD", record)
-        with cassette(NAME, scripted(Chunked(Say("Hello, world"), 3)), library=tmp_path) as tape:
-            said.append(asyncio.run(talk(tape)))
-    assert said[0] == said[1] != ""
-
-
 @pytest.mark.parametrize(
     ("recording", "live", "message"),
     [
@@ -139,7 +116,3 @@ def test_the_origin_is_checked(recorded: Path) -> None:
 def test_a_cassette_is_named_scenario_and_case(name: str) -> None:
     with pytest.raises(ValueError, match="a cassette is named scenario/case"):
         cassette_path(name)
-
-
-def test_cassettes_live_beside_the_tests() -> None:
-    assert Path(__file__).parent.parent / "cassettes" == cassettes.LIBRARY

@@ -25,7 +25,7 @@ Part = Literal["product", "effects", "tests"]
 
 EXCUSED: Final = {
     "files/handles.py:open_root": "the one place where an absolute name is opened",
-    "network/mcp_sessions.py:_start": "the user's own server is started with what the user wrote in its settings",
+    "mcp_tools.py:_program_session": "the user's own server is started with what the user wrote in its settings",
     **dict.fromkeys(
         (
             "store/run_folder.py:_private_folder",
@@ -117,11 +117,8 @@ class Watch:
         if not absolute and ((part == "effects" and event == "open") or not self._is_watched(_from_here(path))):
             return  # in there, it is relative to a handle that the event does not tell
         file, function = _relative(frame.f_code.co_filename, self._root), frame.f_code.co_name
-        seen = (
-            self.excused
-            if part == "effects" and f"{file}:{function}".removeprefix("nodes/execute_tools/") in EXCUSED
-            else self.culprits
-        )
+        excused = f"{file}:{function}".removeprefix("nodes/execute_tools/") in EXCUSED
+        seen = self.excused if excused else self.culprits
         seen.append(Sighting(event, path, f"{file}:{frame.f_lineno} in {function}"))
 
     def _is_watched(self, path: str) -> bool:

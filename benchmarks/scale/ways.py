@@ -12,7 +12,7 @@ from mendgraph.nodes.records import ToolError
 
 if TYPE_CHECKING:  # what a run needs is loaded in the processes that make runs
     from mendgraph import AgentContext, RunResult
-    from mendgraph.graph.fleet.batch.orders import TaskResult
+    from mendgraph.graph.fleet.batch.tasks import TaskResult
 
 THREADS: Final = "threads"
 LOOP: Final = "event loop"
@@ -78,7 +78,7 @@ def in_a_loop(place: Place, names: Sequence[str]) -> dict[str, End]:
 
 def in_a_batch(place: Place, names: Sequence[str], processes: int = 1) -> dict[str, End]:
     """As `run_batch` makes them, each on a copy of its workspace; without its patch a run has not done its work."""
-    from mendgraph.graph.fleet.batch.run_batch import run_batch
+    from mendgraph.graph.fleet.batch.batch import run_batch
     from mendgraph.graph.fleet.batch.tasks import BatchTask
 
     results: list[TaskResult] = []

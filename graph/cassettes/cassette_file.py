@@ -90,25 +90,12 @@ def parse(text: str, name: str = "the cassette") -> CassetteFile | ToolError:
     """Read the text of a cassette file; `name` is what an error calls it."""
     if not text.strip():
         return _unreadable(name, "is empty")
-    if len(text) > MOST_BYTES:
-        return _unreadable(name, f"has {len(text):,} characters, more than a conversation can have")
     document = read_yaml(text)
     if isinstance(document, DocumentProblem):
         place = f" (line {document.line}, column {document.column})" if document.line else ""
         return _unreadable(name, f"is not YAML{place}: {document.message}")
     cassette = _cassette_of(document)
     return _unreadable(name, cassette) if isinstance(cassette, str) else cassette
-
-
-def decode(content: bytes, name: str = "the cassette") -> str | ToolError:
-    """The text of a cassette file's bytes."""
-    if len(content) > MOST_BYTES:
-        return _unreadable(name, f"has {len(content):,} bytes, more than a conversation can have")
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        return _unreadable(name, f"is not UTF-8 text (line {line})")
 
 
 def render(cassette: CassetteFile) -> str:
@@ -349,11 +336,14 @@ def read_text(path: str, name: str = "") -> str | ToolError:
     """The text of the cassette file at `path`, which errors call `name`; NOT_FOUND where there is none."""
     name = name or path
     content = read_bytes(path, MOST_BYTES, name)
-    if not isinstance(content, ToolError):
-        return decode(content, name)
-    if content.code is ToolErrorCode.NOT_FOUND:
-        return ToolError(code=ToolErrorCode.NOT_FOUND, message=f"there is no cassette {name}")
-    return content
+    if isinstance(content, ToolError):
+        missing = content.code is ToolErrorCode.NOT_FOUND
+        return content.model_copy(update={"message": f"there is no cassette {name}"}) if missing else content
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        return _unreadable(name, f"is not UTF-8 text (line {line})")
 
 
 def read(path: str, name: str = "") -> CassetteFile | ToolError:
@@ -382,9 +372,10 @@ def write(path: str, cassette: CassetteFile) -> ToolError | None:
 
 
 def cassettes_below(folder: str) -> list[str]:
-    """The paths of all cassette files in `folder` and below, relative to it and with "/", sorted."""
+    """The paths of all cassette files in `folder` and below, relative to it and with "/", sorted; no files of runs."""
     found = [os.path.join(root, name) for root, _, names in os.walk(folder) for name in names if _is_cassette(name)]
-    return sorted(os.path.relpath(path, folder).replace(os.sep, "/") for path in found)
+    paths = (os.path.relpath(path, folder).replace(os.sep, "/") for path in found)
+    return sorted(path for path in paths if "/files/before/" not in path and "/files/after/" not in path)
 
 
 def is_ours(path: str) -> bool:

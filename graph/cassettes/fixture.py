@@ -25,7 +25,6 @@ from mendgraph.graph.cassettes.cassette_file import (
     version,
     write,
 )
-from mendgraph.graph.cassettes.difference import parsed
 from mendgraph.graph.cassettes.player import REPLAY_URL, Player, Tape, recorded, replayed
 from mendgraph.graph.cassettes.servers import LoopbackServer, RecordingServer, ReplayServer
 from mendgraph.graph.configuration.context import AgentContext
@@ -232,7 +231,7 @@ class ReplayedCassette(Cassette):
 
     def __init__(self, path: str, name: str, cassette: CassetteFile, allow_hosts: Collection[str] = ()) -> None:
         """Cut off the network, but for `allow_hosts` and, while the cassette is served, for this machine."""
-        key, settings = SecretStr(NO_KEY), _settings_of(cassette)
+        key, settings = SecretStr(NO_KEY), dict(cassette.settings)
         source = Source(base_url=REPLAY_URL, api_key=key, origin=cassette.recorded_from, settings=settings)
         super().__init__(path, name, lambda: source)
         self._player = Player(cassette, name, version=version())
@@ -344,15 +343,6 @@ def secrets_message(found: list[Finding]) -> str:
     """Where the secrets of a cassette are, and what to do."""
     places = ", ".join(f"line {line} holds {what}" for line, what in found[:5])
     return f"{places}. Revoke it, remove it from the file and its history, and record again"
-
-
-def _settings_of(cassette: CassetteFile) -> dict[str, str]:
-    """What the cassette says of itself; an older one names the model in its requests alone."""
-    for exchange in cassette.exchanges:
-        body = parsed(exchange.request)
-        if isinstance(body, dict) and isinstance(body.get("model"), str):
-            return {"model": body["model"], **cassette.settings}
-    return dict(cassette.settings)
 
 
 Permission = Callable[[str], bool]

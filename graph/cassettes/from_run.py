@@ -1,60 +1,68 @@
 """`mendgraph cassette from-run`: a run of the store becomes a cassette, its files, and a test that plays it again.
 
-The raw requests of a run are not kept, so they are made anew: the run is played in a copy of its workspace while its
-replies are recited, and once more on the cassette that came of it. Only what went the stored way twice is written.
+The raw requests of a run are not kept, so they are made anew: the run is played in a copy of its workspace on a server
+that recites its replies, and once more on the cassette that came of it. Only what went the stored way twice is written.
 """
 
 import os
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
-from configparser import ConfigParser, Error as IniError
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, pairwise, zip_longest
+from tempfile import TemporaryDirectory
 from typing import Any, Final
+from unittest import mock
 
-from mendgraph.graph.cassettes.cassette_file import CassetteFile, Exchange, context_on, render, scrubbed, settings_of
+from langchain_core.messages import AIMessage, AnyMessage
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import StateSnapshot
+
+from mendgraph.graph.cassettes.cassette_file import CassetteFile, context_on, render, secrets_in, settings_of
 from mendgraph.graph.cassettes.naming import cassette_name
-from mendgraph.graph.cassettes.player import REPLAY_URL
-from mendgraph.graph.cassettes.replayed_run import (
-    KEEPS_TESTS_OUT,
-    MOST_FILES,
-    Files,
-    Reciter,
-    Replayer,
-    RunCourse,
-    StartFiles,
-    anything_goes,
-    course_difference,
-    files_at_start,
-    files_in,
-    play,
-    playground,
-    read_course,
-    secret_in,
-    write_files,
-)
+from mendgraph.graph.cassettes.servers import LoopbackServer, Reciter, ReplayServer
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.langchain.failures import LESSONS
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.state import serializer
+from mendgraph.graph.machine.workspace import judged_workspace
 from mendgraph.graph.persistence.store import Store
-from mendgraph.graph.runs.runs import with_store
+from mendgraph.graph.runs.run import Session
+from mendgraph.graph.runs.runs import small_history, thread_config, with_store
 from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, split_provider
+from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.files.failures import quoted
+from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
-from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, FileContent, Workspace, WriteFile
+from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, FileContent, Workspace, WriteFile
+from mendgraph.nodes.execute_tools.journal.journal import Journal
+from mendgraph.nodes.execute_tools.journal.restoring import net_effects
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
-from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
-from mendgraph.nodes.language.documents import DocumentProblem, read_toml
-from mendgraph.nodes.records import JsonMap, Outcome, Profile, StopReason, ToolError, ToolErrorCode
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
+from mendgraph.nodes.language.history import is_request
+from mendgraph.nodes.records import (
+    JsonMap,
+    ModelReply,
+    Outcome,
+    Profile,
+    StopReason,
+    ToolCall,
+    ToolError,
+    ToolErrorCode,
+)
 
 FOLDER: Final = "tests"
 """Where the test goes where nobody says so."""
 
-NOT_COLLECTED: Final = 'collect_ignore_glob = ["*"]  # the files of runs are no tests of ours\n'
+MOST_FILES: Final = 200
+MOST_BYTES: Final = 2_000_000
+"""What is kept beside a cassette; a test that needs more is no test of one run."""
 
-_UNREPEATABLE: Final = frozenset(reason for reason in StopReason if reason.from_outside)
-"""Ends that the model has no part in."""
-
-_NAME = re.compile(r"[a-z0-9_]+")
+Files = Mapping[str, bytes]
+"""What the files of a folder hold, by their paths with "/" between the parts."""
 
 
 @dataclass(frozen=True)
@@ -70,45 +78,100 @@ class WrittenCassette:
     command: str
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """What the store and the workspace hold of a run."""
-
-    run_id: str
-    course: RunCourse
-    start: StartFiles
-
-
-@dataclass(frozen=True)
-class _Made:
-    """A cassette that has been played, with the files before and after."""
-
-    cassette: CassetteFile
-    given: JsonMap
-    before: Files
-    after: Files
-
-
 def cassette_from_run(
     run: str, workspace: str = ".", *, folder: str | None = None, name: str = "", force: bool = False
 ) -> WrittenCassette | ToolError:
     """Write `test_<name>.py` into the folder, and its cassette and files where the pytest plugin looks for them.
 
     `folder` is relative to the workspace and `tests` by default, `name` is `run_<id>`. CONFLICT where a file is there
-    already, unless `force`, and where the run does not repeat: it then says at which step, and nothing is written.
+    already, unless `force`, and where the run does not repeat: it then says what differs, and nothing is written.
     """
-    kept = with_store(workspace, lambda store: _kept(store, run, workspace))
-    if isinstance(kept, ToolError):
-        return kept
-    name = name or f"run_{re.sub(r'[^a-z0-9]', '_', kept.run_id[:8].lower())}"
-    if not _NAME.fullmatch(name):
+
+    def kept(store: Store) -> tuple[StoredRun, StartFiles] | ToolError:
+        stored = _stored(store, run)
+        if isinstance(stored, ToolError):
+            return stored
+        start = files_at_start(store.folder, str(check_workspace(workspace)), stored.run_id)
+        return start if isinstance(start, ToolError) else (stored, start)
+
+    found = with_store(workspace, kept)
+    if isinstance(found, ToolError):
+        return found
+    stored, start = found
+    name = name or f"run_{re.sub(r'[^a-z0-9]', '_', stored.run_id[:8].lower())}"
+    if not re.fullmatch(r"[a-z0-9_]+", name):
         return _invalid(f"A test cannot be named {name!r}: take small letters, digits and underscores.")
-    target = os.path.join(kept.start.workspace.root, folder or FOLDER)
-    made = _made(kept)
-    return made if isinstance(made, ToolError) else _write(kept, made, target, name, force=force)
+    target = os.path.join(start.workspace.root, folder or FOLDER)
+    root, configured = tests_root(target, start.workspace.root)
+    library = library_of(root)
+    if isinstance(library, ToolError):
+        return library
+    made = _made(stored, start, os.path.join(root, library))
+    if isinstance(made, ToolError):
+        return made
+    module = os.path.relpath(os.path.join(target, f"test_{name}.py"), root)
+    cassette = f"{library}/{cassette_name(f'{module}::test_{name}', name)}"
+    contents = {module: render_test(name, stored, made).encode(), cassette: render(made.cassette).encode()}
+    beside = f"{os.path.dirname(cassette)}/files"
+    contents |= {f"{beside}/before/{path}": data for path, data in made.before.items()}
+    contents |= {f"{beside}/after/{path}": data for path, data in made.left.items()}
+    if made.before or made.left:
+        contents[f"{beside}/conftest.py"] = b'collect_ignore_glob = ["*"]  # the files of runs are no tests of ours\n'
+    problem = _write(root, contents, beside, force=force)
+    if problem is not None:
+        return problem
+    paths = tuple(os.path.join(root, path) for path in contents)
+    command = shlex.join(["pytest", *([] if configured else ["--rootdir", root]), paths[0]])  # from anywhere
+    end, count = _end(stored.outcomes[-1]), len(made.cassette.exchanges)
+    return WrittenCassette(stored.run_id, name, paths, count, len(made.before), end, command)
 
 
-def _kept(store: Store, run: str, workspace: str) -> _Kept | ToolError:
+# --- What the store holds of a run
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run from its first request to its last end. `named` is what its calls name, which may be paths."""
+
+    run_id: str
+    context: AgentContext
+    profile: Profile
+    requests: tuple[str, ...]
+    replies: tuple[ModelReply, ...]
+    outcomes: tuple[Outcome, ...]
+    messages: tuple[AnyMessage, ...]
+    named: frozenset[str]
+
+
+def read_run(saver: BaseCheckpointSaver[Any], run_id: str) -> StoredRun | ToolError:
+    """What the run went through, or why that cannot be played again.
+
+    Raises:
+        StoreError: a checkpoint cannot be read.
+    """
+    history = [*reversed([*small_history(saver, run_id)])]
+    problem = _problem(history)
+    if problem:
+        return _invalid(problem)
+    final = build_graph(saver).get_state(thread_config(run_id)).values
+    messages = tuple(final.get("messages") or ())
+    requests = tuple(message.text for message in messages if is_request(message))
+    outcomes = tuple(snapshot.values["outcome"] for snapshot in history if not snapshot.next)
+    if len(requests) != len(outcomes):
+        return _invalid(
+            f"The run has {len(requests)} requests and {len(outcomes)} ends: a turn of it was cut off, and what was"
+            " said in it is not known. Take a run whose turns have all ended."
+        )
+    begun = next(snapshot.values for snapshot in history if snapshot.next == ("call_model",))
+    calls = [item for each in history if each.next == ("guard",) for item in each.values["items"]]
+    named = {*(final.get("files_read") or {}), *_named(calls)}
+    replies = tuple(_replies(history))
+    return StoredRun(
+        run_id, begun["context"], begun["profile"], requests, replies, outcomes, messages, frozenset(named)
+    )
+
+
+def _stored(store: Store, run: str) -> StoredRun | ToolError:
     record = store.run(run)
     if isinstance(record, ToolError):
         return record
@@ -116,97 +179,238 @@ def _kept(store: Store, run: str, workspace: str) -> _Kept | ToolError:
         return _invalid(
             f"The run was forked from {record.parent[:8]}, whose steps are not its own: take a run that is no fork."
         )
-    course = read_course(store.saver, record.run_id)
-    if isinstance(course, ToolError):
-        return course
-    for outcome in course.outcomes:
-        if outcome.reason in _UNREPEATABLE:
-            return _invalid(
-                f"The run ended with {outcome.reason.value}, which is not the model's doing and does not repeat."
+    stored = read_run(store.saver, record.run_id)
+    ends: list[StopReason] = [] if isinstance(stored, ToolError) else [each.reason for each in stored.outcomes]
+    outside = next((reason for reason in ends if reason.from_outside), None)
+    if outside is not None:
+        return _invalid(f"The run ended with {outside.value}, which is not the model's doing and does not repeat.")
+    return stored
+
+
+def _problem(history: Sequence[StateSnapshot]) -> str:
+    """Why this history cannot be played again; "" where it can."""
+    if not history or history[-1].next:
+        return "The run has not ended: `mendgraph resume` goes on with it."
+    if not any(snapshot.next == ("call_model",) for snapshot in history):
+        if any(snapshot.next == ("begin_turn",) for snapshot in history):
+            return f"The run ended before a model was called: {history[-1].values['outcome'].message}"
+        return "Of the run no step is kept but its end: only runs with durability sync or async can be played again."
+    for snapshot in history:
+        step = snapshot.values.get("step", 0)
+        if (snapshot.metadata or {}).get("source") in {"update", "fork"}:
+            return f"The run was forked or taken up again at step {step}: take a run that went on by itself."
+        if (snapshot.values.get("window") or Window()).summary:
+            return f"In step {step} the conversation was summarised: take a shorter run."
+        if snapshot.interrupts:
+            return f"In step {step} a person was asked, and the answer cannot be played again: take a run in mode auto."
+    return ""
+
+
+def _replies(history: Sequence[StateSnapshot]) -> Iterator[ModelReply]:
+    """What the model said; a checkpoint after `call_model` holds what came of the call."""
+    for before, snapshot in pairwise(history):
+        reply = snapshot.values.get("reply") if before.next == ("call_model",) else None
+        if reply is not None and not reply.preloaded:
+            yield reply
+
+
+def _named(calls: Sequence[Any]) -> Iterator[str]:
+    """What stands in the arguments of these calls, as far as it may be a path."""
+    for text in _texts([call.arguments for call in calls if isinstance(call, ToolCall)]):
+        if "\n" not in text:
+            yield text.removeprefix("./").rstrip("/")
+        yield from (line.partition(": ")[2].strip() for line in text.splitlines() if line.startswith("*** "))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | Sequence):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(each)
+
+
+# --- Its workspace at the start
+
+
+@dataclass(frozen=True)
+class StartFiles:
+    """A workspace at a run's start. `before` are the files that the run changed, None where there was none."""
+
+    workspace: Workspace
+    before: Mapping[str, bytes | None]
+
+    def read(self, wanted: Callable[[str], bool]) -> Files | ToolError:
+        """The wanted files of those that git would not ignore and that the rules allow."""
+        there = [entry.path for entry in self.workspace.walk() if entry.kind == "file"]
+        paths = {path for path in there if self.workspace.denied(path) is None and path not in self.before}
+        paths |= {path for path, data in self.before.items() if data is not None}
+        files: dict[str, bytes] = {}
+        left = MOST_BYTES
+        for path in sorted(filter(wanted, paths)):
+            data = self.before.get(path)
+            content = FileContent.of(path, data) if data is not None else self.workspace.read_file(path, MOST_BYTES)
+            if isinstance(content, ToolError):
+                return content
+            files[path] = content.data
+            left -= len(content.data)
+            if len(files) > MOST_FILES or left < 0:
+                return _invalid(
+                    f"The run needs more than {MOST_FILES} files or {MOST_BYTES:,} bytes of its workspace, more than is"
+                    " kept beside a test. Let a .gitignore name what it does not need, or run the task in a smaller"
+                    " folder."
+                )
+        return files
+
+
+def files_at_start(records: str, root: str, run_id: str) -> StartFiles | ToolError:
+    """The workspace at `root` before the run; `records` is the folder of its journal.
+
+    Raises:
+        StoreError: the journal cannot be read.
+    """
+    journal = Journal(records)
+    before: dict[str, bytes | None] = {}
+    for effect in net_effects(journal.changes_of(run_id)):
+        sha256 = effect.before.sha256
+        before[effect.path] = journal.backup(sha256) if sha256 else None
+        if sha256 and before[effect.path] is None:
+            message = f"What {quoted(effect.path)} held before the run is gone or damaged."
+            return ToolError(code=ToolErrorCode.NOT_FOUND, message=message)
+    return StartFiles(judged_workspace(root), before)
+
+
+def _secret_in(files: Files) -> ToolError | None:
+    """The refusal of the first file that holds a secret."""
+    redactor = Redactor(tuple(known_values(os.environ)))
+    for path, data in files.items():
+        text = data.decode("utf-8", "replace")
+        found = secrets_in(text)
+        if found or redactor.unnamed(text) != text:
+            what = f"{found[0].what} in line {found[0].line}" if found else "a secret of the environment"
+            message = (
+                f"{quoted(path)} holds {what}, and the test would need the file: take the secret out of it, or let a"
+                " .gitignore name it, and run the task again."
             )
-    start = files_at_start(store.folder, str(check_workspace(workspace)), record.run_id)
-    return start if isinstance(start, ToolError) else _Kept(record.run_id, course, start)
+            return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=(path,))
+    return None
 
 
 # --- Playing
 
 
-def _made(kept: _Kept) -> _Made | ToolError:
-    """The cassette with the fewest files that play; where none does, the problem is the one with all files."""
-    few = kept.start.touched(kept.course)
+@dataclass(frozen=True)
+class Made:
+    """A cassette that has been played: the settings of its test, the files before, and those that it left and took."""
+
+    cassette: CassetteFile
+    given: JsonMap
+    before: Files
+    left: Files
+    gone: tuple[str, ...]
+
+
+def _made(stored: StoredRun, start: StartFiles, library: str) -> Made | ToolError:
+    """The cassette with the files that the run named; where that does not play, with all files."""
+
+    def is_named(path: str) -> bool:
+        """Whether the file, or a folder that it lies in, was named."""
+        parts = path.split("/")
+        return any("/".join(parts[:length]) in stored.named for length in range(1, len(parts) + 1))
+
+    def is_own(path: str) -> bool:
+        """Whether it is no file of an earlier cassette."""
+        return not os.path.join(start.workspace.root, path).startswith(f"{library}/")
+
+    few = start.read(
+        lambda path: path in start.before or is_named(path) or (path.endswith(".gitignore") and is_own(path))
+    )
     if isinstance(few, ToolError):
         return few
-    made = _played(kept, few)
-    if isinstance(made, _Made):
+    made = _played(stored, few)
+    if isinstance(made, Made):
         return made
-    every = kept.start.every(kept.course)
+    every = start.read(lambda path: is_own(path) or is_named(path))
     if isinstance(every, ToolError):
         return made.model_copy(update={"message": f"{made.message} {every.message}"})
-    return made if every == few else _played(kept, every)
+    return made if every == few else _played(stored, every)
 
 
-def _played(kept: _Kept, files: Files) -> _Made | ToolError:
-    """Record in one folder, and play that in another one."""
-    refused = secret_in(files, Redactor(tuple(known_values(os.environ))))
+def _played(stored: StoredRun, files: Files) -> Made | ToolError:
+    """Record on a server that recites, in one folder, and play that in another one."""
+    refused = _secret_in(files)
     if refused is not None:
         return refused
-    course, context = kept.course, _context(kept.course)
-    with playground(files) as folder:
-        if isinstance(folder, ToolError):
-            return folder
-        reciter = Reciter(context.model or "", course.turns)
-        recorded = play(course, context.model_copy(update={"workspace": folder}), reciter)
-        problem = _compared(course, recorded)
-        after = files_in(folder, 2 * MOST_FILES)
-    if problem is not None:
-        return problem
+    context = _context(stored)
+    with Reciter(context.model or "", stored.replies) as reciter:
+        after = _play(stored, files, lambda folder: context.model_copy(update=_at(folder, reciter)))
+    if isinstance(after, ToolError):
+        return after
+    window = {} if context.window_tokens is None else {"window_tokens": str(context.window_tokens)}
+    settings = settings_of(context, context.model or "", embedded=False, **window)
     cassette = CassetteFile(
-        recorded_from=f"run {kept.run_id[:8]}",
-        settings=_settings(context),
-        exchanges=tuple(map(_clean, reciter.exchanges)),
+        recorded_from=f"run {stored.run_id[:8]}", settings=settings, exchanges=tuple(reciter.exchanges)
     )
-    given = settings_in_test(context, cassette.settings)
-    with playground(files) as folder:
-        if isinstance(folder, ToolError):
-            return folder
-        replayer = Replayer(cassette)
-        again = play(course, context_on(cassette.settings, given, folder, REPLAY_URL), replayer)
-    player = replayer.player
-    if player.misses:
-        return _unrepeated(
-            f"in another folder it asks for something else: {player.misses[0].partition('What usually')[0].strip()}"
-        )
-    problem = _compared(course, again)
-    if problem is None and player.unplayed:
-        return _unrepeated(f"what was said was not asked for again: {player.unplayed[0]}")
-    return problem or _Made(cassette, given, files, after)
+    given = settings_in_test(context, settings)
+    with ReplayServer(cassette) as server:
+        again = _play(stored, files, lambda folder: context_on(settings, given, folder, server.base_url))
+    if server.misses:
+        asked = server.misses[0].partition("What usually")[0].strip()
+        return _unrepeated(f"in another folder it asks for something else: {asked}")
+    if isinstance(again, ToolError):
+        return again
+    if server.unplayed:
+        return _unrepeated(f"what was said was not asked for again: {server.player.unplayed[0]}")
+    left = {path: data for path, data in after.items() if files.get(path) != data}
+    return Made(cassette, given, files, left, tuple(path for path in files if path not in after))
 
 
-def _compared(stored: RunCourse, played: RunCourse | ToolError) -> ToolError | None:
-    if isinstance(played, ToolError):
-        return played
-    difference = course_difference(stored, played)
-    if difference and any(MARK in call.raw_arguments for call in stored.calls):
-        difference += f" (a call held a value that is stored as {MARK}, so it cannot be made again)"
-    return _unrepeated(difference) if difference else None
+def _at(folder: str, server: LoopbackServer) -> JsonMap:
+    return {"workspace": folder, "base_url": server.base_url}
 
 
-def _unrepeated(difference: str) -> ToolError:
-    message = f"The run does not repeat: {difference}. Nothing was written."
-    return ToolError(code=ToolErrorCode.CONFLICT, message=message)
+def _play(stored: StoredRun, files: Files, context: Callable[[str], AgentContext]) -> Files | ToolError:
+    """Work on the requests of a run anew, in a folder with these files; what it holds then.
+
+    The run's records and its spending are kept in a place of their own, which is gone at the end. The environment says
+    where that is, so one process plays one run at a time. CONFLICT where it does not go the same way.
+    """
+    saver = InMemorySaver(serde=serializer())
+    with TemporaryDirectory(prefix="mendgraph-replay-") as base:
+        folder = os.path.join(base, "workspace")
+        os.mkdir(folder)
+        workspace = Workspace(folder, lambda *_: None)
+        problem = _change(workspace, [WriteFile(path, data) for path, data in files.items()])
+        if problem is not None:
+            return problem
+        LESSONS.forget()  # as a test does
+        with (
+            mock.patch.dict(os.environ, {DATA_DIR_VARIABLE: os.path.join(base, "data")}),
+            Session(context(folder), checkpointer=saver, thread_id=stored.run_id) as session,
+        ):
+            for request in stored.requests:
+                session.work(request)
+            played = read_run(saver, stored.run_id)
+        if isinstance(played, ToolError):
+            return played
+        difference = first_difference(stored, played)
+        if difference:
+            return _unrepeated(difference)
+        found = (workspace.read_file(entry.path) for entry in workspace.walk() if entry.kind == "file")
+        contents = islice((each for each in found if isinstance(each, FileContent)), 2 * MOST_FILES)
+        return {content.path: content.data for content in contents}
 
 
-def _context(course: RunCourse) -> AgentContext:
-    """The run's own settings, on the replayed endpoint, which speaks chat completions whatever the run's own spoke.
+def _context(stored: StoredRun) -> AgentContext:
+    """The run's own settings, on a replayed endpoint, which speaks chat completions whatever the run's own spoke.
 
     Other models and limits of many runs play no part in a replay.
     """
-    context, profile = course.context, course.profile
-    said = next((reply.model for turn in course.turns for reply in turn.replies if reply.model), "unnamed")
+    context, profile = stored.context, stored.profile
+    said = next((reply.model for reply in stored.replies if reply.model), "unnamed")
     named = context.model if context.model and context.model != EMBEDDED_MODEL else said
     changes = {
         "model": embedded_weights().model if profile.embedded else split_provider(named)[1],
-        "base_url": REPLAY_URL,
         "use_responses_api": None,
         "fallback_models": (),
         "max_tokens_per_day": None,
@@ -217,145 +421,117 @@ def _context(course: RunCourse) -> AgentContext:
         "window_tokens": context.window_tokens or (CONTEXT_TOKENS if profile.embedded else None),
     }
     same = context.model_copy(update=changes)
+    usual = same.profile(embedded=False, model=same.model or "")
     pinned = same.model_copy(update={"protocol": profile.protocol.value, "edit_form": profile.edit_form.value})
-    alike = _profile(pinned) == _profile(same)  # a form that somebody chose is not stepped down from
-    return pinned if alike or _profile(same).edit_form is not profile.edit_form else same
+    # A form that somebody chose is not stepped down from.
+    alike = pinned.profile(embedded=False, model=same.model or "") == usual
+    return (
+        pinned if alike or usual.edit_form is not profile.edit_form else same
+    )  # a chosen form steps down from nothing
 
 
-def _profile(context: AgentContext) -> Profile:
-    return context.profile(embedded=False, model=context.model or "")
+_AROUND: Final = 60
+"""Characters that are shown before and after the place where two texts differ."""
 
 
-def _settings(context: AgentContext) -> dict[str, str]:
-    """What the cassette keeps of them; see `mendgraph.graph.cassettes.fixture`."""
-    window = {} if context.window_tokens is None else {"window_tokens": str(context.window_tokens)}
-    return settings_of(context, context.model or "", embedded=False, **window)
+def first_difference(stored: StoredRun, played: StoredRun) -> str:
+    """The first thing that differs, in one sentence without its full stop; "" where both went the same way.
+
+    The name of the folder that each of them was played in makes no difference.
+    """
+    for number, (was, now) in enumerate(zip_longest(_story(stored), _story(played), fillvalue="nothing"), start=1):
+        if was != now:
+            pairs = enumerate(zip(was, now, strict=False))
+            at = next((place for place, (left, right) in pairs if left != right), min(len(was), len(now)))
+            begin, end = max(at - _AROUND, 0), at + _AROUND
+            return f"message {number} was ...{was[begin:end]!r}, and is now ...{now[begin:end]!r}"
+    return ""
 
 
-def _clean(exchange: Exchange) -> Exchange:
-    known = known_values(os.environ)
-    bodies = {"request": scrubbed(exchange.request, known), "response": scrubbed(exchange.response, known)}
-    return exchange.model_copy(update=bodies)
+def _story(run: StoredRun) -> Iterator[str]:
+    """What was said, and how each turn ended, without the name of the folder."""
+    for message in run.messages:
+        calls = [(call["name"], call["args"]) for call in message.tool_calls] if isinstance(message, AIMessage) else ""
+        yield f"{message.type}: {message.text}{calls or ''}".replace(run.context.workspace, "<workspace>")
+    yield from map(_end, run.outcomes)
+
+
+def _end(outcome: Outcome) -> str:
+    return f"{outcome.kind.value} ({outcome.reason.value})"
+
+
+def _unrepeated(difference: str) -> ToolError:
+    message = f"The run does not repeat: {difference}. Nothing was written."
+    return ToolError(code=ToolErrorCode.CONFLICT, message=message)
+
+
+def _invalid(message: str) -> ToolError:
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
 # --- Writing
 
 
-def _write(kept: _Kept, made: _Made, target: str, name: str, *, force: bool) -> WrittenCassette | ToolError:
-    course, outcome = kept.course, kept.course.outcomes[-1]
-    left = {path: data for path, data in made.after.items() if made.before.get(path) != data}
-    gone = tuple(path for path in made.before if path not in made.after)
-    root, configured = tests_root(target, kept.start.workspace.root)
-    library = library_of(root)
-    if isinstance(library, ToolError):
-        return library
-    module = os.path.relpath(os.path.join(target, f"test_{name}.py"), root)
-    cassette = f"{library}/{cassette_name(f'{module}::test_{name}', name)}"
-    beside = f"{os.path.dirname(cassette)}/files"
-    tested = TestedRun(name, kept.run_id, made.given, course.requests, outcome, bool(made.before), tuple(left), gone)
-    contents = {
-        module: render_test(tested).encode(),
-        cassette: render(made.cassette).encode(),
-        **{f"{beside}/before/{path}": data for path, data in made.before.items()},
-        **{f"{beside}/after/{path}": data for path, data in left.items()},
-    }
-    if made.before or left:
-        contents[f"{beside}/{KEEPS_TESTS_OUT}"] = NOT_COLLECTED.encode()
-    workspace, below = _workspace_of(root)
-    changes = _changes(workspace, {f"{below}{path}": data for path, data in contents.items()}, force=force)
-    if isinstance(changes, ToolError):
-        return changes
-    stale = _stale(workspace, f"{below}{beside}", {change.path for change in changes})
-    problem = write_files(workspace, [*changes, *stale])
-    if problem is not None:
-        return problem
-    paths = tuple(os.path.join(root, path) for path in contents)
-    end = f"{outcome.kind.value} ({outcome.reason.value})"
-    command = shlex.join(["pytest", *([] if configured else ["--rootdir", root]), paths[0]])  # from anywhere
-    return WrittenCassette(kept.run_id, name, paths, len(made.cassette.exchanges), len(made.before), end, command)
-
-
-def _changes(workspace: Workspace, contents: Files, *, force: bool) -> list[WriteFile] | ToolError:
-    """How the files are written; CONFLICT where one is there already, unless `force`."""
-    changes: list[WriteFile] = []
+def _write(root: str, contents: Files, beside: str, *, force: bool) -> ToolError | None:
+    """Write the files; CONFLICT where one is there already, unless `force`. What else is `beside` goes then."""
+    if not os.path.isdir(root):
+        os.makedirs(root)
+    workspace = Workspace(root, lambda *_: None)
+    changes: list[Change] = []
     for path, data in contents.items():
         there = workspace.read_file(path) if workspace.exists(path) else None
         if isinstance(there, ToolError):
             return there
         if there and not force and there.data != data:
-            message = f"{quoted(os.path.join(workspace.root, path))} is there already: take another --name, or --force."
+            message = f"{quoted(os.path.join(root, path))} is there already: take another --name, or --force."
             return ToolError(code=ToolErrorCode.CONFLICT, message=message)
         changes.append(WriteFile(path, data, expected_sha256=there.sha256 if there else ""))
-    return changes
+    old = [entry.path for entry in workspace.walk(beside) if entry.kind == "file" and entry.path not in contents]
+    read = (workspace.read_file(path) for path in old)
+    changes += [DeleteFile(each.path, each.sha256) for each in read if isinstance(each, FileContent)]
+    return _change(workspace, changes)
 
 
-def _stale(workspace: Workspace, folder: str, written: Collection[str]) -> list[DeleteFile]:
-    """What another cassette of this name had beside it, so that nothing of that is played."""
-    found = [entry.path for entry in workspace.walk(folder) if entry.kind == "file" and entry.path not in written]
-    contents = [workspace.read_file(path) for path in found]
-    return [DeleteFile(each.path, each.sha256) for each in contents if isinstance(each, FileContent)]
-
-
-def _workspace_of(target: str) -> tuple[Workspace, str]:
-    """The nearest folder above the target that is there, and the rest of the way with a "/" at its end."""
-    root, rest = os.path.realpath(target), ""
-    while not os.path.isdir(root):
-        root, name = os.path.split(root)
-        rest = f"{name}/{rest}"
-    return anything_goes(root), rest
-
-
-_ROOM = 55
-"""Characters for further arguments on the line of the session."""
-
-
-@dataclass(frozen=True)
-class TestedRun:
-    """What the test says: settings, each turn's request, the last end, the files that the run left, or took away."""
-
-    __test__ = False
-
-    name: str
-    run_id: str
-    given: JsonMap
-    requests: tuple[str, ...]
-    outcome: Outcome
-    has_files: bool
-    left: tuple[str, ...]
-    gone: tuple[str, ...]
+def _change(workspace: Workspace, changes: Sequence[Change]) -> ToolError | None:
+    """Make all of them; few enough are made all or none."""
+    for start in range(0, len(changes), MOST_CHANGES):
+        done = workspace.change_files(changes[start : start + MOST_CHANGES])
+        if isinstance(done, ToolError):
+            return done
+    return None
 
 
 def settings_in_test(context: AgentContext, pinned: Mapping[str, str]) -> JsonMap:
     """The settings of a run that the fixture does not give by itself, in the order of the form."""
     usual = context_on(pinned, {}, context.workspace, context.base_url or "")
-    return {
-        name: value for name in AgentContext.model_fields if (value := getattr(context, name)) != getattr(usual, name)
-    }
+    fields = [name for name in AgentContext.model_fields if name != "base_url"]
+    return {name: value for name in fields if (value := getattr(context, name)) != getattr(usual, name)}
 
 
-def render_test(run: TestedRun) -> str:
+def render_test(name: str, stored: StoredRun, made: Made) -> str:
     """The text of the test file."""
+    outcome, has_files = stored.outcomes[-1], bool(made.before or made.left)
+    given = [f"{name}={_text(each) if isinstance(each, str) else repr(each)}" for name, each in made.given.items()]
     lines = [
-        f'"""The run {run.run_id[:8]} once more, on what its model said."""',
+        f'"""The run {stored.run_id[:8]} once more, on what its model said."""',
         "",
-        *(["import shutil"] if run.has_files else []),
-        *(["from pathlib import Path"] if run.has_files or run.left else []),
-        *([""] if run.has_files or run.left else []),
+        *(["import shutil"] if made.before else []),
+        *(["from pathlib import Path", ""] if has_files else []),
         "import pytest",
         "",
         "from mendgraph import Session",
         "",
         "",
-        f'@pytest.mark.mendgraph_cassette("{run.name}")',
-        f"def test_{run.name}(mendgraph_cassette, tmp_path):",
-        *(['    files = Path(mendgraph_cassette.path).parent / "files"'] if run.has_files or run.left else []),
-        *(['    shutil.copytree(files / "before", tmp_path, dirs_exist_ok=True)'] if run.has_files else []),
-        f"    with Session(mendgraph_cassette.context(tmp_path{_arguments(run.given)})) as session:",
-        *(f"        session.work({_text(request)})" for request in run.requests),
+        f'@pytest.mark.mendgraph_cassette("{name}")',
+        f"def test_{name}(mendgraph_cassette, tmp_path):",
+        *(['    files = Path(mendgraph_cassette.path).parent / "files"'] if has_files else []),
+        *(['    shutil.copytree(files / "before", tmp_path, dirs_exist_ok=True)'] if made.before else []),
+        f"    with Session(mendgraph_cassette.context({', '.join(['tmp_path', *given])})) as session:",
+        *(f"        session.work({_text(request)})" for request in stored.requests),
         "        outcome = session.result().outcome",
-        f'    assert (outcome.kind, outcome.reason) == ("{run.outcome.kind.value}", "{run.outcome.reason.value}")',
-        *_asserted(run.left, 'assert (tmp_path / path).read_bytes() == (files / "after" / path).read_bytes()'),
-        *_asserted(run.gone, "assert not (tmp_path / path).exists()"),
+        f'    assert (outcome.kind, outcome.reason) == ("{outcome.kind.value}", "{outcome.reason.value}")',
+        *_asserted([*made.left], 'assert (tmp_path / path).read_bytes() == (files / "after" / path).read_bytes()'),
+        *_asserted(made.gone, "assert not (tmp_path / path).exists()"),
     ]
     return "\n".join(lines) + "\n"
 
@@ -364,32 +540,15 @@ def _asserted(paths: Sequence[str], line: str) -> list[str]:
     return [f"    for path in [{', '.join(map(_text, paths))}]:", f"        {line}"] if paths else []
 
 
-def _arguments(given: JsonMap) -> str:
-    """Further arguments of a call that has one already: on its line, or each on a line of its own."""
-    arguments = [f"{name}={_literal(value)}" for name, value in given.items()]
-    line = "".join(f", {each}" for each in arguments)
-    if len(line) <= _ROOM:
-        return line
-    return ",\n" + "".join(f"        {each},\n" for each in arguments) + "    "
-
-
-def _literal(value: Any) -> str:
-    return _text(value) if isinstance(value, str) else repr(value)
-
-
 def _text(text: str) -> str:
     """A literal in double quotes where it can be one; whatever is not printable is escaped."""
     plain = text.isprintable() and not {'"', "\\"} & {*text}
     return f'"{text}"' if plain else repr(text)
 
 
-LIBRARY: Final = "cassettes"
-"""Where the plugin looks, below the root directory, where the option does not say otherwise."""
-
-_OPTION: Final = "mendgraph_cassettes"
-_OWN_FILES: Final = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini")
-_CONFIGURATIONS: Final = (*_OWN_FILES, "pyproject.toml", "tox.ini", "setup.cfg")
-"""The files that pytest reads, in its order. Source: its reference, "Configuration file formats"."""
+_CONFIGURATIONS: Final = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml")
+"""The files that pytest reads first, in its order. Source: its reference, "Configuration file formats"."""
+_LIBRARY: Final = re.compile(r"""^mendgraph_cassettes\s*=\s*["']?(.*?)/?["']?\s*$""", re.MULTILINE)
 
 
 def tests_root(target: str, workspace: str) -> tuple[str, bool]:
@@ -400,60 +559,21 @@ def tests_root(target: str, workspace: str) -> tuple[str, bool]:
     """
     real = folder = os.path.realpath(target)
     while folder != os.path.dirname(folder):
-        if any(os.path.isfile(os.path.join(folder, name)) for name in (*_CONFIGURATIONS, "setup.py")):
+        names = (*_CONFIGURATIONS, "tox.ini", "setup.cfg", "setup.py")
+        if any(os.path.isfile(os.path.join(folder, name)) for name in names):
             return folder, True
         folder = os.path.dirname(folder)
     return (workspace if real.startswith(f"{workspace.rstrip('/')}/") else real), False
 
 
 def library_of(root: str) -> str | ToolError:
-    """The folder of cassettes, relative to the root directory; one outside of it is refused.
-
-    INVALID_ARGUMENT also says which file of settings cannot be read: pytest would not start there.
-    """
-    for name in _CONFIGURATIONS:
-        path = os.path.join(root, name)
-        if not os.path.isfile(path):
-            continue
-        content = anything_goes(root).read_file(name)
-        if isinstance(content, ToolError):
-            return content
-        tables = _tables(name, content.data)
-        if isinstance(tables, str):
-            return _invalid(f"{quoted(path)} cannot be read, so pytest would not start: {tables}.")
-        if tables or name in _OWN_FILES:  # pytest reads on in no other file
-            return _below(root, name, next((each[_OPTION] for each in tables if _OPTION in each), LIBRARY))
-    return LIBRARY
-
-
-def _tables(name: str, data: bytes) -> list[Mapping[str, Any]] | str:
-    """Those that pytest takes its options from, or why the file cannot be read."""
-    parser = ConfigParser(interpolation=None, strict=False, allow_no_value=True)
-    try:
-        text = data.decode("utf-8")
-        if not name.endswith(".toml"):
-            parser.read_string(text)
-            return [parser[each] for each in ("pytest", "tool:pytest") if each in parser]
-    except (ValueError, IniError) as error:
-        return str(error).partition("\n")[0]
-    document = read_toml(text)
-    if isinstance(document, DocumentProblem):
-        return document.message
-    tool = document.get("tool")
-    pytest = tool.get("pytest") if isinstance(tool, dict) else None
-    found = (document.get("pytest"), pytest, pytest.get("ini_options") if isinstance(pytest, dict) else None)
-    return [each for each in found if isinstance(each, Mapping)]
-
-
-def _below(root: str, name: str, option: object) -> str | ToolError:
-    path = os.path.relpath(os.path.join(root, option), root) if isinstance(option, str) and option else ".."
-    if path != ".." and not path.startswith(f"..{os.sep}"):
-        return path.replace(os.sep, "/")
-    return _invalid(
-        f"{_OPTION} in {quoted(os.path.join(root, name))} is {option!r}, which is no folder below it: name one"
-        " there, or write the test elsewhere with --output."
-    )
-
-
-def _invalid(message: str) -> ToolError:
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    """The folder of cassettes, relative to the root directory; one outside of it is refused."""
+    for name in (*_CONFIGURATIONS, "tox.ini", "setup.cfg") if os.path.isdir(root) else ():
+        content = Workspace(root, lambda *_: None).read_file(name)
+        found = _LIBRARY.search(content.data.decode("utf-8", "replace")) if isinstance(content, FileContent) else None
+        if found:
+            path = os.path.normpath(found[1])
+            if found[1] and not os.path.isabs(path) and path.split("/")[0] != "..":
+                return path
+            return _invalid(f"mendgraph_cassettes in {quoted(name)} is {found[1]!r}, which is no folder below it.")
+    return "cassettes"

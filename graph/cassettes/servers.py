@@ -9,8 +9,10 @@ difference as its message.
 """
 
 import json
+import os
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from types import TracebackType
@@ -28,6 +30,8 @@ from mendgraph.graph.cassettes.cassette_file import (
 )
 from mendgraph.graph.cassettes.player import ROOT, Player, Scrub
 from mendgraph.graph.langchain.failures import NOT_RECORDED
+from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
+from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply
 
 MISSED: Final = 422
 """The status of a request that was not recorded: no client takes it for a failure that passes, as 409 or 5xx."""
@@ -249,3 +253,80 @@ class _Recording(Answering):
 
 def _parts(reply: httpx2.Response) -> Iterator[bytes]:
     return (data for data in reply.iter_bytes() if data)
+
+
+# --- What a model said, as its endpoint says it
+
+
+class Reciter(LoopbackServer):
+    """An endpoint that says again what was said in a run; `exchanges` are what a recording of that holds."""
+
+    def __init__(self, model: str, replies: Sequence[ModelReply]) -> None:
+        """`model` is the name in the replies that tell none."""
+        self.exchanges: list[Exchange] = []
+        self._model, self._left = model, deque(replies)
+        super().__init__(_Reciting)
+
+    def recite(self, path: str, body: bytes) -> Exchange | None:
+        """The next exchange; None where the run had no further reply."""
+        if not self._left:
+            return None
+        said = streamed_reply(self._left.popleft(), self._model, len(self.exchanges) + 1)
+        known, headers = known_values(os.environ), {"content-type": "text/event-stream"}
+        self.exchanges.append(
+            Exchange(
+                method="POST",
+                path=path,
+                request=scrubbed(body, known),
+                status=200,
+                headers=headers,
+                response=scrubbed(said, known),
+            )
+        )
+        return self.exchanges[-1]
+
+
+class _Reciting(Answering):
+    def answer(self, body: bytes) -> None:
+        """Say what comes next."""
+        said = self.owner.recite(self.path, body)
+        if said is None:
+            self.refuse(MISSED, "The run had no further reply.")
+        else:
+            self.send(said.status, said.headers, said.response)
+
+
+def streamed_reply(reply: ModelReply, model: str, number: int) -> bytes:
+    """The reply as a stream of events; `number` counts the exchanges from 1."""
+    head = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": 1_700_000_000}
+    whole = ({**head, "model": reply.model or model, **document} for document in _documents(reply))
+    events = [f"data: {json.dumps(document, ensure_ascii=False)}\n\n" for document in whole]
+    return "".join([*events, "data: [DONE]\n\n"]).encode()
+
+
+def _documents(reply: ModelReply) -> Iterator[JsonMap]:
+    yield _choice({"role": "assistant", "content": ""})
+    for key, text in (("reasoning_content", reply.reasoning), ("content", reply.text), ("refusal", reply.refusal)):
+        if text:
+            yield _choice({key: text})
+    for index, call in enumerate(reply.calls):
+        function = {"name": call.tool, "arguments": call.arguments}
+        yield _choice({"tool_calls": [{"index": index, "id": call.call_id, "type": "function", "function": function}]})
+    refused = reply.finish_reason is FinishReason.REFUSAL
+    yield _choice({}, FinishReason.STOP.value if refused else reply.finish_reason.value)
+    if reply.input_tokens or reply.output_tokens:
+        usage: JsonMap = {
+            "prompt_tokens": reply.input_tokens,
+            "completion_tokens": reply.output_tokens,
+            "total_tokens": reply.input_tokens + reply.output_tokens,
+        }
+        details = {"cached_tokens": reply.cached_tokens, "cache_write_tokens": reply.cache_write_tokens}
+        if told := {name: count for name, count in details.items() if count}:
+            usage["prompt_tokens_details"] = told
+        if reply.reasoning_tokens:
+            usage["completion_tokens_details"] = {"reasoning_tokens": reply.reasoning_tokens}
+        yield {"choices": [], "usage": usage}
+
+
+def _choice(delta: JsonMap, finish: str | None = None) -> JsonMap:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}

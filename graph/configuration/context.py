@@ -293,7 +293,7 @@ class AgentContext(BaseModel):
         trust="part",
         option="--allow-private-host HOST",
     )
-    http_max_bytes: int = _limit(1_000_000, "Bytes of one document, after decompression.")
+    http_max_bytes: int = _limit(1_000_000, "Bytes of one document.")
     http_timeout_s: float = _setting(
         20.0, "Seconds for one http_get, redirects included.", trust="less", gt=0, le=3_600
     )

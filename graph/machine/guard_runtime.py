@@ -22,8 +22,7 @@ from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_
 from mendgraph.nodes.execute_tools.files.workspace import DryChange, DryWorkspace, change_mark
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools import default_tools
-from mendgraph.nodes.guard.approvals import ApprovalRequest, Preview, ShownPreview
-from mendgraph.nodes.guard.asking import GuardUpdate, Hands
+from mendgraph.nodes.guard.approvals import ApprovalRequest, GuardUpdate, Hands, Preview, ShownPreview
 from mendgraph.nodes.guard.node import judge_step
 from mendgraph.nodes.guard.policy import GuardConfig, judge_reply
 from mendgraph.nodes.loop_check.repetition import signature_of

@@ -96,7 +96,7 @@ class _Question:
         return one_line(f"{self.call['tool']} {self.call['path'] or target_of(self.call['arguments'])}")
 
     def preview(self, place: str) -> Iterator[Line]:
-        """What the call would do, which rule asks, and what was wrong with the answer before."""
+        """What the call would do, and which rule asks."""
         yield from self._fitted(Line(f"? {self.what}{place}: {one_line(self.call['rule'])}", "bold yellow"), "")
         shown = self.call["preview"]
         text = plain(shown["text"])
@@ -106,8 +106,6 @@ class _Question:
             yield from self._fitted(line)
         if shown["truncated"]:
             yield from self._fitted(Line("not all of it is shown here: v shows all arguments", "bold yellow"), "")
-        if problem := self.call.get("problem"):
-            yield from self._fitted(Line(f"Not taken: {one_line(problem, 500)}", "red"), "")
 
     def ask(self) -> CallDecision:
         """The person's decision; a word that means nothing is asked again."""

@@ -19,9 +19,8 @@ from mendgraph.nodes.records import ToolError
 
 if TYPE_CHECKING:
     from mendgraph.graph.configuration.settings_file import Problem
-    from mendgraph.graph.fleet.batch.batch import Batch, Terms
+    from mendgraph.graph.fleet.batch.batch import Batch, Ready, Terms
     from mendgraph.graph.fleet.batch.batch_folder import BatchResult
-    from mendgraph.graph.fleet.batch.run_batch import Ready
     from mendgraph.graph.terminal.batch_progress import BatchProgress
 
 _CODES: Final = {"Ctrl-C": ExitCode.INTERRUPTED, "SIGTERM": ExitCode.TERMINATED}
@@ -76,7 +75,7 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
     if address is not None and on is None:
         context.fail("--address is that of a cluster: give --on ray as well")
     try:
-        from mendgraph.graph.fleet.batch.run_batch import Crew, prepare, terms_problem
+        from mendgraph.graph.fleet.batch.batch import Crew, prepare, terms_problem
 
         crew, terms = Crew(workers, processes, on, address), _terms(chosen, max_cost, max_tokens)
         if isinstance(terms, tuple):

@@ -16,7 +16,7 @@ from mendgraph.graph.configuration.settings_file import Problem
 from mendgraph.graph.doctor.bundle import Written
 from mendgraph.graph.doctor.examination import Finding
 from mendgraph.graph.fleet.batch.batch_folder import BatchResult, Tally
-from mendgraph.graph.fleet.batch.orders import TaskResult
+from mendgraph.graph.fleet.batch.tasks import TaskResult
 from mendgraph.graph.runs.events import Compacted, Ended, Event, Paid
 from mendgraph.graph.runs.runs import RunDiff
 from mendgraph.graph.spending.store import AccountSpent, ModelDay
@@ -258,7 +258,7 @@ BatchObject: Final[Any] = cast("Any", create_model)(
     __doc__="The summary of a `batch`, after the results of its tasks (`TaskResult`), each on a line of its own.",
     **{
         name: (kind, ...)
-        for name, kind in {**get_type_hints(BatchResult), "left": int | None, **get_type_hints(Tally)}.items()
+        for name, kind in {**get_type_hints(BatchResult), "left": int, **get_type_hints(Tally)}.items()
         if name != "tally"
     },
 )

@@ -251,24 +251,19 @@ def _written_lines(made: "WrittenCassette") -> Iterator[Line]:
 
 @cassettes.command()
 def lint(context: typer.Context, folder: opt.CassetteFolder = "cassettes") -> int:
-    """Find what is wrong with cassettes.
-
-    Secrets, machine paths, orphans and drift; exit code 1 where there is any. Drift: this version would not send what
-    was recorded.
-    """
+    """Find what cassettes must not hold: secrets, machine paths and foreign headers; exit code 1 where there is any."""
     from mendgraph.graph.cassettes.cassette_lint import lint_cassettes
 
     chosen = options_without_a_task(context)
     found = lint_cassettes(folder, str(chosen.root))
     if isinstance(found, ToolError):
         return refused(chosen, found)
-    mend = sum(not each.note for each in found)
     if chosen.as_json:
         write_object([asdict(each) for each in found])
     else:
         lines = [Line(one_line(f"{each.path}:{each.line}: {each.what}; {each.remedy}", 2_000)) for each in found]
-        tell([*lines, Line(count_of(mend, "finding") if mend else "nothing to mend")])
-    return ExitCode.FINDINGS if mend else ExitCode.FINISHED
+        tell([*lines, Line(count_of(len(found), "finding") if found else "nothing to mend")])
+    return ExitCode.FINDINGS if found else ExitCode.FINISHED
 
 
 @cassettes.command()

@@ -18,11 +18,6 @@ NAMES: Final = ("AGENTS.md", "CLAUDE.md")
 MOST_BYTES: Final = 8_000
 """Of all notes together, about 2,000 tokens: each of a turn's ten calls pays for them."""
 
-WINDOW_SHARE: Final = 8
-"""Notes take at most this part of the model's window, counted at `BYTES_PER_TOKEN`."""
-
-BYTES_PER_TOKEN: Final = 3
-
 MOST_READ: Final = 64_000
 """Bytes of one file that are read at all: a secret is found whole before the text is cut."""
 
@@ -34,15 +29,13 @@ Head = Callable[[str, int], "bytes | ToolError | None"]
 
 
 def most_bytes(profile: Profile, window_tokens: int | None) -> int:
-    """How much of all notes this model is shown, in bytes.
+    """How much of all notes this model is shown, in bytes: an eighth of its window at most, at 3 bytes a token.
 
     A small model is shown none: what stands in its prompt comes back in its replies as content. Source: 551 logged
     replies of a 1.5B model.
     """
-    if profile.small:
-        return 0
-    share = MOST_BYTES if window_tokens is None else window_tokens * BYTES_PER_TOKEN // WINDOW_SHARE
-    return min(MOST_BYTES, share)
+    share = MOST_BYTES if window_tokens is None else window_tokens * 3 // 8
+    return 0 if profile.small else min(MOST_BYTES, share)
 
 
 def read_notes(known: Sequence[ProjectNotes], request: str, files: Files, using: TurnResources) -> dict[str, Any]:
@@ -93,20 +86,16 @@ def _note_folders(request: str) -> Sequence[str]:
 
 
 def _note_text(path: str, data: bytes) -> str | ToolError:
-    """The text, as a person sees it, of a file of which at most `MOST_READ` bytes and one more were read.
-
-    INVALID_ARGUMENT for what is no text.
-    """
+    """The text, as a person sees it, of a file of which at most `MOST_READ` bytes and one more were read."""
     if len(data) > MOST_READ:
         data = data[: data.rfind(b"\n", 0, MOST_READ) + 1]
     try:
         text = data.decode("utf-8-sig")
-        if "\0" not in text:
-            return visible(text)  # before anyone looks for secrets in it, which could be hidden by what is not seen
-        problem = "no text"
-    except UnicodeDecodeError as error:
-        problem = f"no UTF-8 text (byte {error.start})"
-    message = f"{path!r} is not read as notes: it is {problem}."
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" not in text:
+        return visible(text)  # before anyone looks for secrets in it, which could be hidden by what is not seen
+    message = f"{path!r} is not read as notes: it is no UTF-8 text."
     return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 

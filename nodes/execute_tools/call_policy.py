@@ -1,12 +1,11 @@
 """What an environment allows of each call: permission, arguments, quotas, rates and retries. Source: specs 4 and 5.
 
-The engine asks in this order: `permit` (may this tool be used at all?), `normalise` (are these arguments sensible?),
-after the guardrails `take` (is there quota, rate and a closed circuit left?), then `timeout_s`, `wait_before_retry`
-and, for everything that was taken, `settle`.
+The engine asks in this order: `permit` (may this tool be used at all?), after the guardrails `take` (is there quota,
+rate and a closed circuit left?), then `timeout_s`, `wait_before_retry` and, for everything that was taken, `settle`.
 """
 
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
@@ -19,8 +18,7 @@ from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers, CircuitBreaker
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, has_mark
-from mendgraph.nodes.execute_tools.tool_run import GuardrailError, RetryableToolError, ToolRun, reason_of, refused
-from mendgraph.nodes.language.names import closest_names
+from mendgraph.nodes.execute_tools.tool_run import GuardrailError, RetryableToolError, ToolRun, meant_or_known, refused
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolError, ToolErrorCode, ToolSpec
 
 WITHOUT_CHANGE = frozenset({Effect.NONE, Effect.READ})
@@ -45,28 +43,8 @@ class RetryPolicy:
             raise ValueError(f"Retries and their backoff are finite and not negative, unlike {given}.")
 
 
-def wait_before_retry(error: BaseException, attempt: int, effect: Effect, policy: RetryPolicy) -> float | None:
-    """Seconds to wait before the attempt after `attempt` (the first is 1), None where there is to be none.
-
-    What a guardrail refused, what was cancelled and what was given up is never tried again.
-    """
-    if attempt > policy.max_retries or not _is_retryable(error, effect, policy):
-        return None
-    return policy.backoff_s * attempt
-
-
-def _is_retryable(error: BaseException, effect: Effect, policy: RetryPolicy) -> bool:
-    if isinstance(error, RetryableToolError):
-        return True
-    if not isinstance(error, Exception) or isinstance(error, GuardrailError | ScopeOverError):
-        return False
-    if isinstance(error, TimeoutError) and effect not in policy.repeatable:
-        return False
-    return isinstance(error, policy.exceptions)
-
-
 MOST_KEYS = 10_000
-"""Keys that are counted at a time; the calls kept for each are bounded by its limit."""
+"""Keys whose calls are counted at a time; the one that was not used for the longest is forgotten first."""
 
 
 @dataclass(frozen=True)
@@ -81,77 +59,6 @@ class RateLimit:
             raise ValueError(f"A rate limit needs at least one call and a positive time, not {self}.")
 
 
-@dataclass
-class _Window:
-    """When the last admitted calls began, oldest first, and how long such a call counts, in seconds."""
-
-    starts: deque[float]
-    seconds: float
-
-    def over_at(self) -> float:
-        return self.starts[-1] + self.seconds
-
-
-class RateWindow:
-    """The calls that count at this moment, by key: a sliding window, so that no two windows meet in a burst.
-
-    Serves any number of threads. The memory is bounded: where too many keys are live, new ones have to wait, since
-    forgetting one would lift its limit.
-    """
-
-    def __init__(self, most_keys: int = MOST_KEYS) -> None:
-        self._most_keys = most_keys
-        self._windows: dict[str, _Window] = {}
-        self._lock = threading.Lock()
-
-    def take(self, key: str, limit: RateLimit, now: float) -> float:
-        """0.0 where a call may run at `now` (seconds of a clock that never goes back), which then counts.
-
-        Otherwise the seconds until one may, and nothing is counted.
-        """
-        with self._lock:
-            window = self._windows.get(key)
-            if window is None:
-                if wait := self._wait_for_place(now):
-                    return wait
-                window = self._windows[key] = _Window(deque(), limit.seconds)
-            window.seconds = limit.seconds
-            return _take_from(window, limit, now)
-
-    def _wait_for_place(self, now: float) -> float:
-        if len(self._windows) < self._most_keys:
-            return 0.0
-        for key in [key for key, window in self._windows.items() if window.over_at() <= now]:
-            del self._windows[key]
-        if len(self._windows) < self._most_keys:
-            return 0.0
-        return min(window.over_at() for window in self._windows.values()) - now
-
-
-def _take_from(window: _Window, limit: RateLimit, now: float) -> float:
-    starts = window.starts
-    while starts and starts[0] + limit.seconds <= now:
-        starts.popleft()
-    if len(starts) >= limit.calls:
-        return starts[-limit.calls] + limit.seconds - now
-    # Threads read the clock before they wait for the lock, so a later one may come first.
-    starts.append(max(now, starts[-1]) if starts else now)
-    return 0.0
-
-
-def quota_problem(tool: str, used: int, quota: int | None) -> str:
-    """Why a tool that was called `used` times may not be called again, "" where it may. No quota is no limit."""
-    if quota is None or used < quota:
-        return ""
-    if quota <= 0:
-        return f"The quota of {tool} is 0 calls: go on without it."
-    times = "once" if quota == 1 else f"{quota} times"
-    return f"The quota of {tool} is used up: it may be called {times}. Go on with what you have."
-
-
-Validator = Callable[[JsonMap], JsonMap]
-"""Takes the arguments of one tool and gives them back, checked and normalised; raises to refuse them."""
-
 NO_BACKOFF = RetryPolicy(max_retries=1, backoff_s=0.0, exceptions=())
 """Spec 5's own rule: once more, at once, and only for what a tool calls retryable."""
 
@@ -165,7 +72,6 @@ class CallRules:
 
     timeouts: Mapping[str, float] = field(default_factory=dict)
     retries: RetryPolicy = NO_BACKOFF
-    validators: Mapping[str, Validator] = field(default_factory=dict)
     allowed: frozenset[str] | None = None
     read_only: bool = False
     rate_limits: Mapping[str, RateLimit] = field(default_factory=dict)
@@ -176,13 +82,26 @@ OPEN_RULES = CallRules()
 
 
 class PolicyMemory:
-    """What outlives a single call: the circuits of the tools, and how often each was called lately."""
+    """What outlives a single call, for any number of threads: the circuits of the tools, and when they were called."""
 
     def __init__(self, clock: Callable[[], float], breaker: BreakerConfig | None = None) -> None:
         """`clock` gives seconds and never goes back. Without a `breaker` there are no circuits."""
-        self.clock = clock
+        self._clock = clock
         self.breakers = None if breaker is None else Breakers(breaker, clock)
-        self.windows = RateWindow()
+        self._starts: OrderedDict[str, deque[float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def take(self, key: str, limit: RateLimit) -> float:
+        """0.0 where a call may run now, which then counts; else the seconds until one may: the window slides."""
+        with self._lock:
+            now, starts = self._clock(), self._starts.setdefault(key, deque(maxlen=limit.calls))
+            self._starts.move_to_end(key)
+            if len(self._starts) > MOST_KEYS:
+                self._starts.popitem(last=False)
+            if len(starts) == limit.calls and starts[0] + limit.seconds > now:
+                return starts[0] + limit.seconds - now
+            starts.append(now)
+            return 0.0
 
 
 class CallPolicy:
@@ -222,37 +141,23 @@ class CallPolicy:
             return refused(tool.name, _CARRIES_MARK, _MISTAKE, "ValueError")
         return None
 
-    def normalise(self, tool: Tool, arguments: JsonMap) -> JsonMap | ToolRun:
-        """The arguments as the tool's validator gives them back, checked against its schema once more."""
-        validator = self._rules.validators.get(tool.name)
-        if validator is None:
-            return arguments
-        try:
-            checked = tool.validate(validator(dict(arguments)))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - a validator that breaks must not open the way, or end the run
-            code = ToolErrorCode.PERMISSION_DENIED if isinstance(error, PermissionError) else _MISTAKE
-            return refused(tool.name, reason_of(error), code, type(error).__name__)
-        return checked if isinstance(checked, dict) else refused(tool.name, "; ".join(checked), _MISTAKE, "ValueError")
-
     def take(self, tool: Tool) -> ToolRun | None:
         """Count this call, or say why it has to wait or stay away. Whatever is taken has to be settled."""
-        used = self.used.get(tool.name, 0)
-        if problem := quota_problem(tool.name, used, self._rules.quotas.get(tool.name)):
-            return refused(tool.name, problem, ToolErrorCode.RATE_LIMITED, "QuotaError")
+        name, used, quota = tool.name, self.used.get(tool.name, 0), self._rules.quotas.get(tool.name)
+        if quota is not None and used >= quota:
+            message = f"The quota of {name} is used up: it may be called {quota} times. Go on with what you have."
+            return refused(name, message, ToolErrorCode.RATE_LIMITED, "QuotaError")
         breaker = self._breaker(tool)
         if breaker and (wait := breaker.admit()):
-            message = f"{tool.name} failed too often and rests for {ceil(wait)} s: go on without it."
-            return refused(tool.name, message, ToolErrorCode.UNAVAILABLE, "CircuitOpenError")
-        limit = self._rules.rate_limits.get(tool.name)
-        key = f"{self._scope}\0{tool.name}"
-        if limit is not None and (wait := self._memory.windows.take(key, limit, self._memory.clock())):
+            message = f"{name} failed too often and rests for {ceil(wait)} s: go on without it."
+            return refused(name, message, ToolErrorCode.UNAVAILABLE, "CircuitOpenError")
+        limit = self._rules.rate_limits.get(name)
+        if limit is not None and (wait := self._memory.take(f"{self._scope}\0{name}", limit)):
             if breaker:
                 breaker.abandoned()
-            message = f"{tool.name} may be called {limit.calls} times in {limit.seconds:g} s: wait {ceil(wait)} s."
-            return refused(tool.name, message, ToolErrorCode.RATE_LIMITED, "RateLimitError")
-        self.used[tool.name] = used + 1
+            message = f"{name} may be called {limit.calls} times in {limit.seconds:g} s: wait {ceil(wait)} s."
+            return refused(name, message, ToolErrorCode.RATE_LIMITED, "RateLimitError")
+        self.used[name] = used + 1
         return None
 
     def timeout_s(self, tool: Tool, default: float) -> float:
@@ -260,8 +165,18 @@ class CallPolicy:
         return self._rules.timeouts.get(tool.name, default)
 
     def wait_before_retry(self, tool: Tool, error: BaseException, attempt: int) -> float | None:
-        """How many seconds to wait before the next attempt, None where there is none."""
-        return wait_before_retry(error, attempt, tool.effect, self._rules.retries)
+        """Seconds to wait before the attempt after `attempt` (the first is 1), None where there is to be none.
+
+        What a guardrail refused, what was cancelled and what was given up is never tried again.
+        """
+        policy = self._rules.retries
+        retryable = isinstance(error, RetryableToolError) or (
+            isinstance(error, Exception)
+            and isinstance(error, policy.exceptions)
+            and not isinstance(error, GuardrailError | ScopeOverError)
+            and not (isinstance(error, TimeoutError) and tool.effect not in policy.repeatable)
+        )
+        return policy.backoff_s * attempt if retryable and attempt <= policy.max_retries else None
 
     def settle(self, tool: Tool, run: ToolRun | None) -> None:
         """Tell the circuit how the call ended; None says that it was cut off.
@@ -332,7 +247,5 @@ def allowed_tools(
 
 
 def _unknown(code: ToolErrorCode, problem: str, name: str, known: Iterable[str]) -> ToolError:
-    known = sorted(known)
-    meant = closest_names(name, known)
-    remedy = f"Did you mean {' or '.join(meant)}?" if meant else f"There are: {', '.join(known) or 'none'}."
-    return ToolError(code=code, message=f"{problem} {remedy}", suggestions=meant or tuple(known))
+    meant, remedy = meant_or_known(name, known)
+    return ToolError(code=code, message=f"{problem} {remedy}", suggestions=meant)

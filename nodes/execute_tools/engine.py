@@ -13,10 +13,11 @@ the environment's policy.
 
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from math import inf
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import orjson
 
@@ -45,13 +46,10 @@ from mendgraph.nodes.execute_tools.tool_run import (
 )
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.language.json_arguments import ArgumentProblem, decode_arguments
-from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, Plan, PlanStep, RawCall, ToolCall, ToolError, ToolResult
 
 SELF_TIMED_GRACE_S = 2.0
 """How much longer than its own limit a tool that keeps its time by itself is waited for."""
-_LAST_WORDS_S = 0.05
-"""How long a cancelled coroutine may take to end; one that will not end is left to the event loop."""
 
 
 def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
@@ -70,29 +68,35 @@ async def await_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeo
     """The same in the running event loop; a sync tool gets a thread."""
     scope = CancellationScope(context.scope)
     in_scope = _in_scope(tool, context, scope, timeout_s)
-    if tool.asynchronous:
-        return await _within(_patience(tool, timeout_s), tool, in_scope, arguments, scope)
     call = partial(tool.s, in_scope, **arguments)
-    return await await_call(call, _patience(tool, timeout_s), scope)
+    if not tool.asynchronous:
+        return await await_call(call, _patience(tool, timeout_s), scope)
+    # Waited for no longer than this, even if it does not let itself be cancelled.
+    task = asyncio.ensure_future(_contained(tool, in_scope, arguments))
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # heard, also once it was given up
+    try:
+        done, _ = await asyncio.wait({task}, timeout=_patience(tool, timeout_s))
+    finally:
+        if not task.done():
+            scope.revoke()
+            task.cancel()
+    if not done:
+        raise TimeoutError(f"given up after {timeout_s:g} s")
+    if task.cancelled():
+        raise RuntimeError("CancelledError was raised")
+    return task.result()
 
 
 def _run_loop(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:
     coroutine = await_tool(tool, context, arguments, timeout_s)
-    run = partial(asyncio.run, coroutine)
     try:
-        if _in_a_loop():
-            return run()  # fails, as it should
-        return call_here(_patience(tool, timeout_s) + SELF_TIMED_GRACE_S, run, CancellationScope())
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            timeout_s = inf  # asyncio.run fails in this thread, as it should
+        patience = _patience(tool, timeout_s) + SELF_TIMED_GRACE_S
+        return call_here(patience, partial(asyncio.run, coroutine), CancellationScope())
     finally:
         coroutine.close()
-
-
-def _in_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _patience(tool: Tool, timeout_s: float) -> float:
@@ -115,34 +119,6 @@ def _in_scope(tool: Tool, context: ToolContext, scope: CancellationScope, timeou
     )
 
 
-async def _within(
-    seconds: float, tool: Tool, context: ToolContext, arguments: JsonMap, scope: CancellationScope
-) -> object:
-    """Wait no longer than this, even for a coroutine that does not let itself be cancelled."""
-    task = asyncio.ensure_future(_contained(tool, context, arguments))
-    task.add_done_callback(_heard)
-    try:
-        done, _ = await asyncio.wait({task}, timeout=seconds)
-    except asyncio.CancelledError:
-        scope.revoke()
-        task.cancel()
-        raise
-    if done:
-        if task.cancelled():
-            raise RuntimeError("CancelledError was raised")
-        return task.result()
-    scope.revoke()
-    task.cancel()
-    await asyncio.wait({task}, timeout=_LAST_WORDS_S)
-    raise TimeoutError(f"given up after {seconds:g} s")
-
-
-def _heard(task: "asyncio.Task[object]") -> None:
-    """What a call raises after it was given up is nobody's: the loop need not report it."""
-    if not task.cancelled():
-        task.exception()
-
-
 async def _contained(tool: Tool, context: ToolContext, arguments: JsonMap) -> object:
     try:
         return await tool.a(context, **arguments)
@@ -162,11 +138,8 @@ OutputGuard = Callable[[ToolContext, str, ToolOutput], None]
 """(context, tool name, output); raises GuardrailError to block."""
 
 Value = TypeVar("Value")
-Phase: TypeAlias = tuple[Value, None] | tuple[None, ToolRun]
+Phase: TypeAlias = tuple[Value | None, ToolRun | None]
 """What a phase came to: a value for the next one, or how the call ended. Source: spec 5."""
-
-MOST_RESULTS = 256
-"""The oldest are forgotten beyond this; each is at most as large as a clipped result."""
 
 
 @dataclass(frozen=True)
@@ -181,27 +154,17 @@ class EngineConfig:
     enable_cache: bool = True
 
 
-@dataclass(frozen=True)
-class _Ready:
-    """A call that may be invoked. `raw` is its key in the cache."""
-
-    tool: Tool
-    arguments: JsonMap
-    raw: str
-
-
-@dataclass(frozen=True)
-class _Attempt:
+class _Attempt(NamedTuple):
     """Invoke the tool once. Answered by `(what it gave back, None)`, or by `(None, what it raised)`."""
 
     tool: Tool
     context: ToolContext
     arguments: JsonMap
-    seconds: float
+    timeout_s: float
 
 
-Steps: TypeAlias = Generator[_Attempt | Callable[[], object], Any, Value]
-"""The way of a call; a function that it asks for may block, and is answered by what it returns."""
+Steps: TypeAlias = Generator[_Attempt | Callable[[], object] | ToolRun, Any, Value]
+"""The way of a call, which ends with its run; a function that it asks for may block, and is answered by its value."""
 
 
 class Engine:
@@ -226,83 +189,73 @@ class Engine:
 
     def run_sync(self, call: Call, context: ToolContext) -> ToolRun:
         """Run the call and wait for it."""
-        answer: object = None
         with closing(self._steps(call, context)) as steps:
-            while True:
-                try:
-                    step = steps.send(answer)
-                except StopIteration as end:
-                    run: ToolRun = end.value
-                    return run
-                if not isinstance(step, _Attempt):
-                    answer = step()
+            step = next(steps)
+            while not isinstance(step, ToolRun):
+                if callable(step):
+                    step = steps.send(step())
                     continue
                 try:
-                    answer = call_tool(step.tool, step.context, step.arguments, step.seconds), None
+                    answer: object = (call_tool(*step), None)
                 except KeyboardInterrupt:
                     raise
                 except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
                     answer = None, error
+                step = steps.send(answer)
+            return step
 
     async def run_async(self, call: Call, context: ToolContext) -> ToolRun:
         """The same in an event loop, where an async tool runs; a sync one, and the work on an output, has a thread."""
-        answer: object = None
         with closing(self._steps(call, context)) as steps:
-            while True:
-                try:
-                    step = steps.send(answer)
-                except StopIteration as end:
-                    run: ToolRun = end.value
-                    return run
-                if not isinstance(step, _Attempt):
-                    answer = await await_call(step)
+            step = next(steps)
+            while not isinstance(step, ToolRun):
+                if callable(step):
+                    step = steps.send(await await_call(step))
                     continue
-                seconds = min(step.seconds, self._config.async_timeout_s)
+                seconds = min(step.timeout_s, self._config.async_timeout_s)
                 try:
-                    answer = await await_tool(step.tool, step.context, step.arguments, seconds), None
+                    answer: object = (await await_tool(*step._replace(timeout_s=seconds)), None)
                 except (KeyboardInterrupt, asyncio.CancelledError):
                     raise
                 except BaseException as error:  # noqa: BLE001 - not even SystemExit may end a run
                     answer = None, error
+                step = steps.send(answer)
+            return step
 
-    def _steps(self, call: Call, context: ToolContext) -> Steps[ToolRun]:
+    def _steps(self, call: Call, context: ToolContext) -> Steps[None]:
         started = monotonic_ms()
-        ready = self._before(call, context)
-        run = ready[1] if ready[1] is not None else (yield from self._made(ready[0], context))
+        ready, run = self._before(call, context)
+        if ready is not None:
+            try:
+                invoked, run = yield from self._invoke(*ready[:2], context)
+                if invoked is not None:
+                    run = yield partial(self._after, context, *ready, *invoked)
+            finally:
+                self._policy.settle(ready[0], run)
+        assert run is not None  # noqa: S101 - a phase gives a value or a run
         run = replace(run, call_id=call.call_id, ms=monotonic_ms() - started)
-        if not run.error:
-            return run
-        return replace(run, output=redacted_output(run.output, self._redactor), error=self._redactor.text(run.error))
-
-    def _made(self, ready: _Ready, context: ToolContext) -> Steps[ToolRun]:
-        run: ToolRun | None = None
-        try:
-            invoked = yield from self._invoke(ready, context)
-            run = invoked[1] if invoked[1] is not None else (yield partial(self._after, context, ready, *invoked[0]))
-            return run
-        finally:
-            self._policy.settle(ready.tool, run)
+        if run.error:
+            output = redacted_output(run.output, self._redactor)
+            run = replace(run, output=output, error=self._redactor.text(run.error))
+        yield run
 
     # --- Before the invocation ---------------------------------------------------------------------------------
 
-    def _before(self, call: Call, context: ToolContext) -> Phase[_Ready]:
-        resolved = self._resolve(call.tool)
-        if resolved[1] is not None:
-            return resolved
-        tool = resolved[0]
-        parsed = self._parse_and_coerce(tool, call.arguments)
-        if parsed[1] is not None:
-            return parsed
+    def _before(self, call: Call, context: ToolContext) -> Phase[tuple[Tool, JsonMap, str]]:
+        """The tool, its arguments, and the call's key in the cache."""
+        tool, refusal = self._resolve(call.tool)
+        if tool is None:
+            return None, refusal
+        arguments, refusal = self._parse_and_coerce(tool, call.arguments)
+        if arguments is None:
+            return None, refusal
         raw = call.arguments if isinstance(call, RawCall) else call.raw_arguments
         # A call that a repair has put together has no text of its own, and must not share a key with others.
-        raw = raw or orjson.dumps(parsed[0]).decode()
-        hit = self._check_cache(tool, raw)
-        if hit is not None:
+        raw = raw or orjson.dumps(arguments).decode()
+        if (hit := self._check_cache(tool, raw)) is not None:
             return None, hit
-        admitted = self._run_input_guardrails(tool, context, parsed[0])
-        if admitted[1] is not None:
-            return admitted
-        return _Ready(tool, admitted[0], raw), None
+        admitted, refusal = self._run_input_guardrails(tool, context, arguments)
+        return (None, refusal) if admitted is None else ((tool, admitted, raw), None)
 
     def _resolve(self, name: str) -> Phase[Tool]:
         self._sink.emit("tool.resolve.start", {"tool_name": name})
@@ -311,7 +264,7 @@ class Engine:
         if tool is not None:
             return tool, None
         offered = self._policy.offered(self._registry.specs())
-        return None, unknown_tool(name, closest_names(name, offered), tuple(sorted(offered)))
+        return None, unknown_tool(name, offered)
 
     def _parse_and_coerce(self, tool: Tool, raw: JsonMap | str) -> Phase[JsonMap]:
         """Types, aliases and defaults. Values that guard has judged are taken as they are, a raw text is read here."""
@@ -325,10 +278,7 @@ class Engine:
         return None, bad_arguments(tool.name, parsed)
 
     def _check_cache(self, tool: Tool, raw: str) -> ToolRun | None:
-        """The stored result, which ends the call.
-
-        The key is the tool's name and the exact argument text, spaces included. Source: spec 5, invariant 1.
-        """
+        """The stored result, which ends the call, by the exact argument text. Source: spec 5, invariant 1."""
         if not self._is_cached(tool):
             return None
         stored = self._cache.get((tool.name, raw))
@@ -336,29 +286,27 @@ class Engine:
         return None if stored is None else ToolRun("", tool.name, stored, cached=True)
 
     def _run_input_guardrails(self, tool: Tool, ctx: ToolContext, args: JsonMap) -> Phase[JsonMap]:
-        """The environment's permission, its validators, the guardrails, and last what is counted."""
+        """The environment's permission, the guardrails, and last what is counted."""
         self._emit("guard.input.start", tool)
-        checked = self._policy.permit(tool, args) or self._policy.normalise(tool, args)
-        if not isinstance(checked, ToolRun):
-            checks = [partial(guard, ctx, tool.name, checked) for guard in self._input_guards]
-            checked = _first_refusal(tool, checks, attempts=0) or self._policy.take(tool) or checked
-        if isinstance(checked, ToolRun):
-            self._emit("guard.input.block", tool, reason=checked.reason)
-            return None, checked
+        checks = [partial(guard, ctx, tool.name, args) for guard in self._input_guards]
+        refusal = self._policy.permit(tool, args) or _first_refusal(tool, checks, attempts=0) or self._policy.take(tool)
+        if refusal is not None:
+            self._emit("guard.input.block", tool, reason=refusal.reason)
+            return None, refusal
         self._emit("guard.input.ok", tool)
-        return checked, None
+        return args, None
 
     # --- The invocation ----------------------------------------------------------------------------------------
 
-    def _invoke(self, ready: _Ready, context: ToolContext) -> Steps[Phase[tuple[object, int]]]:
+    def _invoke(self, tool: Tool, arguments: JsonMap, context: ToolContext) -> Steps[Phase[tuple[object, int]]]:
         """What the tool gave back, and after how many attempts: all of them share what the turn has left."""
-        tool, started, attempt = ready.tool, monotonic_s(), 0
+        started, attempt = monotonic_s(), 0
         self._emit("tool.invoke.start", tool)
         while True:
             attempt += 1
             left = min(self._policy.timeout_s(tool, context.timeout_s), _left(context, started))
             try:
-                value, error = yield _Attempt(tool, context, ready.arguments, max(0.001, left))
+                value, error = yield _Attempt(tool, context, arguments, max(0.001, left))
             finally:
                 if tool.effect in CHANGING:  # nothing that was read is known to hold any more
                     self._cache.clear()
@@ -366,34 +314,30 @@ class Engine:
                 self._emit("tool.invoke.ok", tool, attempts=attempt)
                 return (value, attempt), None
             failed = raised(tool.name, error, attempt)
-            self._emit_raised(tool, error, failed)
+            if isinstance(error, TimeoutError):
+                self._emit("tool.invoke.timeout", tool, attempt=attempt)
+            else:
+                kind = "user_error" if isinstance(error, ValueError) else "fail"
+                kind = "retryable" if isinstance(error, RetryableToolError) else kind
+                self._emit(f"tool.invoke.{kind}", tool, attempt=attempt, err=failed.reason)
             wait = self._policy.wait_before_retry(tool, error, attempt)
             if wait is None or not (yield partial(_waited, context, wait, started)):
                 return None, failed
 
-    def _emit_raised(self, tool: Tool, error: BaseException, failed: ToolRun) -> None:
-        if isinstance(error, TimeoutError):
-            self._emit("tool.invoke.timeout", tool, attempt=failed.attempts)
-            return
-        retryable = isinstance(error, RetryableToolError)
-        kind = "retryable" if retryable else "user_error" if isinstance(error, ValueError) else "fail"
-        self._emit(f"tool.invoke.{kind}", tool, attempt=failed.attempts, err=failed.reason)
-
     # --- After the invocation ----------------------------------------------------------------------------------
 
-    def _after(self, context: ToolContext, ready: _Ready, value: object, attempts: int) -> ToolRun:
-        tool = ready.tool
+    def _after(self, context: ToolContext, tool: Tool, _: JsonMap, raw: str, value: object, attempts: int) -> ToolRun:
         try:
             output = plain_output(value)
         except Exception as error:  # noqa: BLE001 - whatever a tool gave back, the run goes on
             failed = raised(tool.name, TypeError(f"its result cannot be used ({error})"), attempts)
             return failed.after(value) if isinstance(value, ToolOutput) and is_usable(value) else failed
-        passed = self._run_output_guardrails(tool, context, output, attempts)
-        if passed[1] is not None:
-            return passed[1]
-        output = redacted_output(passed[0], self._redactor)
+        passed, refusal = self._run_output_guardrails(tool, context, output, attempts)
+        if refusal is not None:
+            return refusal
+        output = redacted_output(passed or output, self._redactor)
         output = replace(output, result=clip(output.result, keep=context.kept.keep if context.kept else None))
-        self._store_cache(tool, ready.raw, output)
+        self._store_cache(tool, raw, output)
         return ToolRun("", tool.name, output, attempts=attempts)
 
     def _run_output_guardrails(
@@ -411,8 +355,6 @@ class Engine:
     def _store_cache(self, tool: Tool, raw: str, output: ToolOutput) -> None:
         if self._is_cached(tool) and output.result.ok:
             self._cache[tool.name, raw] = output
-            if len(self._cache) > MOST_RESULTS:
-                del self._cache[next(iter(self._cache))]
             self._emit("cache.store", tool)
 
     def _is_cached(self, tool: Tool) -> bool:

@@ -4,7 +4,8 @@ It is the engine with a policy made of these settings: there is no second way to
 with a `name` and an `execute(**arguments)`, sync or async.
 """
 
-import json
+import asyncio
+import inspect
 import os
 import re
 import threading
@@ -12,34 +13,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from math import inf
-from typing import Any
+from typing import Any, Final, Protocol
 
-from mendgraph.nodes.execute_tools.actions import (
-    GOING_OUT,
-    UNKNOWN,
-    Action,
-    ActionError,
-    ExecResult,
-    OwnTimeout,
-    SeenArguments,
-    attempt_of,
-    check_content,
-    effect_of,
-    freed,
-    is_plain,
-    is_writer,
-    json_like,
-    lists,
-    name_of,
-    named_arguments,
-    names_a_folder,
-    path_fields,
-    seen,
-    shown,
-    value_of,
-)
+from pydantic_core import to_jsonable_python
+
+from mendgraph.nodes.execute_tools.argument_schema import OpenArguments
 from mendgraph.nodes.execute_tools.call_policy import (
     OPEN_RULES,
     WITHOUT_CHANGE,
@@ -47,10 +27,9 @@ from mendgraph.nodes.execute_tools.call_policy import (
     CallRules,
     PolicyMemory,
     RetryPolicy,
-    Validator,
 )
-from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig, call_tool
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_ms, monotonic_s
+from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
+from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, call_here, monotonic_ms, monotonic_s
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, PathSandbox, extension_denial
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import call_fingerprint
@@ -62,63 +41,72 @@ from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, Redactor
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.execute_tools.tool_run import http_status, reason_of
 from mendgraph.nodes.execute_tools.trace import TraceSink
-from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolCall, ToolError, ToolErrorCode
+from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, ToolResult
 
-__all__ = ["Action", "Environment", "ExecResult"]
+UNKNOWN: Final = "<unknown>"
+"""Stands for the name of what has none. Source: spec 4."""
+
+MOST_RESULTS = 1_000
+"""Finished results that are remembered by their keys; the oldest are forgotten first."""
+
+Validator = Callable[[JsonMap], JsonMap]
+"""Takes the arguments of one action and gives them back, checked and normalised; raises to refuse them."""
+
+_PATH_FIELDS: Final = ("file_name", "filename", "path", "target", "directory")
+_LISTING: Final = frozenset({"list_files", "list_directory", "glob_files", "search_files"})
+_READING: Final = _LISTING | {"read_file", "search_in_file", "file_info"}
+_TEXT_WRITING: Final = frozenset({"write_file", "append_file"})
+_WRITING: Final = _TEXT_WRITING | {"edit_file", "multi_edit", "delete_file", "move_file", "create_file"}
+_GOING_OUT: Final = frozenset({"http_get", "http_post", "fetch_url"})
 
 _NOT_MADE = frozenset({"QuotaError", "RateLimitError", "CircuitOpenError"})
 """Refusals that say nothing of the call, only of the moment: with the same key it may be made later."""
 
-_RETRIES: ContextVar[list[int]] = ContextVar("retries")
-"""The retries of the action that is being run, where the hooks of a subclass cannot lose them."""
+_RETRIES: ContextVar[int] = ContextVar("retries")
+"""The retries of the last action, where the hooks of a subclass cannot lose them."""
 
 
-MOST_RESULTS = 1_000
-"""Finished results that are remembered; the one that was not asked for the longest is forgotten first."""
+class Action(Protocol):
+    """What an environment runs. It may declare its `effect`; without one it counts as changing the world."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def execute(self) -> Callable[..., Any]:
+        """The method that does it. Whatever it raises becomes an error of the result."""
 
 
-class IdempotentResults:
-    """What became of actions, by idempotency key, for any number of threads. One that runs is never forgotten.
+@dataclass
+class ExecResult:
+    """What became of an action. `ms` is wall time in milliseconds, `retries` the attempts after the first.
 
-    Source: Stripe's API reference, "Idempotent requests": the first result is given again, and a key that comes back
-    with other parameters is an error.
+    `data` is the very object that the action gave back; only where a secret can be seen in it, it is a copy made of
+    JSON values without secrets. `args` are always such a copy. `error` and `error_type` (the name of the exception, or
+    the code of a tool's typed error) are None where it went well, `data` is None where it did not.
     """
 
-    def __init__(self, most: int = MOST_RESULTS) -> None:
-        self._most = most
-        self._known: OrderedDict[str, tuple[str, ExecResult | None]] = OrderedDict()
-        self._lock = threading.Lock()
+    ok: bool
+    action: str
+    args: JsonMap
+    data: Any | None = None
+    error: str | None = None
+    ms: int = 0
+    retries: int = 0
+    error_type: str | None = None
 
-    def begin(self, key: str, fingerprint: str) -> ExecResult | None:
-        """The result of the same call; None says: make it now, then call `end`, whatever happens.
+    def to_dict(self) -> JsonMap:
+        """All fields by name, in this order."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
-        Raises:
-            ActionError: the key belongs to another call, or its call is being made.
-        """
-        with self._lock:
-            known = self._known.get(key)
-            if known is None:
-                self._known[key] = (fingerprint, None)
-                return None
-            if known[0] != fingerprint:
-                message = "This idempotency key belongs to another call: use a new key for other arguments."
-                raise ActionError(message, "IdempotencyError")
-            if known[1] is None:
-                message = "The same call is being made at this moment: wait for its result."
-                raise ActionError(message, "IdempotencyError")
-            self._known.move_to_end(key)
-            return known[1]
 
-    def end(self, key: str, fingerprint: str, result: ExecResult | None) -> None:
-        """Keep what the call came to; None says that it had no effect, so it may be made as if for the first time."""
-        with self._lock:
-            if result is None:
-                del self._known[key]
-                return
-            self._known[key] = (fingerprint, result)
-            finished = [each for each, (_, known) in self._known.items() if known is not None]
-            for each in finished[: max(0, len(finished) - self._most)]:
-                del self._known[each]
+class ActionError(RuntimeError):
+    """An action came to no value: it was refused, or failed by a typed error. `kind` is the result's `error_type`."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class Environment:
@@ -171,13 +159,14 @@ class Environment:
         self.max_retries = int(max_retries)
         self.retry_backoff_s = float(retry_backoff_s)
         self.retry_exceptions = retry_exceptions
-        self.arg_validators = {**rules.validators, **(arg_validators or {})}
+        self.arg_validators = dict(arg_validators or {})
         self.logger = logger
         self._rules, self._audit = rules, audit
         self._retries("", None)  # made for each action; what makes no sense is refused here
         self._used: dict[str, int] = {}
         self._memory = PolicyMemory(clock, breaker)
-        self._results = IdempotentResults()
+        self._results: OrderedDict[str, tuple[str, ExecResult | None]] = OrderedDict()
+        self._lock = threading.Lock()
         self._redactor = Redactor(secrets)
         self._vitals = Vitals()
         self._context = ToolContext(Workspace(os.sep, _closed), timeout_s=inf)
@@ -195,10 +184,10 @@ class Environment:
         name, given = UNKNOWN, dict[str, Any]()
         try:
             try:
-                name = name_of(action)
+                name = _name_of(action)
             finally:  # what has no name is shown with its arguments as well
-                given = named_arguments(args)
-            if idempotency_key or not isinstance(idempotency_key, str):
+                given = _named_arguments(args)
+            if idempotency_key:
                 return self._once(idempotency_key, action, name, given)
         except KeyboardInterrupt:
             raise
@@ -207,47 +196,65 @@ class Environment:
         return self._run(action, name, given)
 
     def _once(self, key: str, action: Action, name: str, given: JsonMap) -> ExecResult:
-        if not isinstance(key, str):
-            raise TypeError(f"an idempotency key is a text, not {type(key).__name__}")
-        if not is_plain(given):
-            raise TypeError("with an idempotency key all arguments are plain values, as no others can be compared")
-        mark = call_fingerprint(name, json_like(given))
-        known = self._results.begin(key, mark)
-        if known is not None:
-            return _copied(known)
+        """The result that this key has already, or that of the call, which is made now.
+
+        Source: Stripe's API reference, "Idempotent requests": the first result is given again, and a key that comes
+        back with other parameters is an error.
+        """
+        mark = call_fingerprint(name, to_jsonable_python(given))  # raises for what cannot be compared
+        with self._lock:
+            known, result = self._results.get(key, (mark, None))
+            if known != mark:
+                message = "This idempotency key belongs to another call: use a new key for other arguments."
+                raise ActionError(message, "IdempotencyError")
+            if result is not None:
+                return _copied(result)
+            if key in self._results:
+                raise ActionError(
+                    "The same call is being made at this moment: wait for its result.", "IdempotencyError"
+                )
+            self._results[key] = (mark, None)
         # Cut off by Ctrl-C, it stays "in progress": whether it had its effect is unknown, so it is not made again.
         result = self._run(action, name, given)
-        self._results.end(key, mark, None if result.error_type in _NOT_MADE else _copied(result))
+        with self._lock:
+            self._results[key] = (mark, _copied(result))
+            if result.error_type in _NOT_MADE:
+                del self._results[key]
+            if len(self._results) > MOST_RESULTS:
+                del self._results[next(each for each, (_, ended) in self._results.items() if ended)]
         return result
 
     def _run(self, action: Action, name: str, given: JsonMap) -> ExecResult:
-        started, retries = monotonic_ms(), list[int]()
-        outer = _RETRIES.set(retries)
+        started, outer = monotonic_ms(), _RETRIES.set(0)
         try:
-            self._permit(name, _effect_of(action))
+            effect = _effect_of(action)
+            self._permit(Tool(name, name, OpenArguments, effect or _effect_by_name(name), lambda *_: None))
             prepared = self._prepare_args(name, dict(given))
-            data = self._run_with_retries(action, prepared)
-            result = ExecResult(True, name, prepared, data=freed(data, self._redactor))
+            value = self._run_with_retries(action, prepared)
+            told = _json_like(value)
+            safe = self._redactor.content(told)
+            result = ExecResult(True, name, prepared, data=value if safe == told else safe)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever action and hooks do, the caller gets a result
             result = _failed(name, given, error)
-        finally:
-            _RETRIES.reset(outer)
-        return self._reported(replace(result, ms=monotonic_ms() - started, retries=sum(retries)))
+        retries = _RETRIES.get()
+        _RETRIES.reset(outer)
+        return self._reported(replace(result, ms=monotonic_ms() - started, retries=retries))
 
     # --- Spec 4's own steps, which a subclass may override ------------------------------------------------------
 
     def _prepare_args(self, action_name: str, args: dict[str, Any]) -> dict[str, Any]:
         """Paths made safe, contents, addresses and the action's own validator heeded; what is refused raises."""
-        for field in path_fields(action_name):
+        for field in _PATH_FIELDS if action_name in _READING | _WRITING else ():
             if field in args:
                 args[field] = self._safe_path(args[field])
-                is_folder = names_a_folder(action_name, field) and os.path.isdir(args[field])
-                if not (is_folder or lists(action_name)):
+                into_folder = action_name == "move_file" and field in {"target", "directory"}
+                if action_name not in _LISTING and not (into_folder and os.path.isdir(args[field])):
                     self._check_extension(args[field])
-        check_content(action_name, args)
-        if action_name in GOING_OUT:
+        if action_name in _TEXT_WRITING and not isinstance(args.get("content"), str):
+            raise ValueError("Missing or invalid 'content' for write/append operation.")
+        if action_name in _GOING_OUT:
             if not self.allow_net:
                 raise PermissionError("Network access is disabled in this Environment.")
             url = args.get("url")
@@ -255,30 +262,28 @@ class Environment:
                 raise ValueError("A non-empty 'url' is required.")
             self._check_domain(url)
         validator = self.arg_validators.get(action_name)
-        if validator is None:
-            return args
-        checked = validator(args)
-        if not isinstance(checked, Mapping):
-            raise TypeError(f"the validator of {action_name} returned no arguments")
-        return named_arguments(checked)
+        return args if validator is None else _named_arguments(validator(args))
 
     def _run_with_retries(self, action: Action, args: dict[str, Any]) -> Any:
         """What the action gives back, after as many attempts as the engine and its policy allow; else it raises."""
-        name, effect = name_of(action), _effect_of(action)
+        name, effect = _name_of(action), _effect_of(action)
         values, errors = list[Any](), list[BaseException]()
 
-        def attempt(_: ToolContext, __: SeenArguments) -> ToolOutput:
+        def attempt(_: ToolContext, __: OpenArguments) -> ToolOutput:
             errors.clear()
             try:
                 returned = self._run_with_timeout(action, args, self._rules.timeouts.get(name, self.timeout_s))
             except BaseException as error:
                 errors.append(error)
                 raise
-            values.append(value_of(returned))
-            return seen(values[-1], http_status(returned))
+            values.append(_value_of(returned))
+            if isinstance(values[-1], ToolError):
+                return ToolOutput.failed(values[-1])
+            status = http_status(returned)
+            return ToolOutput.ok() if status is None else ToolOutput.ok(status=status)
 
-        rules = replace(self._rules, timeouts={}, validators={}, retries=self._retries(name, effect))
-        tool = Tool(name, name, SeenArguments, effect or effect_of(name), attempt, remote=name in GOING_OUT)
+        tool = Tool(name, name, OpenArguments, effect or _effect_by_name(name), attempt, remote=name in _GOING_OUT)
+        rules = replace(self._rules, timeouts={}, retries=self._retries(name, effect))
         engine = Engine(
             ActionRegistry([tool]),
             TraceSink(),
@@ -286,9 +291,9 @@ class Environment:
             policy=CallPolicy(rules, self._memory, used=self._used),
             redactor=self._redactor,
         )
-        arguments = SeenArguments(text=json.dumps(json_like(args))).model_dump()
-        run = engine.run_sync(ToolCall(call_id="", tool=name, arguments=arguments, raw_arguments=""), self._context)
-        _RETRIES.get([]).append(run.retries)
+        call = ToolCall(call_id="", tool=name, arguments={"text": _in_words(args)}, raw_arguments="")
+        run = engine.run_sync(call, self._context)
+        _RETRIES.set(run.retries)
         if errors:
             raise errors[-1]
         if run.result.error is not None:
@@ -297,13 +302,20 @@ class Environment:
 
     def _run_with_timeout(self, action: Action, args: dict[str, Any], timeout_s: float) -> Any:
         """One attempt: what the action gives back or raises, and TimeoutError as soon as its time is over."""
+
+        def run() -> tuple[Any, TimeoutError | None]:
+            try:
+                return _awaited(action.execute(**args)), None
+            except TimeoutError as error:  # its own
+                return None, error
+
         try:
-            returned = call_tool(attempt_of(action, args), self._context, {}, max(0.001, timeout_s))
+            value, own = call_here(max(0.001, timeout_s), run, CancellationScope())
         except TimeoutError:
             raise TimeoutError(f"Action '{action.name}' timed out after {timeout_s:.1f}s") from None
-        if isinstance(returned, OwnTimeout):
-            raise returned.error
-        return returned
+        if own is not None:
+            raise own
+        return value
 
     def _safe_path(self, file_name: str) -> str:
         """The absolute path; with a `base_dir` the real one, where it leads out of that PermissionError is raised."""
@@ -341,20 +353,26 @@ class Environment:
         safe = self._redact(record)
         if self._audit is not None:
             self._audit.write(safe)
-        if self.logger is None:
-            return
         try:
-            self.logger(safe)
+            if self.logger is not None:
+                self.logger(safe)
         except KeyboardInterrupt:
             raise
         except BaseException:  # noqa: BLE001, S110 - spec 4: logging never breaks an action
             pass
 
     def _redact(self, obj: Any) -> Any:
-        """A copy made of JSON values, without what the redactor knows and what stands under `_REDACT_KEYS`."""
-        if isinstance(obj, dict):
-            return self._unnamed(shown(obj, self._redactor))
-        return self._unnamed(self._redactor.value(json_like(obj, self._redactor.forms)))
+        """A copy made of JSON values, without what the redactor knows and what stands under `_REDACT_KEYS`.
+
+        Of a map, what cannot be looked through costs no more than its own field.
+        """
+        if not isinstance(obj, dict):
+            return self._unnamed(self._redactor.value(_json_like(obj)))
+        safe: JsonMap = {}
+        for key, value in obj.items():
+            plain = self._redactor.value({key: _json_like(value)})
+            safe |= plain if isinstance(plain, dict) else {self._redactor.text(key): plain}
+        return self._unnamed(safe)
 
     # ------------------------------------------------------------------------------------------------------------
 
@@ -368,19 +386,18 @@ class Environment:
             for key, each in value.items()
         }
 
-    def _permit(self, name: str, effect: Effect | None) -> None:
+    def _permit(self, tool: Tool) -> None:
         """Whether the action may be used at all, before its arguments are looked at."""
-        tool = Tool(name, name, SeenArguments, effect or effect_of(name), seen)
         refusal = CallPolicy(self._rules, self._memory).permit(tool, {})
         if refusal is not None:
             raise ActionError(refusal.reason, refusal.error_type)
 
     def _retries(self, name: str, effect: Effect | None) -> RetryPolicy:
         """A timeout leaves open what was done: what is known to change something is not done again. Source: spec 4."""
-        changing = is_writer(name) if effect is None else effect in CHANGING
-        repeatable = WITHOUT_CHANGE if changing else frozenset(Effect)
+        changing = name in _WRITING | {"http_post"} if effect is None else effect in CHANGING
         named = self.retry_exceptions
         exceptions = (named,) if isinstance(named, type) else tuple(named)
+        repeatable = WITHOUT_CHANGE if changing else frozenset(Effect)
         return RetryPolicy(self.max_retries, self.retry_backoff_s, exceptions, repeatable)
 
     def _reported(self, result: ExecResult) -> ExecResult:
@@ -395,10 +412,68 @@ class Environment:
         return result
 
 
+def _name_of(action: Action) -> str:
+    """What the action is called; TypeError where it has no name: it could not be allowed, counted or found in a log."""
+    name = getattr(action, "name", None)
+    if not isinstance(name, str) or not name:
+        raise TypeError("an action needs a name: a text that is not empty")
+    return name
+
+
+def _named_arguments(arguments: object) -> dict[str, Any]:
+    if not isinstance(arguments, Mapping):
+        raise TypeError(f"the arguments of an action are a mapping, not {type(arguments).__name__}")
+    return dict(arguments)
+
+
 def _effect_of(action: Action) -> Effect | None:
     """What the action says that it does, None where it says nothing."""
     effect = getattr(action, "effect", None)
     return effect if isinstance(effect, Effect) else None
+
+
+def _effect_by_name(action: str) -> Effect:
+    """What an action of this name does; one that is not known counts as changing the world."""
+    if action in _READING:
+        return Effect.READ
+    return Effect.NETWORK if action in {"http_get", "fetch_url"} else Effect.WRITE
+
+
+def _awaited(value: Any) -> Any:
+    """What a coroutine comes to, in a loop of its own; anything else as it is."""
+    if not inspect.iscoroutine(value):
+        return value
+    try:
+        return asyncio.run(value)
+    finally:
+        value.close()
+
+
+def _value_of(returned: Any) -> Any:
+    """What a caller in Python is given of what an action gave back: the data of a tool's result, or a ToolError."""
+    result = returned.result if isinstance(returned, ToolOutput) else returned
+    if isinstance(result, ToolResult):
+        return result.data if result.error is None else result.error
+    return result
+
+
+def _json_like(value: Any) -> Any:
+    """A copy made of JSON values; its `repr` where it has none, or contains itself."""
+    try:
+        return to_jsonable_python(value, fallback=_in_words)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a value may fight back in any way
+        return _in_words(value)
+
+
+def _in_words(value: Any) -> str:
+    try:
+        return repr(value)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a value may fight back in any way
+        return f"<{type(value).__name__}>"
 
 
 def _failed(name: str, args: JsonMap, error: BaseException) -> ExecResult:

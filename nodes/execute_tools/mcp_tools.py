@@ -1,140 +1,73 @@
 """Tools of MCP servers as tools of ours, so that guard, timeout, trace, redaction and journal are the engine's.
 
 A server is not trusted: what it says of its tools is bounded and made plain, and its hints on what a tool does to the
-world are not read. Each call is a conversation of its own, so a server keeps nothing in memory from call to call.
+world are not read. It checks the arguments of its tools itself. Each call is a conversation of its own, so a server
+keeps nothing in memory from call to call. The protocol is spoken by `mcp`; its own client of programs lets a server's
+stderr through to the terminal and reads messages of any length, so programs are spoken to over pipes of ours.
 Source of the shapes: the Model Context Protocol, revision 2025-06-18, "Tools", and its schema of content blocks.
 """
 
 import asyncio
+import logging
+import os
 import re
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import orjson
 
-from mendgraph.nodes.execute_tools.argument_schema import OpenArguments, UnusableSchemaError
-from mendgraph.nodes.execute_tools.files.failures import plain_text, quoted
-from mendgraph.nodes.execute_tools.network.mcp_sessions import McpServer
+from mendgraph.nodes.execute_tools.argument_schema import OpenArguments, UnusableSchemaError, plain_schema
+from mendgraph.nodes.execute_tools.files.failures import invalid, plain_text, quoted
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext
-from mendgraph.nodes.language.names import closest_names
+from mendgraph.nodes.execute_tools.secrets.redact import redact
+from mendgraph.nodes.execute_tools.tool_run import meant_or_known
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 if TYPE_CHECKING:
-    from mcp import ClientSession, types
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp import ClientSession, StdioServerParameters, types
+    from mcp.shared.message import SessionMessage
 
-LONGEST_DESCRIPTION = 1_024
-"""Characters of a description. Source: what OpenAI's API takes of one."""
+Answer = TypeVar("Answer")
 
-LONGEST_ERROR = 2_000
-LONGEST_SCHEMA = 65_536
-"""Bytes of one tool's schema."""
+MOST_MESSAGE_BYTES: Final = 8 * 1024 * 1024
+"""Of one message of a server."""
 
-_LONGEST_NAME = 100
-"""Characters of a property's name."""
+END_S: Final = 1.0
+"""How long a server may take to end once nobody speaks to it any more; what is left of it is killed."""
 
-
-def bounded_schema(schema: Mapping[str, Any]) -> JsonMap | str:
-    """The schema with its descriptions made plain, or why it cannot be offered to a model."""
-    try:
-        bounded: JsonMap = _bounded(schema)
-        size = len(orjson.dumps(bounded))
-    except (TypeError, ValueError, RecursionError) as error:
-        return str(error)
-    return bounded if size <= LONGEST_SCHEMA else f"it has {size} bytes, and {LONGEST_SCHEMA} are the most"
-
-
-def call_result(name: str, answer: Mapping[str, Any]) -> ToolResult:
-    """The envelope for what the tool `name` answered: `text`, `structured` and `attachments`, each where there is one.
-
-    Text that only repeats the structured content is left out. Of images, sounds and files there is the type and the
-    size in bytes.
-    """
-    blocks = [block for block in answer.get("content") or () if isinstance(block, Mapping)]
-    texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
-    if answer.get("isError"):
-        said = plain_text("\n".join(texts), LONGEST_ERROR) or "it gave no reason"
-        return ToolResult(ok=False, error=ToolError(code=ToolErrorCode.IO_ERROR, message=f"{name} failed: {said}"))
-    structured = answer.get("structuredContent")
-    if structured is not None:
-        texts = [text for text in texts if not _repeats(text, structured)]
-    attachments = [_attachment(block) for block in blocks if block.get("type") != "text"]
-    data: JsonMap = {"text": "\n".join(texts)} if texts or not (structured or attachments) else {}
-    if structured is not None:
-        data["structured"] = structured
-    if attachments:
-        data["attachments"] = attachments
-    return ToolResult(ok=True, data=data)
-
-
-def _bounded(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_bounded(each) for each in node]
-    if not isinstance(node, Mapping):
-        return node
-    for name in node:
-        if not name.isprintable() or len(name) > _LONGEST_NAME:
-            raise ValueError(f"it has the unreadable name {plain_text(name, _LONGEST_NAME)!r}")
-    return {
-        key: plain_text(value, LONGEST_DESCRIPTION)
-        if key == "description" and isinstance(value, str)
-        else _bounded(value)
-        for key, value in node.items()
-    }
-
-
-def _repeats(text: str, structured: Any) -> bool:
-    """Whether a text says what the structured content says, as the protocol asks servers to do for old clients."""
-    known = [structured]
-    if isinstance(structured, Mapping) and structured.keys() == {"result"}:
-        inner = structured["result"]
-        known += [inner, *(inner if isinstance(inner, list) else ())]
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return text in known
-    return value in known or text in known
-
-
-def _attachment(block: Mapping[str, Any]) -> JsonMap:
-    """What is to be known of a content block that is not text. The text of an embedded file is kept."""
-    kind = plain_text(str(block.get("type", "")), _LONGEST_NAME)
-    inner = block.get("resource") if kind == "resource" else block
-    inner = inner if isinstance(inner, Mapping) else {}
-    found = {
-        "type": kind,
-        "mime_type": _short(inner.get("mimeType")),
-        "uri": _short(inner.get("uri")),
-        "bytes": _size(inner),
-        "text": inner.get("text"),
-    }
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def _short(value: object) -> str | None:
-    return plain_text(value, LONGEST_DESCRIPTION) if isinstance(value, str) else None
-
-
-def _size(block: Mapping[str, Any]) -> int | None:
-    """Bytes of the content, by the length of its base64 (RFC 4648: four characters for three bytes)."""
-    if isinstance(block.get("text"), str):
-        return len(block["text"].encode("utf-8", "surrogatepass"))
-    encoded = block.get("data", block.get("blob"))
-    if isinstance(encoded, str):
-        return len(encoded) * 3 // 4 - encoded[-2:].count("=")
-    size = block.get("size")
-    return size if isinstance(size, int) else None
-
-
-MOST_TOOLS = 500
+MOST_TOOLS: Final = 500
 """Of one server; one that lists more is refused, since its list may have no end."""
 
-LONGEST_NAME = 64
+LONGEST_NAME: Final = 64
 """Characters of a tool's name. Source: OpenAI's API, as `[A-Za-z0-9_-]{1,64}`."""
+
+LONGEST_DESCRIPTION: Final = 1_024
+"""Characters of a description. Source: what OpenAI's API takes of one."""
+
+LONGEST_ERROR: Final = 2_000
+LONGEST_SCHEMA: Final = 65_536
+"""Bytes of one tool's schema."""
+
+_LONGEST_REASON: Final = 500
+_VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
+"""What langchain-mcp-adapters replaces in the values of a connection's `env`."""
+
+_MISSING: Final = "MCP tools need packages that are not installed: pip install 'mendgraph[mcp]'"
+
+Connection = Mapping[str, object]
+"""As langchain-mcp-adapters' MultiServerMCPClient takes it: {"transport": "stdio", "command": "python", ...}."""
+
+
+class ConnectionSettingsError(ValueError):
+    """What the user says of a server does not describe one."""
 
 
 async def load_mcp_tools(
-    connections: Mapping[str, Mapping[str, object]],
+    connections: Mapping[str, Connection],
     *,
     effects: Mapping[str, Effect] | None = None,
     timeout_s: float = 30.0,
@@ -146,32 +79,32 @@ async def load_mcp_tools(
     `effects` says otherwise of `server__tool` or of the whole `server`; a server's own hints (`readOnlyHint`) are not
     trusted. A server has `timeout_s` seconds to list its tools.
     """
-    servers = [McpServer(name, connection) for name, connection in connections.items()]
-    listed = await asyncio.gather(*(server.ask(_list_tools, timeout_s) for server in servers))
-    offered: list[tuple[McpServer, types.Tool]] = []
-    for server, found in zip(servers, listed, strict=True):
-        if isinstance(found, ToolError):
-            return found
-        if len(found) > MOST_TOOLS:
-            message = f"The MCP server {quoted(server.name)} lists more than {MOST_TOOLS} tools, so it is not used."
-            return _invalid(message)
-        offered += [(server, each) for each in found]
-    names = _names([(server.name, each.name) for server, each in offered])
-    if isinstance(names, ToolError):
-        return names
-    problem = _unknown_effect(effects or {}, [*connections, *names])
-    if problem is not None:
-        return problem
-    try:
-        return tuple(
-            _tool(server, each, name, effects or {}) for (server, each), name in zip(offered, names, strict=True)
-        )
-    except ValueError as error:
-        return _invalid(str(error))
+    listed = await asyncio.gather(*(ask(name, each, _list_tools, timeout_s) for name, each in connections.items()))
+    effects, found = effects or {}, dict[str, Tool]()
+    for (server, connection), offered in zip(connections.items(), listed, strict=True):
+        if isinstance(offered, ToolError):
+            return offered
+        if len(offered) > MOST_TOOLS:
+            return invalid(f"The MCP server {quoted(server)} lists more than {MOST_TOOLS} tools, so it is not used.")
+        for each in offered:
+            name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}__{each.name}")[:LONGEST_NAME]
+            if name in found:
+                return invalid(f"Two MCP tools would both be called {name!r}. Rename a server.")
+            try:
+                found[name] = _tool(name, server, connection, each, effects)
+            except ValueError as error:
+                return invalid(str(error))
+    for name, effect in effects.items():
+        if name not in {*connections, *found}:
+            remedy = meant_or_known(name, [*connections, *found])[1]
+            return invalid(f"The effects name {name!r}, which is no MCP tool or server. {remedy}")
+        if not isinstance(effect, Effect):
+            return invalid(f"The effect of {name!r} has to be an Effect, such as Effect.READ.")
+    return tuple(found.values())
 
 
 def load_mcp_tools_sync(
-    connections: Mapping[str, Mapping[str, object]],
+    connections: Mapping[str, Connection],
     *,
     effects: Mapping[str, Effect] | None = None,
     timeout_s: float = 30.0,
@@ -181,7 +114,7 @@ def load_mcp_tools_sync(
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(load_mcp_tools(connections, effects=effects, timeout_s=timeout_s))
-    return _invalid("An event loop is running here: use `await load_mcp_tools(...)` instead of load_mcp_tools_sync.")
+    return invalid("An event loop is running here: use `await load_mcp_tools(...)` instead of load_mcp_tools_sync.")
 
 
 async def _list_tools(session: "ClientSession") -> "list[types.Tool]":
@@ -198,51 +131,50 @@ async def _list_tools(session: "ClientSession") -> "list[types.Tool]":
             return found[: MOST_TOOLS + 1]
 
 
-def _names(offered: Sequence[tuple[str, str]]) -> list[str] | ToolError:
-    """A valid name for each tool; two that become one are refused, since nobody could tell which one is called."""
-    taken: dict[str, tuple[str, str]] = {}
-    for server, tool in offered:
-        name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}__{tool}")[:LONGEST_NAME]
-        if name in taken:
-            first, second = (f"{quoted(tool)} of {quoted(server)}" for server, tool in (taken[name], (server, tool)))
-            return _invalid(f"Two MCP tools would both be called {name!r}: {first} and {second}. Rename a server.")
-        taken[name] = (server, tool)
-    return list(taken)
-
-
-def _unknown_effect(effects: Mapping[str, Effect], known: list[str]) -> ToolError | None:
-    for name, effect in effects.items():
-        if name not in known:
-            meant = closest_names(name, known)
-            remedy = f"Did you mean {' or '.join(meant)}?" if meant else f"There are: {', '.join(known) or 'none'}."
-            return _invalid(f"The effects name {name!r}, which is no MCP tool or server. {remedy}")
-        if not isinstance(effect, Effect):
-            return _invalid(f"The effect of {name!r} has to be an Effect, such as Effect.READ.")
-    return None
-
-
-def _tool(server: McpServer, offered: "types.Tool", name: str, effects: Mapping[str, Effect]) -> Tool:
+def _tool(name: str, server: str, connection: Connection, offered: "types.Tool", effects: Mapping[str, Effect]) -> Tool:
     """One tool. ValueError where its schema cannot be used; the text names the tool."""
-    schema = bounded_schema(offered.inputSchema)
-    if isinstance(schema, str):
-        raise UnusableSchemaError(f"The tool {name!r} has a schema that cannot be used: {schema}.")
+    try:
+        schema = {"type": "object", "properties": {}, **plain_schema(_bounded(offered.inputSchema))}
+        size = len(orjson.dumps(schema))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UnusableSchemaError(f"The tool {name!r} has a schema that cannot be used: {error}.") from error
+    if schema["type"] != "object":
+        raise UnusableSchemaError(f"The tool {name!r} has a schema that cannot be used: its type has to be 'object'.")
+    if size > LONGEST_SCHEMA:
+        raise UnusableSchemaError(f"The tool {name!r} has a schema of {size} bytes, and {LONGEST_SCHEMA} are the most.")
     said = plain_text(offered.description or offered.title or "", LONGEST_DESCRIPTION)
 
     async def run(context: ToolContext, arguments: OpenArguments) -> ToolResult | ToolError:
         question = partial(_call, tool=offered.name, arguments=arguments.model_extra or {})
-        answer = await server.ask(question, min(context.timeout_s, context.seconds_left))
+        answer = await ask(server, connection, question, min(context.timeout_s, context.seconds_left))
         return answer if isinstance(answer, ToolError) else call_result(name, answer)
 
     return Tool(
         name=name,
-        description=said or f"A tool of the MCP server {quoted(server.name)}.",
+        description=said or f"A tool of the MCP server {quoted(server)}.",
         arguments=OpenArguments,
-        effect=effects.get(name, effects.get(server.name, Effect.EXECUTE)),
+        effect=effects.get(name, effects.get(server, Effect.EXECUTE)),
         run=run,
         self_timed=True,
         remote=True,
         schema=schema,
     )
+
+
+def _bounded(node: Any) -> Any:
+    """A schema with its descriptions made plain. ValueError where a name in it cannot be read."""
+    if isinstance(node, list):
+        return [_bounded(each) for each in node]
+    if not isinstance(node, Mapping):
+        return node
+    if odd := next((name for name in node if not name.isprintable() or len(name) > 100), ""):
+        raise ValueError(f"it has the unreadable name {plain_text(odd, 100)!r}")
+    return {
+        key: plain_text(value, LONGEST_DESCRIPTION)
+        if key == "description" and isinstance(value, str)
+        else _bounded(value)
+        for key, value in node.items()
+    }
 
 
 async def _call(session: "ClientSession", tool: str, arguments: JsonMap) -> JsonMap:
@@ -259,5 +191,224 @@ async def _call(session: "ClientSession", tool: str, arguments: JsonMap) -> Json
     return plain
 
 
-def _invalid(message: str) -> ToolError:
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+def call_result(name: str, answer: Mapping[str, Any]) -> ToolResult:
+    """The envelope for what the tool `name` answered: its `text`, or what it has in a `structured` form beside no text.
+
+    Of images, sounds and files (`attachments`) there is what is said of them, and the text of an embedded file.
+    """
+    blocks: list[JsonMap] = answer.get("content") or []
+    text = "\n".join(str(block["text"]) for block in blocks if block["type"] == "text")
+    if answer.get("isError"):
+        said = plain_text(text, LONGEST_ERROR) or "it gave no reason"
+        return ToolResult(ok=False, error=ToolError(code=ToolErrorCode.IO_ERROR, message=f"{name} failed: {said}"))
+    data: JsonMap = {"text": text}
+    if not text and answer.get("structuredContent") is not None:
+        data = {"structured": answer["structuredContent"]}
+    if attachments := [_attachment(block) for block in blocks if block["type"] != "text"]:
+        data["attachments"] = attachments
+    return ToolResult(ok=True, data=data)
+
+
+def _attachment(block: JsonMap) -> JsonMap:
+    inner: JsonMap = block.get("resource") or block
+    said = {key: plain_text(str(inner[key]), LONGEST_DESCRIPTION) for key in ("mimeType", "uri") if inner.get(key)}
+    return {"type": block["type"], **said, **({"text": inner["text"]} if isinstance(inner.get("text"), str) else {})}
+
+
+# --- Conversations: one for each question, bounded in time and size, and no process is left of it
+
+
+async def ask(
+    name: str, connection: Connection, question: "Callable[[ClientSession], Awaitable[Answer]]", timeout_s: float
+) -> Answer | ToolError:
+    """What `question` to this server comes to in a conversation of its own, which takes at most `timeout_s` seconds.
+
+    UNAVAILABLE where the server cannot be started or reached or the extra `mcp` is missing, INVALID_ARGUMENT for a
+    connection that is none, TIMEOUT, and IO_ERROR for a server that dies, refuses, or says what nobody understands.
+    """
+    try:
+        import anyio
+        import langchain_mcp_adapters.sessions
+    except ImportError:
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=_MISSING)
+    _ = langchain_mcp_adapters
+    _keep_logs_off_the_terminal()
+    broken: list[str] = []
+    greeted = False
+    try:
+        with anyio.fail_after(timeout_s) as scope:
+            async with _session(connection, broken) as session:
+                try:
+                    await session.initialize()
+                    greeted = True
+                    return await question(session)
+                except asyncio.CancelledError:
+                    scope.cancel()  # no polite ending of the transports, which could take long
+                    raise
+    except TimeoutError:
+        message = f"The MCP server {quoted(name)} did not answer within {timeout_s:g} s, and was given up."
+        return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
+    except Exception as error:  # noqa: BLE001 - a server may fail in any way, and none ends the run
+        first: BaseException = error  # what the others of a group followed from
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        reason = _reason(broken[0] if broken else str(first)) or type(first).__name__
+        if isinstance(first, ConnectionSettingsError):
+            return invalid(f"The connection of the MCP server {quoted(name)} cannot be used: {reason}")
+        code = ToolErrorCode.IO_ERROR if greeted else ToolErrorCode.UNAVAILABLE
+        return ToolError(code=code, message=f"The MCP server {quoted(name)} failed: {reason}")
+
+
+def _session(connection: Connection, broken: list[str]) -> "AbstractAsyncContextManager[ClientSession]":
+    if connection.get("transport") == "stdio":
+        return _program_session(dict(connection), broken)
+    if not isinstance(connection.get("url"), str):
+        raise ConnectionSettingsError("it has neither a url nor the transport 'stdio'")
+    from langchain_mcp_adapters.sessions import create_session
+
+    # A copy, since create_session adds to the inner map.
+    extra = connection.get("session_kwargs")
+    given: Any = {**connection, "session_kwargs": dict(extra) if isinstance(extra, Mapping) else {}}
+    return create_session(given)
+
+
+@asynccontextmanager
+async def _program_session(connection: dict[str, Any], broken: list[str]) -> "AsyncIterator[ClientSession]":
+    """A conversation with a program of ours, in a process group and with the environment that `mcp` gives: no keys."""
+    import anyio
+    from mcp import ClientSession
+    from mcp.client.stdio import get_default_environment
+
+    extra = connection.pop("session_kwargs", None) or {}
+    parameters = _parameters(connection)
+    process = await asyncio.create_subprocess_exec(
+        parameters.command,
+        *parameters.args,
+        limit=MOST_MESSAGE_BYTES,
+        cwd=parameters.cwd,
+        env={**get_default_environment(), **(parameters.env or {})},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    last_words = asyncio.ensure_future(_tail(cast("asyncio.StreamReader", process.stderr)))
+    polite = False
+    try:
+        heard, session_hears = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
+        session_says, said = anyio.create_memory_object_stream["SessionMessage"](0)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_listen, process, heard, last_words, broken)
+            tasks.start_soon(_speak, process, said)
+            async with session_hears, session_says, ClientSession(session_hears, session_says, **extra) as session:
+                yield session
+            tasks.cancel_scope.cancel()
+        polite = True
+    finally:
+        last_words.cancel()
+        await _end(process, polite=polite)
+
+
+def _parameters(connection: dict[str, Any]) -> "StdioServerParameters":
+    """The connection's fields, checked, with `${NAME}` in its `env` replaced as langchain-mcp-adapters does."""
+    from mcp import StdioServerParameters
+    from pydantic import ValidationError
+
+    try:
+        parameters = StdioServerParameters.model_validate(connection)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False)[0]
+        raise ConnectionSettingsError(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from error
+    env = {
+        name: _VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), value)
+        for name, value in (parameters.env or {}).items()
+    }
+    return parameters.model_copy(update={"env": env})
+
+
+async def _tail(stderr: asyncio.StreamReader) -> str:
+    """The end of what the server says to people; read all the while, so that it never waits for us."""
+    tail = bytearray()
+    while piece := await stderr.read(65_536):
+        tail += piece
+        del tail[:-_LONGEST_REASON]
+    return tail.decode("utf-8", "replace")
+
+
+async def _listen(
+    process: asyncio.subprocess.Process,
+    heard: "MemoryObjectSendStream[SessionMessage | Exception]",
+    last_words: asyncio.Task[str],
+    broken: list[str],
+) -> None:
+    """Hand on what the server says, until it ends or a message is too long; what is no message is passed over."""
+    import anyio
+    from mcp.shared.message import SessionMessage
+    from mcp.types import JSONRPCMessage
+    from pydantic import ValidationError
+
+    async with heard:
+        try:
+            while line := await cast("asyncio.StreamReader", process.stdout).readline():
+                with suppress(ValidationError):
+                    message = JSONRPCMessage.model_validate_json(line)
+                    if _is_for_us(message):
+                        await heard.send(SessionMessage(message))
+                await anyio.lowlevel.checkpoint()  # a flood must not keep the loop from its other work
+            said = await asyncio.wait({last_words}, timeout=END_S)
+            broken.append(f"it ended; it said: {next(iter(said[0])).result()}" if said[0] else "it ended")
+        except ValueError:
+            broken.append(f"it sent a message of more than {MOST_MESSAGE_BYTES} bytes")
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            return
+
+
+def _is_for_us(message: "types.JSONRPCMessage") -> bool:
+    """An answer, or a request that can be refused: `mcp` would log anything else where the user sees it."""
+    from mcp.types import JSONRPCNotification, JSONRPCRequest, ServerRequest
+
+    told = message.root
+    if isinstance(told, JSONRPCRequest):
+        ServerRequest.model_validate(told.model_dump(by_alias=True, mode="json", exclude_none=True))
+        return True
+    return not isinstance(told, JSONRPCNotification) and str(told.id).isdecimal()
+
+
+async def _speak(process: asyncio.subprocess.Process, said: "MemoryObjectReceiveStream[SessionMessage]") -> None:
+    to_server = cast("asyncio.StreamWriter", process.stdin)
+    async with said:
+        async for message in said:
+            to_server.write(f"{message.message.model_dump_json(by_alias=True, exclude_none=True)}\n".encode())
+
+
+async def _end(process: asyncio.subprocess.Process, *, polite: bool) -> None:
+    """End the server: politely by closing its input, else by SIGTERM; what is left of its group by SIGKILL."""
+    import anyio
+
+    with anyio.CancelScope(shield=True):
+        cast("asyncio.StreamWriter", process.stdin).close()
+        if not polite:
+            _signal_group(process, signal.SIGTERM)
+        with anyio.move_on_after(END_S):
+            await process.wait()
+        _signal_group(process, signal.SIGKILL)
+        with anyio.move_on_after(END_S):
+            await process.wait()
+        process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - a child may hold its pipes open
+
+
+def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def _keep_logs_off_the_terminal() -> None:
+    """What these libraries log quotes servers, and would be shown where the user has set up no logging."""
+    for name in ("mcp", "client", "httpx", "langchain_mcp_adapters"):
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
+
+
+def _reason(text: str) -> str:
+    return plain_text(str(redact(text[: 4 * _LONGEST_REASON])), _LONGEST_REASON)

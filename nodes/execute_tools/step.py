@@ -1,7 +1,7 @@
 """One step: the calls of one reply, run in order, each seeing what the ones before it read, changed and planned.
 
-A call with an effect is recorded before it begins and when it has ended. So a step that is run again after a kill finds
-what its calls came to, and makes only those that had no effect.
+A call with an effect is recorded before it begins and when it has ended. After a kill its result is given again, or it
+runs again, or it is said that nobody knows; what it has done to files is known by then: `journal.recovery` has looked.
 
 A terminal call (the final answer) is settled last. It stands only when everything else in the reply went well: a
 model that answers before it has seen a failure would report what did not happen. Once the run is to stop no call
@@ -11,41 +11,69 @@ begins any more but that one: an answer that is there is not thrown away.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 
+from pydantic import TypeAdapter, ValidationError
+
+from mendgraph.nodes.execute_tools.edits.diffs import Version, file_change
+from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileEffect
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
-from mendgraph.nodes.execute_tools.files.workspace import ApprovedWorkspace, Workspace
-from mendgraph.nodes.execute_tools.journal.journal import CallKey, Journal, idempotency_key
-from mendgraph.nodes.execute_tools.journaled_calls import JOURNALED, Execution, as_json, describe_effect, resumed
+from mendgraph.nodes.execute_tools.files.text_files import text_of
+from mendgraph.nodes.execute_tools.files.workspace import ApprovedWorkspace, FileContent, Workspace
+from mendgraph.nodes.execute_tools.journal.journal import (
+    CallKey,
+    Journal,
+    RecordedCall,
+    call_fingerprint,
+    idempotency_key,
+)
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.execute_tools.trace import RunLog
 from mendgraph.nodes.records import (
+    CHANGING,
     CallError,
     CallResult,
+    Effect,
     FileChange,
+    JsonMap,
     Plan,
     ToolCall,
     ToolError,
     ToolErrorCode,
     ToolResult,
     Verdict,
+    VerdictKind,
 )
+
+JOURNALED = CHANGING | {Effect.NETWORK}
+"""Effects that must not happen twice."""
 
 NOTHING_TO_JUDGE = "Another call of this reply failed, so there is nothing to check yet."
 STOPPED = "The run was stopped before this call, so it did not run."
 OUT_OF_TIME = "The time of this turn is used up, so this call did not run."
-
-
-Run = Callable[[ToolCall, ToolContext], ToolRun]
-"""The engine's way for one call."""
+DONE_BEFORE = "This was done before the run was cut off, and is in place."
 
 Ended = Callable[[ToolRun], None]
 
 
 def _unobserved(_: ToolCall) -> AbstractContextManager[Ended]:
     return nullcontext(lambda _: None)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Which step of which run this is; `task` is the same when a step that was cut off is run again."""
+
+    run_id: str
+    task: str
+    step: int
+
+    def key(self, place: int, call: ToolCall, tool: Tool) -> CallKey:
+        """What the journal knows the call by."""
+        fingerprint = call_fingerprint(call.tool, call.arguments)
+        return CallKey(self.run_id, self.task, self.step, place, call.tool, tool.effect.value, fingerprint)
 
 
 @dataclass(frozen=True)
@@ -57,7 +85,7 @@ class StepResources:
     `observe` is entered around each call, and is given what the call came to.
     """
 
-    run: Run
+    run: Callable[[ToolCall, ToolContext], ToolRun]
     registry: ActionRegistry
     context: ToolContext
     log: RunLog
@@ -85,26 +113,39 @@ def run_step(
     using: StepResources,
 ) -> StepDone:
     """Run each call that `settled` has no result for; terminal ones after all others. Each is logged as it ends."""
-    step = _Step(items, verdicts, using)
+    step, log, done = using.execution.step, using.log, StepDone(results=[], plan=using.context.plan)
     if isinstance(using.journal, Journal):
         with suppress(StoreError):
-            using.journal.forget_outcomes(using.execution.run_id, using.execution.step)
+            using.journal.forget_outcomes(using.execution.run_id, step)
     results: dict[int, CallResult] = {index: result for index, result in enumerate(settled) if result is not None}
     waiting = [(index, item) for index, item in enumerate(items) if index not in results and isinstance(item, ToolCall)]
+    logged: set[int] = set()
+
+    def note(places: range) -> None:
+        for index in places:
+            if index in results and index not in logged and index < len(verdicts):
+                logged.add(index)
+                log.call(step, items[index], verdicts[index], results[index])
+
     terminal = {spec.name for spec in using.registry.specs() if spec.terminal}
     for index, call in sorted(waiting, key=lambda entry: entry[1].tool in terminal):
-        failed = sum(_failed(result, step.done) for result in results.values())
+        failed = sum(_failed(result, done) for result in results.values())
         refusal = _refusal(call, failed, using.context.scope, is_answer=call.tool in terminal)
-        if refusal is None:
-            step.note(dict(enumerate(settled[:index])))
-            # Of several edits only all together can be judged.
-            last = not any(other.tool == call.tool for place, other in waiting if place > index)
-            results[index] = step.run(index, call, gated=using.context.gated and last)
-        else:
+        if refusal is not None:
             results[index] = refusal
-    step.note(results)
-    step.done.results = [results[index] for index in range(len(items))]
-    return step.done
+            continue
+        note(range(index))
+        # Of several edits only all together can be judged.
+        last = not any(other.tool == call.tool for place, other in waiting if place > index)
+        try:
+            results[index] = _run(index, call, verdicts[index], using, done, gated=using.context.gated and last)
+        except BaseException:
+            log.cut_off(step, call, verdicts[index])
+            raise
+        note(range(index, index + 1))
+    note(range(len(items)))
+    done.results = [results[index] for index in range(len(items))]
+    return done
 
 
 def nothing_done(items: Sequence[ToolCall | CallError], problem: ToolError) -> list[CallResult]:
@@ -137,113 +178,197 @@ def _not_run(call: ToolCall, code: ToolErrorCode, message: str) -> CallResult:
     return CallResult(call_id=call.call_id, tool=call.tool, result=ToolResult.failure(code, message))
 
 
-class _Step:
-    """The calls of one step on their way through the engine."""
+def _run(
+    place: int, call: ToolCall, verdict: Verdict, using: StepResources, done: StepDone, *, gated: bool
+) -> CallResult:
+    """Run the call, or give what it came to before the run was cut off; `done` takes in what it did."""
+    context, execution = using.context, using.execution
+    left, workspace = context.seconds_left - done.seconds, context.workspace
+    if left <= 0:
+        return _not_run(call, ToolErrorCode.TIMEOUT, OUT_OF_TIME)
+    if verdict.pins is not None:  # a person has allowed what was shown, and nothing else
+        changed = {change.path: change.sha256_after for change in done.changes}
+        workspace = ApprovedWorkspace.of(workspace, verdict.pins, changed)
+    context = replace(
+        context,
+        workspace=workspace,
+        files_read={**context.files_read, **done.files_read},
+        plan=done.plan,
+        timeout_s=min(context.timeout_s, left),
+        seconds_left=left,
+        idempotency_key=idempotency_key(execution.run_id, execution.step, place, call.tool, call.arguments),
+        gated=gated,
+    )
+    begun = monotonic_s()
+    with using.observe(call) as ended:
+        record, ran = _recorded(place, call, using, workspace)
+        if ran is None:
+            written = using.as_written(call)
+            if verdict.edited:  # by a person: it is not what its text says
+                written = written.model_copy(update={"raw_arguments": ""})
+            if record and isinstance(using.journal, Journal):
+                context = replace(context, workspace=workspace.recorded(using.journal.recorder(record)))
+            ran = using.run(written, context)
+            _note_outcome(place, call, using, record, ran)
+        ended(ran)
+    done.seconds += max(monotonic_s() - begun, ran.ms / 1_000)  # what ran before a kill took its time then
+    done.changes += ran.output.changes
+    done.files_read.update(ran.output.files_read)
+    done.plan = ran.output.plan or done.plan
+    return ran.as_record()
 
-    def __init__(
-        self, items: Sequence[ToolCall | CallError], verdicts: Sequence[Verdict], using: StepResources
-    ) -> None:
-        self._judged = list(zip(items, verdicts, strict=False))
-        self._using, self._execution = using, using.execution
-        self._noted: set[int] = set()
-        self.done = StepDone(results=[], plan=using.context.plan)
 
-    def note(self, results: Mapping[int, CallResult | None]) -> None:
-        """Log the results that are not logged yet, in call order."""
-        for index, (item, verdict) in enumerate(self._judged):
-            result = results.get(index)
-            if result is not None and index not in self._noted:
-                self._noted.add(index)
-                self._using.log.call(self._execution.step, item, verdict, result)
+def _recorded(place: int, call: ToolCall, using: StepResources, workspace: Workspace) -> tuple[int, ToolRun | None]:
+    """The number of the call's record (0: it has none), and how it ended before, or that it must not be run.
 
-    def run(self, place: int, call: ToolCall, *, gated: bool) -> CallResult:
-        """Run the call, or give what it came to before the run was cut off."""
-        verdict, done = self._judged[place][1], self.done
-        context = self._context_now(place, call, verdict, gated=gated)
-        if context.seconds_left <= 0:
-            return _not_run(call, ToolErrorCode.TIMEOUT, OUT_OF_TIME)
-        begun = monotonic_s()
+    What has no effect runs without a journal; what has one does not run. A busy workspace may be free later.
+    """
+    tool, journal = using.registry.get(call.tool), using.journal
+    if tool is None or journal is None:
+        return 0, None
+    why = journal if isinstance(journal, ToolError) else None
+    if isinstance(journal, Journal):
+        key = using.execution.key(place, call, tool)
         try:
-            with self._using.observe(call) as ended:
-                ran = self._made(place, call, verdict, context)
-                ended(ran)
-        except BaseException:
-            self._noted.add(place)
-            self._using.log.cut_off(self._execution.step, call, verdict)
-            raise
-        done.seconds += max(monotonic_s() - begun, ran.ms / 1_000)  # what ran before a kill took its time then
-        done.changes += ran.output.changes
-        done.files_read.update(ran.output.files_read)
-        done.plan = ran.output.plan or done.plan
-        record = ran.as_record()
-        self.note({place: record})
-        return record
-
-    def _context_now(self, place: int, call: ToolCall, verdict: Verdict, *, gated: bool) -> ToolContext:
-        """What this call may use: one that a person has allowed gets a workspace for what was shown alone."""
-        context, done = self._using.context, self.done
-        left, workspace = context.seconds_left - done.seconds, context.workspace
-        if verdict.pins is not None:
-            changed = {change.path: change.sha256_after for change in done.changes}
-            workspace = ApprovedWorkspace.of(workspace, verdict.pins, changed)
-        run = self._execution
-        return replace(
-            context,
-            workspace=workspace,
-            files_read={**context.files_read, **done.files_read},
-            plan=done.plan,
-            timeout_s=min(context.timeout_s, left),
-            seconds_left=left,
-            idempotency_key=idempotency_key(run.run_id, run.step, place, call.tool, call.arguments),
-            gated=gated,
-        )
-
-    def _made(self, place: int, call: ToolCall, verdict: Verdict, context: ToolContext) -> ToolRun:
-        """Run the call between its two records; where the first one fails, nothing with an effect is run."""
-        using, tool, journal = self._using, self._using.registry.get(call.tool), self._using.journal
-        written = using.as_written(call)
-        if verdict.edited:  # by a person: it is not what its text says
-            written = written.model_copy(update={"raw_arguments": ""})
-        if tool is None or journal is None:
-            return using.run(written, context)
-        if isinstance(journal, ToolError):
-            return self._unrecorded(tool, written, context, journal)
-        key = self._execution.key(place, call, tool)
-        begun = _begun(journal, key, call, tool, context.workspace)
-        if isinstance(begun, ToolRun):
-            return begun
-        if isinstance(begun, ToolError):
-            return self._unrecorded(tool, written, context, begun)
-        workspace = context.workspace.recorded(journal.recorder(begun)) if begun else context.workspace
-        ran = using.run(written, replace(context, workspace=workspace))
-        if context.scope is not None and context.scope.over and not ran.result.ok:
-            return ran  # the run was given up in its middle: nobody hears this result, and it is not how the call ended
-        with suppress(StoreError):  # what was done stands, and the files' hashes tell of it
-            if begun:
-                journal.end(begun, as_json(ran))
-            else:
-                journal.note(key, as_json(ran))
-        return ran
-
-    def _unrecorded(self, tool: Tool, call: ToolCall, context: ToolContext, why: ToolError) -> ToolRun:
-        """What has no effect runs without a journal; what has one does not run. A busy workspace may be free later."""
-        if tool.effect not in JOURNALED:
-            return self._using.run(call, context)
-        message = f"{call.tool} was not run, because its effect could not be recorded: {why.message}"
-        error = ToolError(code=why.code, message=message, fatal=why.code is not ToolErrorCode.UNAVAILABLE)
-        return ToolRun(call.call_id, call.tool, ToolOutput.failed(error), error=f"tool_error:{message}")
-
-
-def _begun(
-    journal: Journal, key: CallKey, call: ToolCall, tool: Tool, workspace: Workspace
-) -> ToolRun | int | ToolError:
-    """How the call ended before, or the number of its record: 0 for one without an effect, which has none."""
-    try:
-        known = journal.find(key.thread, key.execution, key.place)
-        if known is not None and known.key == key:
-            ran = resumed(call, tool, known, partial(describe_effect, workspace, journal.backup))
+            known = journal.find(key.thread, key.execution, key.place)
+            ran = (
+                None
+                if known is None or known.key != key
+                else resumed(call, tool, known, partial(_describe, workspace, journal))
+            )
             if ran is not None:
-                return ran
-        return journal.begin(key) if tool.effect in JOURNALED else 0
-    except StoreError as error:
-        return ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
+                return 0, ran
+            return (journal.begin(key) if tool.effect in JOURNALED else 0), None
+        except StoreError as error:
+            why = ToolError(code=ToolErrorCode.IO_ERROR, message=str(error))
+    if why is None or tool.effect not in JOURNALED:
+        return 0, None
+    message = f"{call.tool} was not run, because its effect could not be recorded: {why.message}"
+    told = ToolError(code=why.code, message=message, fatal=why.code is not ToolErrorCode.UNAVAILABLE)
+    return 0, ToolRun(call.call_id, call.tool, ToolOutput.failed(told), error=f"tool_error:{message}")
+
+
+def _note_outcome(place: int, call: ToolCall, using: StepResources, record: int, ran: ToolRun) -> None:
+    """Keep what the call came to until the step's checkpoint is written."""
+    tool, journal, scope = using.registry.get(call.tool), using.journal, using.context.scope
+    given_up = scope is not None and scope.over and not ran.result.ok  # nobody hears this: it is not how it ended
+    if tool is None or given_up or not isinstance(journal, Journal):
+        return
+    with suppress(StoreError):  # what was done stands, and the files' hashes tell of it
+        outcome = _runs().dump_json(replace(ran, call_id="", tool="")).decode()
+        if record:
+            journal.end(record, outcome)
+        else:
+            journal.note(using.execution.key(place, call, tool), outcome)
+
+
+# --- Calls that were cut off
+
+
+@cache
+def _runs() -> TypeAdapter[ToolRun]:
+    return TypeAdapter(ToolRun)
+
+
+def changes_something(
+    items: Sequence[ToolCall | CallError], verdicts: Sequence[Verdict], registry: ActionRegistry
+) -> bool:
+    """Whether a call of this step that may run has an effect."""
+    judged = zip(items, verdicts, strict=False)
+    tools = (registry.get(item.tool) for item, verdict in judged if verdict.kind is VerdictKind.ALLOW)
+    return any(tool is not None and tool.effect in JOURNALED for tool in tools)
+
+
+def calls_made(
+    journal: Journal,
+    registry: ActionRegistry,
+    workspace: Workspace,
+    execution: Execution,
+    items: Sequence[ToolCall | CallError],
+) -> dict[int, ToolRun]:
+    """What the calls of a step that was cut off came to, by their places, whichever execution it was.
+
+    Raises:
+        StoreError: the journal cannot be read.
+    """
+    found: dict[int, ToolRun] = {}
+    for place, known in journal.calls_of_step(execution.run_id, execution.step).items():
+        call = items[place] if place < len(items) else None
+        tool = registry.get(known.key.tool)
+        if not isinstance(call, ToolCall) or tool is None:
+            continue
+        if known.key.arguments_sha256 == call_fingerprint(call.tool, call.arguments):
+            ran = resumed(call, tool, known, partial(_describe, workspace, journal))
+            if ran is not None:
+                found[place] = ran
+    return found
+
+
+def resumed(
+    call: ToolCall, tool: Tool, recorded: RecordedCall, describe: Callable[[FileEffect], FileChange]
+) -> ToolRun | None:
+    """How the call ended, as far as anybody knows; None where it had no effect, so that it has to be run again.
+
+    Only of a tool whose whole effect is one change is it known that it had none. What a person has taken back since
+    counts as not done.
+    """
+    if recorded.outcome and not _in_state(recorded, ChangeState.REVERTED):
+        with suppress(ValidationError):  # of another version
+            return replace(_runs().validate_json(recorded.outcome), call_id=call.call_id, tool=call.tool)
+    name = call.tool
+    done = [describe(each) for each in _in_state(recorded, ChangeState.DONE)]
+    paths = ", ".join(dict.fromkeys(change.path for change in done))
+    foreign = ", ".join(dict.fromkeys(effect.path for effect in _in_state(recorded, ChangeState.FOREIGN)))
+    if foreign:
+        message = (
+            f"The run was cut off while {name} changed {foreign}, and somebody else has changed it since. Nothing was"
+            " overwritten: look at it, then send the next request."
+        )
+        return _ended(call, ToolError(code=ToolErrorCode.CONFLICT, message=message, fatal=True))
+    if tool.one_change:
+        return _finished(call, done) if done else None
+    if tool.effect is Effect.WRITE and done:
+        message = (
+            f"The run was cut off while {name} worked. It had changed {paths} by then; what else it was to do did not"
+            " happen. It was not run again: look at what there is."
+        )
+    else:
+        message = (
+            f"The run was cut off while {name} worked, so its outcome is unknown: all, some or nothing of it may have"
+            " happened. It was not run again. Look at what there is before you decide to repeat it."
+        )
+    return _ended(call, ToolError(code=ToolErrorCode.OUTCOME_UNKNOWN, message=message), done)
+
+
+def _finished(call: ToolCall, done: Sequence[FileChange]) -> ToolRun:
+    data: JsonMap = {"path": done[0].path, "note": DONE_BEFORE}
+    if len(done) > 1:
+        data["files"] = [{"path": change.path, "action": change.kind.value} for change in done]
+    output = ToolOutput(ToolResult(ok=True, data=data), tuple(done), _hashes(done))
+    return ToolRun(call.call_id, call.tool, output, attempts=1)
+
+
+def _ended(call: ToolCall, error: ToolError, done: Sequence[FileChange] = ()) -> ToolRun:
+    output = replace(ToolOutput.failed(error), changes=tuple(done), files_read=_hashes(done))
+    return ToolRun(call.call_id, call.tool, output, error=f"tool_error:{error.message}", attempts=1)
+
+
+def _hashes(done: Sequence[FileChange]) -> Mapping[str, str]:
+    return {change.path: change.sha256_after for change in done}
+
+
+def _in_state(recorded: RecordedCall, state: ChangeState) -> list[FileEffect]:
+    return [effect for change in recorded.changes if change.state is state for effect in change.effects]
+
+
+def _describe(workspace: Workspace, journal: Journal, effect: FileEffect) -> FileChange:
+    """The effect on one file. The diff is "" where a version is binary, or is not at hand any more."""
+    before, after = effect.before.sha256, effect.after.sha256
+    old = journal.backup(before) if before else None
+    found = workspace.read_file(effect.path) if after else None
+    new = found.data if isinstance(found, FileContent) and found.sha256 == after else None
+    return file_change(
+        effect.path,
+        Version(before, None if old is None else text_of(old)),
+        Version(after, None if new is None else text_of(new)),
+    )

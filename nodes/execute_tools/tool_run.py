@@ -3,8 +3,8 @@
 Source: spec 5's error table and its normalising.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from mendgraph.nodes.execute_tools.registry import ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, redact
 from mendgraph.nodes.execute_tools.secrets.shown_parts import first_words
-from mendgraph.nodes.language.names import LARGEST_NUMBER, reference_of
+from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import CallResult, FileChange, JsonMap, Plan, ToolError, ToolErrorCode, ToolResult
 
 LONGEST_REASON = 2_000
@@ -77,13 +77,19 @@ class ToolRun:
         return replace(self, output=replace(output, result=self.result))
 
 
-def unknown_tool(name: str, meant: tuple[str, ...], known: tuple[str, ...]) -> ToolRun:
-    """No tool has this name; `meant` are the closest ones."""
-    remedy = f"Did you mean {' or '.join(meant)}?" if meant else f"There are: {', '.join(known) or 'none'}."
-    told = ToolError(
-        code=ToolErrorCode.UNKNOWN_TOOL, message=f"There is no tool {name!r}. {remedy}", suggestions=meant or known
-    )
+def unknown_tool(name: str, known: Iterable[str]) -> ToolRun:
+    """No tool has this name."""
+    meant, remedy = meant_or_known(name, known)
+    told = ToolError(code=ToolErrorCode.UNKNOWN_TOOL, message=f"There is no tool {name!r}. {remedy}", suggestions=meant)
     return ToolRun("", name, ToolOutput.failed(told), "unknown_tool", error_type="LookupError")
+
+
+def meant_or_known(name: str, known: Iterable[str]) -> tuple[tuple[str, ...], str]:
+    """What to suggest for a name that is unknown: the closest ones, else all; and the sentence that says so."""
+    known = sorted(known)
+    meant = closest_names(name, known)
+    remedy = f"Did you mean {' or '.join(meant)}?" if meant else f"There are: {', '.join(known) or 'none'}."
+    return meant or tuple(known), remedy
 
 
 def bad_arguments(tool: str, reasons: list[str]) -> ToolRun:
@@ -147,37 +153,23 @@ def reason_of(error: BaseException) -> str:
 
 def http_status(answer: object) -> int | None:
     """The HTTP status that an answer carries, or an exception of a client of the network; None where there is none."""
-    try:
-        said = answer if isinstance(answer, dict) else getattr(answer, "__dict__", {})
-        parts = (said, getattr(said.get("response"), "__dict__", {}))
-        found = (part.get(name) for part in parts for name in _STATUSES)
-        return next((int(each) for each in found if isinstance(each, int) and each in _STATUS), None)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - an answer may fight back in any way
-        return None
+    said: Any = answer if isinstance(answer, dict) else getattr(answer, "__dict__", {})
+    inner = getattr(said.get("response"), "__dict__", {})
+    found = (part.get(name) for part in (said, inner) for name in ("status_code", "status", "code"))
+    return next((int(each) for each in found if isinstance(each, int) and 100 <= each < 600), None)
 
 
 def _is_outage(error: BaseException) -> bool:
     """Whether a client of the network raised it because the other side is down; a status of 4xx is an answer."""
     status = http_status(error)
-    if status is not None:
-        return status >= 500
     kinds = (*type(error).__mro__, *type(vars(error).get("reason")).__mro__)
-    return any(kind.__name__ in _NO_ANSWER for kind in kinds)
+    return status >= 500 if status is not None else any(kind.__name__ in _NO_ANSWER for kind in kinds)
 
 
-_STATUSES: Final = ("status_code", "status", "code")
-"""Where exceptions, or the answers that they carry, have their HTTP status: httpx and requests, aiohttp, urllib."""
-_STATUS: Final = range(100, 600)
-"""Any other number there is a code of the caller's own, such as that of a database."""
-
-_NO_ANSWER: Final = frozenset(
-    {
-        *("ConnectionError", "gaierror", "TimeoutError"),
-        *("NetworkError", "TimeoutException", "Timeout", "ClientConnectionError"),
-    }
-)
+_NO_ANSWER: Final = frozenset({
+    "ConnectionError", "gaierror", "TimeoutError", "NetworkError", "TimeoutException", "Timeout",
+    "ClientConnectionError",
+})  # fmt: skip
 """Exceptions for an endpoint that cannot be reached: Python's (and requests'), httpx's two, requests', aiohttp's."""
 
 
@@ -218,21 +210,17 @@ def _as_output(value: object) -> ToolOutput:
         return ToolOutput(value)
     if isinstance(value, ToolError):
         return ToolOutput.failed(value)
-    return ToolOutput(ToolResult(ok=True, data=_as_map(value)))
-
-
-def _as_map(value: object) -> dict[str, Any]:
-    if isinstance(value, Mapping):
-        return dict(value)
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: getattr(value, each.name) for each in fields(value)}
-    if value is None:
-        return {"value": "null"}
-    if isinstance(value, bytes | bytearray):
-        return {"value": {"type": "bytes", "len": len(value)}}
-    return {"value": value}
+        value = value.model_dump(mode="json")
+    elif is_dataclass(value) and not isinstance(value, type):
+        value = {each.name: getattr(value, each.name) for each in fields(value)}
+    elif isinstance(value, Mapping):
+        value = dict(value)
+    elif value is None:
+        value = "null"
+    elif isinstance(value, bytes | bytearray):
+        value = {"value": {"type": "bytes", "len": len(value)}}
+    return ToolOutput(ToolResult(ok=True, data=value if isinstance(value, dict) else {"value": value}))
 
 
 def _as_json(value: object) -> Any:
@@ -248,123 +236,64 @@ LARGEST_RESULT: Final = 65_536
 LONGEST_MESSAGE: Final = 4_000
 MOST_SUGGESTIONS: Final = 20
 
-LONGEST_LINE: Final = 2_000
-"""Characters after which a line of a kept text is folded: what stands behind them no page of it would show."""
-
-_STEPS: Final = ((16_384, 1_000), (4_096, 200), (1_024, 50), (256, 20))
+_STEPS: Final = ((16_384, 1_000), (4_096, 200), (1_024, 50), (256, 20), (256, 1))
 """The most characters of a string and items of a list, tried in this order until the result fits."""
 
 Keep = Callable[[str], str | None]
 """(text) -> the reference under which `read_file` gives it from now on, or None where it could not be kept."""
 
 
-def clip(result: ToolResult, largest: int = LARGEST_RESULT, keep: Keep | None = None) -> ToolResult:
-    """The result itself if its data is at most `largest` bytes of JSON, else one that is.
+def clip(result: ToolResult, keep: Keep | None = None) -> ToolResult:
+    """The result itself if its data is at most `LARGEST_RESULT` bytes of JSON, else one that is.
 
-    Strings and lists keep their head and tail; `clipped` names what was left out, and where. With `keep`, each of them
-    is kept whole, a list with one item on a line, and `clipped` says how to read it.
+    Strings and lists keep their head and tail; `clipped` names what was left out, and where. With `keep`, the whole is
+    kept: a single text that was too long as it is, anything else as JSON; and `clipped` says how to read it.
     """
     if result.error is not None:
-        return ToolResult(ok=False, error=_clip_error(result.error))
-    if _size(result.data) <= largest:
+        message = _head_and_tail(result.error.message, LONGEST_MESSAGE)
+        update = {"message": message, "suggestions": result.error.suggestions[:MOST_SUGGESTIONS]}
+        return ToolResult(ok=False, error=result.error.model_copy(update=update))
+    size = len(orjson.dumps(result.data))
+    if size <= LARGEST_RESULT:
         return result
+    data, cuts = {}, [f"the whole result ({size} bytes of JSON) was left out; ask for less at a time"]
     for characters, items in _STEPS:
-        clipping = _Clipping(characters, items)
-        data = clipping.clip(result.data, "")
-        cuts = clipping.cuts[:MOST_SUGGESTIONS]
-        # Nothing is kept before it is clear that the notes fit, too.
-        if _size({**data, "clipped": [cut.longest_note if keep else cut.message for cut in cuts]}) <= largest:
-            return ToolResult(ok=True, data={**data, "clipped": [cut.note(keep) for cut in cuts]})
-    message = f"the whole result ({_size(result.data)} bytes of JSON) was left out"
-    note = _Cut(message, result.data).note(keep) if keep else f"{message}; ask for less at a time"
-    return ToolResult(ok=True, data={"clipped": [note]})
+        found: list[str] = []
+        smaller = _clipped(result.data, "", characters, items, found)
+        if len(orjson.dumps({**smaller, "clipped": found[:MOST_SUGGESTIONS]})) <= LARGEST_RESULT - _ROOM:
+            data, cuts = smaller, found[:MOST_SUGGESTIONS]
+            break
+    if keep is not None:
+        reference = keep(_as_text(result.data, cuts))
+        cuts.append("it could not be kept" if reference is None else f'all of it: read_file path="{reference}"')
+    return ToolResult(ok=True, data={**data, "clipped": cuts})
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """What lost its middle, and what to say of it; `whole` is None where it is kept as a part of something else."""
-
-    message: str
-    whole: str | list[Any] | JsonMap | None
-
-    @property
-    def longest_note(self) -> str:
-        return self.message if self.whole is None else _with_reference(self.message, _LONGEST_REFERENCE, folded=True)
-
-    def note(self, keep: Keep | None) -> str:
-        if keep is None or self.whole is None:
-            return self.message
-        whole = _as_text(self.whole)
-        text = _folded(whole)
-        reference = keep(text)
-        if reference is None:
-            return f"{self.message}, and it could not be kept"
-        return _with_reference(self.message, reference, folded=text != whole)
+_ROOM: Final = 200
+"""Bytes for the note that says where all of it is kept."""
 
 
-_LONGEST_REFERENCE: Final = reference_of(LARGEST_NUMBER)
-
-
-def _with_reference(message: str, reference: str, *, folded: bool) -> str:
-    how = ", long lines folded" if folded else ""
-    return f'{message}; all of it{how}: read_file path="{reference}"'
-
-
-def _as_text(value: str | list[Any] | JsonMap) -> str:
-    """A text as it is, a list with one item on a line, the fields of a result below each other."""
-    if isinstance(value, str):
+def _clipped(value: Any, where: str, characters: int, items: int, cuts: list[str]) -> Any:
+    """The value with shorter strings and lists; `cuts` is told of each."""
+    if isinstance(value, str) and len(value) > characters:
+        cuts.append(f"{where}: {len(value) - characters} of {len(value)} characters left out")
+        return _head_and_tail(value, characters)
+    if isinstance(value, dict):
+        inner = f"{where}." if where else ""
+        return {key: _clipped(each, f"{inner}{key}", characters, items, cuts) for key, each in value.items()}
+    if not isinstance(value, list):
         return value
-    if isinstance(value, list):
-        return "".join(f"{orjson.dumps(item).decode()}\n" for item in value)
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    if len(value) > items:
+        head = items - items // 2
+        cuts.append(f"{where}: {len(value) - items} of {len(value)} items left out after item {head}")
+        value = [*value[:head], *value[len(value) - items // 2 :]]
+    return [_clipped(each, f"{where}[{index}]", characters, items, cuts) for index, each in enumerate(value)]
 
 
-def _folded(text: str) -> str:
-    lines = text.split("\n")
-    if max(map(len, lines)) <= LONGEST_LINE:
-        return text
-    starts = ((line, range(0, max(1, len(line)), LONGEST_LINE)) for line in lines)
-    return "\n".join(line[start : start + LONGEST_LINE] for line, each in starts for start in each)
-
-
-@dataclass
-class _Clipping:
-    """One try to make a value smaller: strings of at most `characters`, lists of at most `items`."""
-
-    characters: int
-    items: int
-    cuts: list[_Cut] = field(default_factory=list)
-
-    def clip(self, value: Any, where: str, *, kept: bool = False) -> Any:
-        """The smaller value. `kept` says that it is in a list that lost items, and so is kept with it."""
-        if isinstance(value, str) and len(value) > self.characters:
-            left_out = f"{len(value) - self.characters} of {len(value)} characters left out"
-            self.cuts.append(_Cut(f"{where}: {left_out}", None if kept else value))
-            return _head_and_tail(value, self.characters)
-        if isinstance(value, list):
-            return self._clip_list(value, where, kept=kept)
-        if isinstance(value, dict):
-            return {key: self.clip(each, f"{where}.{key}" if where else key, kept=kept) for key, each in value.items()}
-        return value
-
-    def _clip_list(self, value: list[Any], where: str, *, kept: bool) -> list[Any]:
-        shown = value
-        if len(value) > self.items:
-            tail = self.items // 2
-            head = self.items - tail
-            left_out = f"{len(value) - self.items} of {len(value)} items left out after item {head}"
-            self.cuts.append(_Cut(f"{where}: {left_out}", None if kept else value))
-            shown, kept = [*value[:head], *value[-tail:]], True
-        return [self.clip(each, f"{where}[{index}]", kept=kept) for index, each in enumerate(shown)]
-
-
-def _size(data: JsonMap) -> int:
-    return len(orjson.dumps(data))
-
-
-def _clip_error(error: ToolError) -> ToolError:
-    message = _head_and_tail(error.message, LONGEST_MESSAGE)
-    return error.model_copy(update={"message": message, "suggestions": error.suggestions[:MOST_SUGGESTIONS]})
+def _as_text(data: JsonMap, cuts: Sequence[str]) -> str:
+    """The text that was cut, where it is the only one, as it is; else the fields of the result below each other."""
+    text = data.get(cuts[0].partition(":")[0]) if len(cuts) == 1 else None
+    return text if isinstance(text, str) else orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
 
 
 def _head_and_tail(text: str, characters: int) -> str:

@@ -1,14 +1,13 @@
-"""Guard's node: the calls of a reply come in, one verdict for each goes out. Its only effect is to ask a person.
-
-Nothing may happen before the question: LangGraph runs the node again from its start when the answer arrives.
-"""
+"""Guard's node: the calls of a reply come in, one verdict for each goes out. Its only effect is to ask a person."""
 
 from collections.abc import Callable, Mapping
 
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.guard.approvals import RESPONSE_SCHEMA, ApprovalRequest, Grant
-from mendgraph.nodes.guard.asking import (
+from mendgraph.nodes.guard.approvals import (
+    RESPONSE_SCHEMA,
+    ApprovalRequest,
+    Grant,
     GuardUpdate,
     Hands,
     Settled,

@@ -33,9 +33,6 @@ __all__ = [
     "generate_corrective_prompt",
 ]
 
-_INCOMPLETE = frozenset(
-    {ExtractionErrorType.REFUSED_REPLY, ExtractionErrorType.FILTERED_REPLY, ExtractionErrorType.TRUNCATED_REPLY}
-)
 _OTHER_FORMS = frozenset({ExtractionErrorType.MISSING_TOOL_PREFIX, ExtractionErrorType.INVALID_JSON_SYNTAX})
 """No prefix, or a prefix before arguments that are no JSON, as in `tool: read_file(path="a.py")`."""
 
@@ -106,11 +103,6 @@ def correction_of(attempt: HealingAttempt, reply: str) -> Correction:
 def is_unfounded(errors: Sequence[ExtractionError]) -> bool:
     """Whether this is an answer that what happened does not bear out."""
     return any(error.error_type is ExtractionErrorType.UNFOUNDED_CLAIM for error in errors)
-
-
-def is_incomplete(errors: Sequence[ExtractionError]) -> bool:
-    """Whether not all of the reply came, so that the model was told nothing about its calls."""
-    return any(error.error_type in _INCOMPLETE for error in errors)
 
 
 def is_call_in_another_form(errors: Sequence[ExtractionError]) -> bool:

@@ -116,24 +116,14 @@ def _with_relative_paths(item: ToolCall | CallError, specs: Mapping[str, ToolSpe
 
 
 def _rewritten(text: str, before: ToolCall, item: ToolCall) -> str:
-    """The reply with this call's arguments, from its line on; of one that is no JSON, the paths alone are other ones.
-
-    A block keeps its text: its path stands before that.
-    """
+    """The reply with this call's arguments, from its line on. A block keeps its text: its path stands before that."""
     start = sum(map(len, text.splitlines(keepends=True)[: max(0, before.line_number - 1)]))
     if _is_block(before):
         end = text.find(before.raw_arguments, start)
         path = str(before.arguments["path"])
         at = text.rfind(path, 0, end)
         return text if min(at, end) < 0 else f"{text[:at]}{item.arguments['path']}{text[at + len(path) :]}"
-    if before.raw_arguments in text[start:]:
-        return text[:start] + text[start:].replace(before.raw_arguments, item.raw_arguments, 1)
-    rest, end = text[start:], text.find("\n", start) if before.line_number else len(text)
-    line, rest = (text[start:end], text[end:]) if end >= 0 else (rest, "")
-    for name, value in item.arguments.items():
-        old = before.arguments[name]
-        line = line if value == old or not isinstance(old, str) else line.replace(old, str(value), 1)
-    return text[:start] + line + rest
+    return text[:start] + text[start:].replace(before.raw_arguments, item.raw_arguments, 1)
 
 
 def _is_block(item: ToolCall) -> bool:

@@ -260,7 +260,7 @@ def hostile_units(counter: Counter, most: int) -> list[str]:
     return list(dict.fromkeys([*spread, *(f"{unit} " for unit in spread), *SIGNS, "a ", "a.", "a,", "a/", "a_", "a-"]))
 
 
-def growth(pattern: str, flags: int, *, anchored: bool, size: int = 16, most: int = 8) -> tuple[float, str]:
+def growth(pattern: str, flags: int, *, anchored: bool, size: int = 16, most: int = 4) -> tuple[float, str]:
     """How many times the steps four times a text costs, at its worst, and which text that is."""
     counter = Counter(pattern, flags)
     worst = (0.0, "")

@@ -10,7 +10,7 @@ PACKAGES = ("graph", "nodes")
 EFFECT_FILES = frozenset(
     {
         "graph/agent.py",
-        "graph/fleet/batch/ray_cluster.py",
+        "graph/fleet/batch/on_ray.py",
         "graph/fleet/batch/batch_folder.py",
         "graph/fleet/batch/local.py",
         "graph/fleet/batch/tasks.py",
@@ -27,7 +27,6 @@ EFFECT_FILES = frozenset(
         "graph/langchain/chat_model.py",
         "graph/langchain/chat_models.py",
         "graph/fleet/serving/engine.py",
-        "graph/fleet/serving/engine_tables.py",
         "graph/telemetry/exporting.py",
         "nodes/call_model/driver.py",
         "nodes/execute_tools/environment.py",

@@ -62,7 +62,7 @@ def test_make_test_prepares_the_environment_and_runs_all_tests() -> None:
 @pytest.mark.parametrize(
     ("python", "message"),
     [
-        ("exit 127", "mendgraph needs Python 3.11 to 3.14, and ./python is missing: try make"),
+        ("exit 127", "mendgraph needs Python 3.11.4 to 3.14, and ./python is missing: try make"),
         ('test "$1" != -c && echo Python 3.10.1', "3.14, and ./python is Python 3.10.1: try make PYTHON=python3.12"),
         ("case $2 in *ensurepip*) exit 1; esac", "./python has no venv module: install it"),
     ],

@@ -16,9 +16,9 @@ from tests.architecture.patterns import patterns, unseen
 MOST_GROWTH: Final = 8.0
 MADE_OF_THEM: Final = {
     "mendgraph.graph.fleet.serving.request_guard.__init__": "the operator's own, of langgraph.json",
-    "mendgraph.graph.fleet.serving.request_rules._thread_problem": "a fixed form with a name in it",
     "mendgraph.nodes.execute_tools.files.tree_walk._block": "see below",
     "mendgraph.nodes.execute_tools.files.tree_walk.expression": "see below",
+    "mendgraph.nodes.execute_tools.secrets.shapes._command": "its patterns are in a variable",
     "mendgraph.nodes.execute_tools.secrets.shapes._folded": "its patterns are in a variable",
     "mendgraph.nodes.execute_tools.files.tree_walk.segments_of": "see below",
 }

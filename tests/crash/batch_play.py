@@ -6,7 +6,7 @@ import re
 from typing import Any, Final
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.batch.run_batch import run_batch
+from mendgraph.graph.fleet.batch.batch import run_batch
 from mendgraph.graph.fleet.batch.tasks import BatchTask
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import JsonMap, ToolError

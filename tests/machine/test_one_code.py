@@ -22,16 +22,10 @@ from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.action_doubles import Do, echo, fail
 
-
-def not_now(_: JsonMap) -> JsonMap:
-    raise PermissionError("not now")
-
-
 READER = RetryPolicy(max_retries=2, backoff_s=0, exceptions=(TimeoutError, ConnectionError))
 RULES = CallRules(
     retries=READER,
-    validators={"checked": not_now},
-    allowed=frozenset({"x", "checked", "late", "few", "often"}),
+    allowed=frozenset({"x", "late", "few", "often"}),
     timeouts={"late": 0.05},
     quotas={"few": 1},
     rate_limits={"often": RateLimit(1, 60)},
@@ -47,7 +41,6 @@ ENDINGS: list[tuple[str, Callable[..., Any]]] = [
     ("x", fail(SystemExit(3))),
     ("x", fail(TimeoutError("late"))),
     ("late", lambda **_: time.sleep(30)),
-    ("checked", lambda **_: 1),
     ("few", lambda **_: 1),
     ("often", lambda **_: 1),
     ("unknown", lambda **_: 1),

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.fleet.batch.batch import run_batch
 from mendgraph.graph.fleet.batch.batch_folder import BatchResult
-from mendgraph.graph.fleet.batch.run_batch import run_batch
 from mendgraph.graph.fleet.batch.tasks import BatchTask
 from mendgraph.nodes.records import ToolError
 from tests.crash import batch_play

@@ -39,7 +39,7 @@ MAY_CHANGE = {"calc.py", "notes.txt", "new", "new.py"}
 TERMINALS = frozenset(kind.value for kind in OutcomeKind)
 
 rich = settings(
-    max_examples=16,
+    max_examples=8,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 )

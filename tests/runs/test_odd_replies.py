@@ -259,7 +259,7 @@ def placed(found: Any, place: Sequence[str | int], value: Any) -> Any:
     return copy
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(PLACES), JSON, st.booleans(), st.booleans())
 def test_whatever_stands_where_every_run_has_one_end(
     folder: Path, place: tuple[str | int, ...], value: Any, streamed: bool, is_async: bool

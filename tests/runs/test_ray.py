@@ -17,13 +17,12 @@ import pytest
 
 from mendgraph.graph.fleet.batch.batch_folder import read_results
 from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S
-from mendgraph.graph.fleet.batch.orders import TaskResult
 from mendgraph.graph.fleet.batch.ray_node import BATCH_DIR_VARIABLE
+from mendgraph.graph.fleet.batch.tasks import TaskResult
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import JsonMap, OutcomeKind
-from tests.architecture.product import ROOT
 from tests.crash.batch_play import number_of
 from tests.doubles.replies import Calls, Reply, Say
 from tests.doubles.scripted_server import ScriptedServer
@@ -42,49 +41,6 @@ FEW: Final = 2
 LONGEST_S: Final = 120.0
 DONE: Final = ("edit_file", "write_file")
 LAST: Final = len(DONE)
-
-
-STAND_IN = """
-import json, os, sys
-open(sys.argv[0] + ".begun", "a").write(f"{os.getpid()}\\n")
-print(json.dumps({"url": f"http://127.0.0.1:{os.getpid()}"}), flush=True)
-sys.stdin.read()
-"""
-
-PROGRAM = """
-import json, os, signal, sys, time
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from mendgraph.graph.fleet.batch.ray_node import node_server
-from mendgraph.nodes.call_model.embedded.local_model import ServerSlot, shared_local_server, start_local_server
-from mendgraph.nodes.call_model.embedded.local_model import take_local_server_from
-
-program, address = sys.argv[1:]
-ray.init(address=address, log_to_driver=False)
-here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-slot = []
-
-def start():
-    slot or slot.append(ServerSlot(lambda: start_local_server("weights", program=(sys.executable, program))))
-    return slot[0].get()
-
-def one(number, kill):
-    take_local_server_from(lambda: node_server(start))
-    server = shared_local_server()
-    assert server.alive
-    server.stop()
-    assert server.alive
-    if kill:
-        os.kill(int(server.base_url.split(":")[2].split("/")[0]), signal.SIGKILL)
-        while server.alive:  # until the signal has arrived
-            time.sleep(0.01)
-    return os.getpid(), server.base_url, server.model
-
-run = ray.remote(max_retries=0, scheduling_strategy=here)(one)
-first = ray.get([run.remote(number, False) for number in range(4)])
-ray.get(run.remote(4, True))
-print(json.dumps([first, ray.get(run.remote(5, False))]))
-"""
 
 
 class Model:
@@ -272,33 +228,6 @@ def test_a_batch_that_is_killed_and_later_stopped_leaves_nobody_at_work_and_goes
     }
     often = {(task, done): 3 if done == 1 else 1 for task in range(FEW) for done in range(LAST + 1)}  # killed, dropped
     assert model.asked == often | {(task, LAST): 2 for task in late}
-
-
-def test_all_processes_of_a_node_share_one_model_server_which_is_started_again_when_it_dies(
-    tmp_path: Path, place: Place
-) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(STAND_IN)
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(program), place.nodes.address],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LONGEST_S,
-        cwd=ROOT,
-        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
-    )
-    assert done.returncode == 0, done.stderr
-    first, later = json.loads(done.stdout.splitlines()[-1])
-    assert len({address for _, address, _ in first}) == 1
-    assert len({pid for pid, _, _ in first}) >= 2
-    assert later[1] != first[0][1]
-    begun = Path(f"{program}.begun").read_text().split()
-    assert len(begun) >= 2  # one more where Ray ended the idle worker that had started the actor
-    latest = monotonic_s() + LONGEST_S
-    while any(Path(f"/proc/{pid}").exists() for pid in begun):
-        assert monotonic_s() < latest
-        pause(0.02)
 
 
 def until(reached: Callable[[], bool], process: "subprocess.Popen[str]") -> None:

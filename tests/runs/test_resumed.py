@@ -104,7 +104,7 @@ def cut_off(root: Path, lines: Sequence[Use | Say], after: int, **more: Any) -> 
         return ending(root, taken_up.result())
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(
     lines=st.lists(LINES, min_size=1, max_size=4),
     limit=st.sampled_from([2, 10]),

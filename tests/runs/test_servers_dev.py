@@ -110,12 +110,3 @@ def test_nobody_is_anybody_else(dev: Dev) -> None:
         assert "written by its runs alone" in written.text
         assert bob.put("/store/items", json={"namespace": ["a"], "key": "a", "value": {}}).status_code in {403, 404}
         assert bob.post("/assistants", json={"graph_id": "mendgraph"}).status_code == 403
-
-
-def test_what_is_not_allowed_ends_before_it_begins(dev: Dev) -> None:
-    with dev.client("bob") as bob:
-        thread = bob.post("/threads", json={}).json()["thread_id"]
-        for context, said in (({"workspace": "../ann/website"}, "no project's name"), ({}, "names no project")):
-            ended = run(bob, thread, TASK, context=context).json()
-            assert (ended["outcome"]["kind"], ended["outcome"]["reason"]) == ("SYSTEM_ERROR", "invalid_request")
-            assert said in ended["outcome"]["message"]

@@ -61,7 +61,7 @@ def provider(data: Path, root: Path, moves: Iterable[Move], limits: JsonMap) -> 
 # --- Whatever happens
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(moves=st.lists(MOVES, max_size=14), limits=LIMITS, turns=st.integers(1, 3), asynchronous=st.booleans())
 def test_no_course_of_events_passes_a_limit_or_forgets_a_call(
     data: Path, moves: list[Move], limits: JsonMap, turns: int, asynchronous: bool
@@ -98,7 +98,7 @@ SCHEMA_UNHEARD: JsonMap = {
 """A second malformed reply is asked for again under a schema, which this provider is not told and so does not count."""
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @example(rate=0.92, limits=SCHEMA_UNHEARD, forms=["malformed", "malformed", "call", "malformed", "call"])
 @given(rate=st.floats(0.5, 1.0), limits=LIMITS, forms=st.lists(st.sampled_from(["call", "malformed"]), max_size=12))
 def test_an_endpoint_that_tells_the_truth_passes_no_limit_at_all(
@@ -151,7 +151,7 @@ def snapshots(machine: Any, config: Any) -> list[Any]:
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=4))
-@settings(max_examples=8)
+@settings(max_examples=4)
 def test_time_travel_gives_nothing_back(data: Path, places: list[int]) -> None:
     root, limits = workspace(data), {"max_calls_per_session": 12}
     model = provider(data, root, [*[STEP, STEP, STEP, Said("answer")] * 6], limits)

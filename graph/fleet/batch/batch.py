@@ -1,13 +1,20 @@
-"""Many tasks, each on a copy of its own: begun, watched, written down, and gone on with after whatever ended them."""
+"""Many tasks, each on a copy of its own: begun, watched, written down, and gone on with after whatever ended them.
+
+`run_batch` is from Python what `mendgraph batch` is at the terminal.
+"""
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias, Unpack, cast
+
+from langchain_core.language_models import BaseChatModel
+from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.settings_file import Problem
 from mendgraph.graph.fleet.batch.batch_folder import (
     WORK,
     BatchEnd,
@@ -16,16 +23,46 @@ from mendgraph.graph.fleet.batch.batch_folder import (
     Tally,
     copies_in,
     forget_run,
+    is_batch_folder,
+    open_batch_folder,
     way_to_go_on,
 )
-from mendgraph.graph.fleet.batch.local import Executor
-from mendgraph.graph.fleet.batch.orders import LEFT_OPEN, TaskResult, Worked, WorkOrder
-from mendgraph.graph.fleet.batch.tasks import BatchTask, Source, doubled
+from mendgraph.graph.fleet.batch.local import PATIENCE_S, Executor, ProcessExecutor, ThreadExecutor
+from mendgraph.graph.fleet.batch.tasks import (
+    LEFT_OPEN,
+    BatchTask,
+    ReadTask,
+    Sources,
+    TaskResult,
+    Worked,
+    WorkOrder,
+    absolute,
+    find_sources,
+    numbered,
+    problems_of,
+    read_task_file,
+)
+from mendgraph.graph.machine.build import BuildArguments, SessionOptions, check_arguments
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.graph.spending.store import account_spent
-from mendgraph.nodes.execute_tools.copies.workspace_copies import delete_copy, open_copy, pin_source
+from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
+from mendgraph.nodes.execute_tools.copies.workspace_copies import delete_copy, open_copy
 from mendgraph.nodes.execute_tools.files.failures import is_disk_full, os_failure
 from mendgraph.nodes.records import JsonMap, StopReason, ToolError, ToolErrorCode
+
+WORKERS: Final = 4
+"""Tasks at work at a time where nobody says how many: most of a task's time is the model's."""
+
+MOST_WORKERS: Final = 10_000
+OUT_SUFFIX: Final = ".batch"
+"""What the folder of a batch is called where it has no other name: `tasks.batch/` of `tasks.jsonl`."""
+
+Tasks: TypeAlias = str | os.PathLike[str] | Iterable[BatchTask]
+"""The path of a task file, or the tasks themselves."""
+
+_NOT_SENT: Final = ("tools", "rules", "roles", "model", "store", "secrets")
+_A_LIST: Final = "tasks"
+"""What problems call tasks that come from no file."""
 
 LIMIT_REACHED: Final = LEFT_OPEN - {StopReason.CANCELLED}
 """Reasons of a task that hold for all tasks after it as well."""
@@ -66,7 +103,7 @@ class Terms:
 class Watcher(Protocol):
     """Hears how a batch goes, in the thread that runs it."""
 
-    def began(self, tally: Tally, total: int | None) -> None:
+    def began(self, tally: Tally, total: int) -> None:
         """The batch begins; `tally` counts what earlier starts have done, and is kept up to date."""
 
     def task_began(self, task_id: str) -> None:
@@ -81,26 +118,22 @@ class Batch:
 
     def __init__(
         self,
-        tasks: Iterable[BatchTask],
+        tasks: Sequence[BatchTask],
         folder: BatchFolder,
         executor: Executor,
         terms: Terms,
         *,
-        pins: Mapping[Source, str],
         work_folder: str | None = None,
         remove_copies: bool = False,
-        total: int | None = None,
     ) -> None:
-        """Nothing is begun. `pins` are the commits of copies, `total` is how many tasks there are, if that is known."""
+        """Nothing is begun."""
         self._tasks, self._folder, self._terms = tasks, folder, terms
-        self.executor = executor
-        self._pins, self._remove = dict(pins), remove_copies
+        self.executor, self._remove = executor, remove_copies
         self._place = os.path.join(work_folder, folder.batch) if work_folder else os.path.join(folder.path, WORK)
         self._without = (folder.path, self._place)
-        self._total, self._read, self._all_read = total, 0, False
-        self._ids: dict[str, str] = {}
         self._tally = Tally()
         self._watcher: Watcher | None = None
+        self._on_result: Callable[[TaskResult], None] | None = None
         self._cancelled, self._limit = "", ""
         self._trouble: ToolError | None = None
 
@@ -109,14 +142,15 @@ class Batch:
         self._cancelled = self._cancelled or reason
         self.executor.cancel(reason)
 
-    def run(self, watcher: Watcher | None = None) -> BatchResult:
-        """Work on all tasks that have no result yet."""
-        self._watcher = watcher
-        if self._total is not None:
-            for task in self._tasks:
-                self._count_earlier(task)
+    def run(self, watcher: Watcher | None = None, on_result: Callable[[TaskResult], None] | None = None) -> BatchResult:
+        """Work on all tasks that have no result yet; `on_result` hears of those that are done with alone."""
+        self._watcher, self._on_result = watcher, on_result
+        for task in self._tasks:
+            done = self._folder.done.get(task.id)
+            if done is not None:
+                self._tally.add(done.kind, done.usage)
         if watcher is not None:
-            watcher.began(self._tally, self._total)
+            watcher.began(self._tally, len(self._tasks))
         if self._remove:
             for name in copies_in(self._place):  # what an earlier start had no time to remove
                 self._clear(name, f"{self._folder.batch}-{name}")
@@ -129,43 +163,21 @@ class Batch:
 
     def _orders(self) -> Iterator[WorkOrder]:
         for task in self._tasks:
-            self._read += 1
-            problem = self._problem(task)
-            if problem is not None:
-                self._fail(problem)
-                return
             if task.id in self._folder.done:
-                if self._total is None:
-                    self._count_earlier(task)
                 continue
             if self._is_over():
                 return
             try:
-                order = self._order(task)
                 self._folder.begin(task)
             except OSError as error:
                 self._fail(os_failure(error, "write in", self._folder.path))
                 return
             if self._watcher is not None:
                 self._watcher.task_began(task.id)
-            yield order
-        self._all_read = True
-
-    def _problem(self, task: BatchTask) -> ToolError | None:
-        """Why the task cannot be one of this batch. Tasks of a file were looked at before."""
-        before = self._ids.setdefault(task.id.lower(), task.id)
-        if self._total is None and len(self._ids) < self._read:
-            self._read -= 1
-            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=f"{doubled(task.id, before)}.")
-        return changed_since(self._folder, [task])
+            yield self._order(task)
 
     def _order(self, task: BatchTask) -> WorkOrder:
-        source = (task.workspace, task.revision)
-        commit = self._folder.pins.get(source)
-        if commit is None:
-            commit = self._pins[source] if source in self._pins else _commit_of(source)
-            if commit:
-                self._folder.pin(*source, commit)
+        commit = self._folder.pins.get((task.workspace, task.revision))
         pinned = task.model_copy(update={"revision": commit}) if commit else task
         order = WorkOrder(
             batch=self._folder.batch,
@@ -199,6 +211,8 @@ class Batch:
             self._limit = self._limit or (self._used_up(any_room=False) if own else result.message)
         if self._watcher is not None:
             self._watcher.task_ended(result)
+        if self._on_result is not None and result.is_final:
+            self._on_result(result)
 
     def _is_over(self) -> bool:
         """Whether nothing further may begin."""
@@ -230,11 +244,6 @@ class Batch:
 
     # --- The whole
 
-    def _count_earlier(self, task: BatchTask) -> None:
-        done = self._folder.done.get(task.id)
-        if done is not None:
-            self._tally.add(done.kind, done.usage)
-
     def _clear(self, task_id: str, run_id: str) -> None:
         """Remove a task's copy and what is kept of its run, unless no patch has what was changed in it.
 
@@ -251,15 +260,14 @@ class Batch:
         delete_copy(folder)
 
     def _result(self) -> BatchResult:
-        total = self._read if self._total is None and self._all_read else self._total
+        total = len(self._tasks)
         end, reason = BatchEnd.COMPLETE, ""
         if self._trouble is not None:
             end, reason = BatchEnd.FAILED, self._trouble.message
-        elif total is None or self._tally.done < total:
+        elif self._tally.done < total:
             limit = (BatchEnd.LIMIT, self._limit)
             end, reason = (BatchEnd.CANCELLED, self._cancelled) if self._cancelled else limit
-        left = None if total is None else total - self._tally.done
-        message = way_to_go_on(end, reason, left)
+        message = way_to_go_on(end, reason, total - self._tally.done)
         return BatchResult(self._folder.batch, self._folder.path, end, message, total, self._tally)
 
 
@@ -279,7 +287,226 @@ def changed_since(folder: BatchFolder, tasks: Iterable[BatchTask]) -> ToolError 
     return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
-def _commit_of(source: Source) -> str:
-    """The commit to pin, "" where there is none: what is wrong becomes the task's result."""
-    pinned = pin_source(*source)
-    return "" if isinstance(pinned, ToolError) else pinned.revision
+# --- What is looked at before a batch begins: its tasks, their workspaces, its folder, who does the work
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Who does the work: threads of this process, `processes` of this machine, or a cluster (`on`, at `address`).
+
+    `workers` are tasks at work at a time: None is `WORKERS` here, and as many as a cluster has CPUs.
+    """
+
+    workers: int | None = None
+    processes: int = 1
+    on: Literal["ray"] | None = None
+    address: str | None = None
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A batch that can begin, in the folder that it has taken, and sentences about what its copies do not hold."""
+
+    batch: Batch
+    folder: BatchFolder
+    notes: tuple[str, ...] = ()
+
+
+def prepare(
+    tasks: Tasks,
+    terms: Terms,
+    crew: Crew,
+    *,
+    out: str | None = None,
+    work_folder: str | None = None,
+    remove_copies: bool = False,
+    options: SessionOptions | None = None,
+) -> Ready | ToolError | tuple[Problem, ...]:
+    """Take the folder of a batch and look at all that can be looked at before it begins.
+
+    Returns:
+        The batch, whose folder is the caller's to close; every problem of the task file; or why it cannot begin.
+    """
+    file = os.fspath(tasks) if isinstance(tasks, str | os.PathLike) else ""
+    known = read_task_file(file) if file else _given(cast("Iterable[BatchTask]", tasks))
+    problems = known if isinstance(known, tuple) else numbered(known, file or _A_LIST)
+    if isinstance(known, tuple) or problems:
+        return problems
+    path = os.path.abspath(out or os.path.splitext(file)[0] + OUT_SUFFIX)
+    sources: Sources | tuple[Problem, ...] = Sources({})
+    if not is_batch_folder(path):
+        sources = find_sources(known, {}, file or _A_LIST)
+    if not isinstance(sources, Sources):
+        return sources
+    folder = open_batch_folder(path, _noted(terms, crew))
+    if isinstance(folder, ToolError):
+        return folder
+    every = [task for task, _ in known]
+    found = _looked_at(known, folder, sources, file) or _executor(crew, terms, options)
+    if not isinstance(found, Executor):
+        folder.close()
+        return found
+    place = os.path.abspath(work_folder) if work_folder else None
+    return Ready(
+        Batch(every, folder, found, terms, work_folder=place, remove_copies=remove_copies), folder, sources.notes
+    )
+
+
+def _looked_at(
+    known: list[ReadTask], folder: BatchFolder, sources: Sources, file: str
+) -> ToolError | tuple[Problem, ...] | None:
+    """Pin the commits of the copies; what is wrong with tasks that an earlier start has begun."""
+    found: Sources | tuple[Problem, ...] = sources
+    if not folder.is_new:
+        changed = changed_since(folder, [task for task, _ in known])
+        if changed is not None:
+            return changed
+        left = [each for each in known if each.task.id not in folder.done]
+        found = find_sources(left, folder.pins, file or _A_LIST)
+    if not isinstance(found, Sources):
+        return found
+    try:
+        for source, commit in found.pins.items():
+            if commit:
+                folder.pin(source, commit)
+    except OSError as error:
+        return os_failure(error, "write in", folder.path)
+    return None
+
+
+def check_crew(crew: Crew, options: SessionOptions) -> None:
+    """Raise for what nobody can work with.
+
+    Raises:
+        TypeError, ValueError: a number is out of range, or an option cannot be sent to where the work is done.
+    """
+    for name, count in (("workers", crew.workers), ("processes", crew.processes)):
+        if count is not None and (not isinstance(count, int) or not 1 <= count <= MOST_WORKERS):
+            raise ValueError(f"{name}: {count!r} is no number from 1 to {MOST_WORKERS:,}.")
+    if crew.on not in {None, "ray"}:
+        raise ValueError(f'on: {crew.on!r} is unknown: give "ray", or nothing for this machine.')
+    given: dict[str, Any] = dict(options)
+    if given.get("thread_id") or given.get("checkpointer") is not None:
+        raise ValueError("thread_id, checkpointer: each task of a batch has a thread and a store of its own.")
+    named = ", ".join(name for name in _NOT_SENT if given.get(name) and not isinstance(given[name], str))
+    if named and (crew.on is not None or crew.processes > 1):
+        raise ValueError(f"{named}: these cannot be sent to other processes: give processes=1, and no `on`.")
+    check_arguments(BuildArguments(**{name: given[name] for name in BuildArguments._fields if name in given}))
+
+
+def terms_problem(terms: Terms, crew: Crew) -> str | None:
+    """What is wrong with what the tasks may do and use, or with who is to do it; None where nothing is."""
+    try:
+        whole = AgentContext(**{**terms.context.model_dump(), **terms.given})
+        AgentContext(max_cost_usd_per_account=terms.max_cost_usd, max_tokens_per_account=terms.max_tokens)
+    except ValidationError as error:
+        return problems_of(error)[0]
+    if whole.mode == "ask":
+        return 'mode: "ask" needs a person for each change, whom a batch does not have: use "auto" or "read-only"'
+    if crew.processes > 1 and crew.on is None:
+        endpoint = find_endpoint(whole.model, whole.base_url, os.environ)
+        if isinstance(endpoint, Endpoint) and endpoint.embedded:
+            return "processes: the embedded model would be loaded by each of them: leave this at 1, or name an endpoint"
+    if whole.account and terms.is_capped:
+        return (
+            f"account: a limit for the whole batch is counted on an account of the batch's own, and {whole.account!r}"
+            " is set: omit one of the two"
+        )
+    return None
+
+
+def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
+    tasks: Tasks,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    context: AgentContext | None = None,
+    workers: int | None = None,
+    processes: int = 1,
+    on: Literal["ray"] | None = None,
+    address: str | None = None,
+    max_cost_usd: float | None = None,
+    max_tokens: int | None = None,
+    work_folder: str | os.PathLike[str] | None = None,
+    remove_copies: bool = False,
+    on_result: Callable[[TaskResult], None] | None = None,
+    **options: Unpack[SessionOptions],
+) -> BatchResult | ToolError:
+    """Run many tasks, each on a copy of its own of its workspace, with a result line and a patch for each.
+
+    Called again with the same folder it goes on: what has a result is left alone, what was cut off is resumed.
+
+    Args:
+        tasks: the path of a task file (JSON lines), or the tasks themselves.
+        out: the batch's folder; by default `<task file without its suffix>.batch`, and needed without a file.
+        context: what each task may do. Its workspace counts for nothing; a task's own limits go before it.
+        workers: how many tasks are at work at a time, over `processes` processes; 1 is this one. By default 4, and of
+            a cluster its CPUs.
+        on: "ray" lets a Ray cluster do the work (extra `ray`), the one at `address` or a new one.
+        max_cost_usd: what all tasks together may cost, over all starts; likewise `max_tokens`, in and out.
+        work_folder: where the copies are made, instead of `work/` in `out`.
+        remove_copies: remove each copy, and what is kept of its run, once its result is on the disk.
+        on_result: is called in this thread with each result, once it is on the disk.
+        options: those of `Session` without the thread: model, tools, rules. Only a model's name can be sent to other
+            processes.
+
+    Returns:
+        How the batch ended; a task that fails is one of its results. INVALID_ARGUMENT with all that is wrong with the
+        tasks, UNAVAILABLE where another process works on this batch.
+
+    Raises:
+        TypeError, ValueError: the arguments are wrong.
+        Exception: what `on_result` raises; the tasks at work are stopped and can go on.
+    """
+    if out is None and not isinstance(tasks, str | os.PathLike):
+        raise TypeError("out: name the folder of the batch, as there is no task file that it could be named after.")
+    crew = Crew(workers, processes, on, address)
+    check_crew(crew, options)
+    context = _with_model(context or AgentContext(), options.pop("model", None), options)
+    durability = options.pop("durability", "sync")
+    terms = Terms(context, max_cost_usd=max_cost_usd, max_tokens=max_tokens, durability=durability)
+    problem = terms_problem(terms, crew)
+    if problem is not None:
+        raise ValueError(problem)
+    place, work_place = (None if each is None else os.fspath(each) for each in (out, work_folder))
+    ready = prepare(tasks, terms, crew, out=place, work_folder=work_place, remove_copies=remove_copies, options=options)
+    if isinstance(ready, ToolError):
+        return ready
+    if isinstance(ready, tuple):
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message="\n".join(map(str, ready)))
+    with ready.folder:
+        return ready.batch.run(on_result=on_result)
+
+
+def _with_model(context: AgentContext, model: BaseChatModel | str | None, options: SessionOptions) -> AgentContext:
+    """The context, with the model where that is named; a chat model itself is an option of each session."""
+    if isinstance(model, str):
+        return AgentContext(**{**context.model_dump(), "model": model})
+    options["model"] = model
+    return context
+
+
+def _executor(crew: Crew, terms: Terms, options: SessionOptions | None) -> Executor | ToolError:
+    if crew.on == "ray":
+        from mendgraph.graph.fleet.batch.on_ray import ray_executor
+
+        context = AgentContext(**{**terms.context.model_dump(), **terms.given})
+        return ray_executor(workers=crew.workers, address=crew.address, context=context)
+    if crew.processes > 1:
+        return ProcessExecutor(crew.workers or WORKERS, crew.processes, PATIENCE_S)
+    return ThreadExecutor(crew.workers or WORKERS, options, PATIENCE_S)
+
+
+def _given(tasks: Iterable[BatchTask]) -> list[ReadTask]:
+    found = [*tasks]
+    for task in found:
+        if not isinstance(task, BatchTask):
+            kind = type(task).__name__
+            raise TypeError(f"tasks: {kind} is no BatchTask: give BatchTask(id=..., prompt=..., workspace=...).")
+    return [ReadTask(absolute(task, os.getcwd()), number) for number, task in enumerate(found, 1)]
+
+
+def _noted(terms: Terms, crew: Crew) -> dict[str, Any]:
+    """The options that are written down beside the batch's name, for people."""
+    context = {**terms.context.model_dump(mode="json", exclude_defaults=True), **terms.given}
+    caps = {"max_cost_usd": terms.max_cost_usd, "max_tokens": terms.max_tokens}
+    return {"context": context, **caps, "workers": crew.workers, "processes": crew.processes, "on": crew.on}

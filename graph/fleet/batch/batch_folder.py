@@ -9,15 +9,12 @@
 A result's patch is on the disk before its line is, so what has a line is whole. A line that a kill tore is cut off.
 """
 
-import errno
 import json
 import os
-import re
 import secrets
 import shutil
-import stat
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
@@ -25,8 +22,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from pydantic import ValidationError
 
-from mendgraph.graph.fleet.batch.orders import TaskResult, TaskUsage, Worked
-from mendgraph.graph.fleet.batch.tasks import BatchTask
+from mendgraph.graph.fleet.batch.tasks import BatchTask, Source, TaskResult, TaskUsage, Worked
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.store.run_folder import remove_run_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
@@ -40,21 +36,8 @@ PATCHES: Final = "patches"
 WORK: Final = "work"
 
 _SCHEMA: Final = 1
-_LOCK: Final = "batch"
-_OURS: Final = re.compile(rf"{_LOCK}\.lock(\.json(\.new)?)?|\.{re.escape(BATCH)}\.[0-9a-f]+")
-"""What a start leaves behind that was killed before the folder was a batch's."""
-_NAME: Final = re.compile(r"[0-9a-f]{8,32}")
-_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-
-_NO_FILE: Final = (
-    "is a link, a pipe or a device, and a file is needed: put the file itself there, or name another folder (--out)."
-)
-
-
-class _NoFileError(Exception):
-    """The message is the path of what should be a file."""
 
 
 class Done(NamedTuple):
@@ -81,12 +64,12 @@ class BatchFolder:
     path: str
     batch: str
     lock: RunLock
-    results_fd: int
-    begun_fd: int
-    is_new: bool = False
+    is_new: bool
+    results_fd: int = -1
+    begun_fd: int = -1
     done: dict[str, Done] = field(default_factory=dict)
     begun: dict[str, str] = field(default_factory=dict)
-    pins: dict[tuple[str, str], str] = field(default_factory=dict)
+    pins: dict[Source, str] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         return self
@@ -96,8 +79,9 @@ class BatchFolder:
 
     def close(self) -> None:
         """Leave it to others."""
-        os.close(self.results_fd)
-        os.close(self.begun_fd)
+        for descriptor in (self.results_fd, self.begun_fd):
+            if descriptor >= 0:
+                os.close(descriptor)
         self.lock.release()
 
     def known_hash(self, task_id: str) -> str | None:
@@ -114,14 +98,14 @@ class BatchFolder:
             _append(self.begun_fd, {"id": task.id, "task": task.sha256})
             self.begun[task.id] = task.sha256
 
-    def pin(self, workspace: str, revision: str, commit: str) -> None:
+    def pin(self, source: Source, commit: str) -> None:
         """Write down of which commit the copies of a workspace are, at this start and at each later one.
 
         Raises:
             OSError: the disk refuses it.
         """
-        _append(self.begun_fd, {"workspace": workspace, "revision": revision, "commit": commit})
-        self.pins[workspace, revision] = commit
+        _append(self.begun_fd, {"workspace": source[0], "revision": source[1], "commit": commit})
+        self.pins[source] = commit
 
     def write(self, worked: Worked) -> TaskResult:
         r"""Bring a patch and then its result onto the disk; the result as it is written there.
@@ -158,26 +142,28 @@ def open_batch_folder(path: str, options: Mapping[str, Any]) -> BatchFolder | To
     """
     try:
         os.makedirs(path, exist_ok=True)
-        strangers = [] if is_batch_folder(path) else _strangers(path)
+        is_new = not is_batch_folder(path)
+        strangers = sorted(name for name in os.listdir(path) if not name.startswith(("batch.lock", f".{BATCH}.")))
     except OSError as error:
         return os_failure(error, "make the batch's folder", path)
-    if strangers:
+    if is_new and strangers:
         message = (
             f"The folder {quoted(path)} is no batch's: it holds {quoted(strangers[0])}. Name another one with --out,"
             " or a new one, which is made."
         )
         return ToolError(code=ToolErrorCode.CONFLICT, message=message)
-    lock = RunLock(path, name=_LOCK, what="on this batch")
+    lock = RunLock(path, name="batch", what="on this batch")
     busy = lock.acquire(Owner(f"batch {os.path.basename(path)}"))
     if busy is not None:
         return busy
+    folder = BatchFolder(path, "", lock, is_new)
     try:
-        found = _opened(path, options, lock)
+        problem = _open(folder, options)
     except OSError as error:
-        found = os_failure(error, "open the batch's folder", path)
-    if isinstance(found, ToolError):
-        lock.release()
-    return found
+        problem = os_failure(error, "open the batch's folder", path)
+    if problem is not None:
+        folder.close()
+    return problem or folder
 
 
 def read_results(path: str) -> Iterator[TaskResult]:
@@ -205,65 +191,30 @@ def forget_run(root: str, run_id: str) -> None:
 
 def copies_in(folder: str) -> list[str]:
     """The names in a folder of copies; none where it is not there."""
-    try:
-        return sorted(os.listdir(folder))
-    except FileNotFoundError:
-        return []
+    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
 
 
-def _opened(path: str, options: Mapping[str, Any], lock: RunLock) -> BatchFolder | ToolError:
-    is_new = not is_batch_folder(path)
-    batch = _batch_name(path, options)
-    if isinstance(batch, ToolError):
-        return batch
-    for name in (PATCHES, WORK):
-        os.makedirs(os.path.join(path, name), exist_ok=True)
-    with ExitStack() as opened:
-        try:
-            results, begun = (_open_lines(os.path.join(path, name), opened) for name in (RESULTS, BEGUN))
-        except _NoFileError as error:
-            return ToolError(code=ToolErrorCode.CONFLICT, message=f"{quoted(str(error))} {_NO_FILE}")
-        _sync_folder(path)
-        folder = BatchFolder(path, batch, lock, results, begun, is_new=is_new)
-        problem = _read_done(folder) or _read_begun(folder)
-        if problem is None:
-            opened.pop_all()  # they are the folder's now
-        return problem or folder
-
-
-def _open_lines(path: str, opened: ExitStack) -> int:
-    """The file of lines, made where there is none; a link is not followed, as its file would be cut and written.
-
-    Raises:
-        OSError: it cannot be opened.
-        _NoFileError: it is a link, a pipe or a device.
-    """
-    try:
-        descriptor = os.open(path, _APPEND, 0o644)
-    except OSError as error:
-        if error.errno in {errno.ELOOP, errno.ENXIO}:
-            raise _NoFileError(path) from error
-        raise
-    opened.callback(os.close, descriptor)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise _NoFileError(path)
-    return descriptor
-
-
-def _batch_name(path: str, options: Mapping[str, Any]) -> str | ToolError:
-    """The batch's name: that of the folder, or a new one. The options of this start are written down beside it."""
-    file = os.path.join(path, BATCH)
+def _open(folder: BatchFolder, options: Mapping[str, Any]) -> ToolError | None:
+    """Read what the folder holds, and make what it lacks."""
+    file = os.path.join(folder.path, BATCH)
     data = read_bytes(file)
     if isinstance(data, ToolError) and data.code is not ToolErrorCode.NOT_FOUND:
         return data
     known = {"schema": _SCHEMA, "batch": secrets.token_hex(6)} if isinstance(data, ToolError) else _json(data)
     match known:
-        case {"schema": int(schema), "batch": str(name)} if schema == _SCHEMA and _NAME.fullmatch(name):
-            whole = {"schema": _SCHEMA, "batch": name, "options": dict(options)}
-            _write_whole(file, json.dumps(whole, indent=2, ensure_ascii=True).encode() + b"\n")
-            return name
-    message = f"{quoted(file)} is no file of this version of mendgraph: put it back, or name another folder (--out)."
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+        case {"schema": int(schema), "batch": str(name)} if schema == _SCHEMA and name.isalnum():
+            folder.batch = name
+        case _:
+            message = f"{quoted(file)} is no file of this version of mendgraph: name another folder (--out)."
+            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    whole = {"schema": _SCHEMA, "batch": folder.batch, "options": dict(options)}
+    _write_whole(file, json.dumps(whole, indent=2, ensure_ascii=True).encode() + b"\n")
+    for name in (PATCHES, WORK):
+        os.makedirs(os.path.join(folder.path, name), exist_ok=True)
+    folder.results_fd = os.open(os.path.join(folder.path, RESULTS), _APPEND, 0o644)
+    folder.begun_fd = os.open(os.path.join(folder.path, BEGUN), _APPEND, 0o644)
+    _sync_folder(folder.path)
+    return _read_done(folder) or _read_begun(folder)
 
 
 def _json(data: bytes) -> object:
@@ -273,10 +224,6 @@ def _json(data: bytes) -> object:
     except (ValueError, RecursionError):
         return None
     return found
-
-
-def _strangers(path: str) -> list[str]:
-    return sorted(name for name in os.listdir(path) if not _OURS.fullmatch(name))
 
 
 def _read_done(folder: BatchFolder) -> ToolError | None:
@@ -354,15 +301,14 @@ def _write_whole(path: str, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, path)
-    except BaseException:
-        if os.path.lexists(new):
+    finally:
+        with suppress(FileNotFoundError):
             os.unlink(new)
-        raise
     _sync_folder(folder)
 
 
 def _sync_folder(path: str) -> None:
-    descriptor = os.open(path, _DIRECTORY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
@@ -370,9 +316,6 @@ def _sync_folder(path: str) -> None:
 
 
 # --- What came of a whole batch
-
-
-_UP_TO_DIGITS: Final = 9
 
 
 class BatchEnd(StrEnum):
@@ -383,6 +326,9 @@ class BatchEnd(StrEnum):
     """
 
     COMPLETE, LIMIT, CANCELLED, FAILED = "complete", "limit", "cancelled", "failed"
+
+
+_COUNTED: Final = ("calls", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cache_write_tokens")
 
 
 @dataclass
@@ -411,13 +357,9 @@ class Tally:
         self.finished += kind is OutcomeKind.FINISHED
         self.stopped += kind is OutcomeKind.BUDGET_STOP
         self.failed += kind is OutcomeKind.SYSTEM_ERROR
-        self.calls += usage.calls
-        self.input_tokens += usage.input_tokens
-        self.output_tokens += usage.output_tokens
-        self.cached_tokens += usage.cached_tokens
-        self.reasoning_tokens += usage.reasoning_tokens
-        self.cache_write_tokens += usage.cache_write_tokens
-        self.cost_usd = round(self.cost_usd + (usage.cost_usd or 0.0), _UP_TO_DIGITS)
+        for name in _COUNTED:
+            setattr(self, name, getattr(self, name) + getattr(usage, name))
+        self.cost_usd = round(self.cost_usd + (usage.cost_usd or 0.0), 9)
         self.unpriced += usage.cost_usd is None
 
 
@@ -425,16 +367,15 @@ class Tally:
 class BatchResult:
     """A batch from its end, or from where it stopped; `print(result)` gives it in words.
 
-    `tally` counts the tasks that have results, those of earlier starts included, and `total` all tasks, None where a
-    generator was not read to its end. `folder` holds the results and patches; `message` says why it ended and how to
-    go on.
+    `tally` counts the tasks that have results, those of earlier starts included, and `total` all tasks. `folder` holds
+    the results and patches; `message` says why it ended and how to go on.
     """
 
     batch: str
     folder: str
     end: BatchEnd
     message: str
-    total: int | None
+    total: int
     tally: Tally = field(default_factory=Tally)
 
     @property
@@ -443,9 +384,9 @@ class BatchResult:
         return self.end is BatchEnd.COMPLETE and self.tally.finished == self.tally.done
 
     @property
-    def left(self) -> int | None:
-        """How many tasks have no result yet, None where that is not known."""
-        return None if self.total is None else self.total - self.tally.done
+    def left(self) -> int:
+        """How many tasks have no result yet."""
+        return self.total - self.tally.done
 
     def results(self) -> Iterator[TaskResult]:
         """The results of all tasks, one after another, in the order in which they came; read from the disk."""
@@ -456,20 +397,19 @@ class BatchResult:
         return f"{counted(self.tally, self.total)}. {self.message}"
 
 
-def counted(tally: Tally, total: int | None) -> str:
+def counted(tally: Tally, total: int) -> str:
     """How many tasks have results, and which: "3 of 4 tasks have results: 2 finished, 1 stopped by a limit"."""
     kinds = ((tally.finished, "finished"), (tally.stopped, "stopped by a limit"), (tally.failed, "failed"))
     named = ", ".join(f"{count:,} {what}" for count, what in kinds if count)
-    of = "" if total is None else f" of {total:,}"
-    tasks = "task has a result" if (total or tally.done) == 1 else "tasks have results"
-    return f"{tally.done:,}{of} {tasks}" + (f": {named}" if named else "")
+    tasks = "task has a result" if total == 1 else "tasks have results"
+    return f"{tally.done:,} of {total:,} {tasks}" + (f": {named}" if named else "")
 
 
-def way_to_go_on(end: BatchEnd, reason: str, left: int | None) -> str:
+def way_to_go_on(end: BatchEnd, reason: str, left: int) -> str:
     """Why the batch has ended, and how to go on; `reason` is that of a limit, a person or a failure."""
     if end is BatchEnd.COMPLETE:
         return "Each task has its result."
-    remain = "Tasks are" if left is None else "1 task is" if left == 1 else f"{left:,} tasks are"
+    remain = "1 task is" if left == 1 else f"{left:,} tasks are"
     if end is BatchEnd.LIMIT:
         return f"{reason} {remain} left: start the same batch again to go on, once the limit allows it."
     if end is BatchEnd.CANCELLED:

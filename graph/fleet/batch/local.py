@@ -1,4 +1,4 @@
-"""Does the orders of a batch on this machine, in threads of this process or in processes, which are started from here.
+"""Does the orders of a batch: what all ways have in common, and the two ways on this machine, threads and processes.
 
 A process that dies is replaced, and its tasks are tried again. It ends with the connection to its parent, whatever
 ended that, so that a batch that is killed leaves nobody behind who still works in its copies.
@@ -13,13 +13,13 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Generator, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from multiprocessing.connection import Connection, wait
-from queue import Empty, SimpleQueue
+from multiprocessing.connection import Connection
 from threading import Lock, Thread
 from typing import IO, Any, ClassVar, Final
 
-from mendgraph.graph.fleet.batch.orders import MOST_TRIES, WORKER_FAILED, Worked, WorkOrder, cancelled, failed
+from mendgraph.graph.fleet.batch.tasks import MOST_TRIES, WORKER_FAILED, Worked, WorkOrder, cancelled, failed
 from mendgraph.graph.fleet.batch.work import work
 from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.machine.stop_request import StopRequest
@@ -40,12 +40,15 @@ PROGRAM: Final = (
 )
 """What a worker process runs; importing the program of the parent would run that once more."""
 
-_STOP: Final = "stop"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _TO_END_S: Final = 5.0
 """For a process that has nothing to do any more but to end."""
 _LAST_WORDS: Final = 500
 """Bytes of what a worker wrote before it died that are reported."""
+
+
+class WorkerDiedError(Exception):
+    """Whoever did an order is gone; the message says how it ended."""
 
 
 class Executor(ABC):
@@ -60,27 +63,29 @@ class Executor(ABC):
     def __init__(self, workers: int, patience_s: float) -> None:
         """Nothing is started yet. What does not stop within `patience_s` seconds after `cancel` is given up."""
         self._workers, self._patience_s = workers, patience_s
-        self._at_work: dict[str, WorkOrder] = {}
+        self._at_work: dict[Future[Any], WorkOrder] = {}
         self._again: deque[WorkOrder] = deque()
-        self._reason, self._stopped_at = "", 0.0
+        self._reason = ""
 
     def run(self, orders: Iterator[WorkOrder]) -> Generator[Worked, None, None]:
         """What came of each order, as it comes. Orders are taken in the thread that asks for the next result.
 
         Where the generator is closed early, what is at work is ended.
         """
+        stopped_at = 0.0
         try:
             while True:
                 yield from self._hand_out(orders)
                 if self._reason:
-                    yield from self._stopping()
+                    self._ask_to_stop(self._reason)
+                    stopped_at = stopped_at or monotonic_s()
+                    yield from self._give_up(all_of_it=monotonic_s() - stopped_at >= self._patience_s)
                 if not self._at_work:
                     return
-                for worked in self._gather():
-                    self._at_work.pop(worked.result.id, None)
-                    yield worked
+                for future in wait(self._at_work, ASKED_EVERY_S, FIRST_COMPLETED).done:
+                    yield from self._came(self._at_work.pop(future), future)
         finally:
-            self._end()
+            self.close()
 
     def cancel(self, reason: str) -> None:
         """Take no further order, and let those at work stop early (`Session.stop`); signal handlers may call it.
@@ -91,54 +96,55 @@ class Executor(ABC):
 
     def _hand_out(self, orders: Iterator[WorkOrder]) -> Iterator[Worked]:
         """Those that are tried again go first."""
-        while not self._reason and len(self._at_work) < self._workers and self._has_room():
+        while not self._reason and len(self._at_work) < self._workers:
             order = self._again.popleft() if self._again else next(orders, None)
             if order is None:
                 return
-            problem = self._begin(order)
-            if problem is None:
-                self._at_work[order.task.id] = order
+            begun = self._begin(order)
+            if isinstance(begun, ToolError):
+                yield Worked(failed(order, begun))
             else:
-                yield Worked(failed(order, problem))
+                self._at_work[begun] = order
 
-    def _stopping(self) -> Iterator[Worked]:
-        """Ask once more; what waits to be tried again is given up at once, and all else when it is too late."""
-        self._ask_to_stop()
-        self._stopped_at = self._stopped_at or monotonic_s()
-        given_up = [*self._again]
+    def _give_up(self, *, all_of_it: bool) -> Iterator[Worked]:
+        """What waits to be tried again is given up at once, and all else when it is too late."""
+        given_up = [*self._again, *(self._at_work.values() if all_of_it else ())]
         self._again.clear()
-        if monotonic_s() - self._stopped_at >= self._patience_s:
-            given_up += self._at_work.values()
+        if all_of_it:
             self._at_work.clear()
         for order in given_up:
             yield Worked(cancelled(order, self._reason))
 
-    def _try_again(self, order: WorkOrder, how: str) -> Iterator[Worked]:
-        """`how` says how the worker of the order died: where that was the last try, this is its result."""
-        self._at_work.pop(order.task.id, None)
-        if order.tries < MOST_TRIES:
-            self._again.append(order._replace(tries=order.tries + 1))
-            return
-        message = f"The {self.worker} that worked on the task died, {order.tries} times in all; the last one {how}."
-        yield Worked(failed(order, ToolError(code=ToolErrorCode.UNAVAILABLE, message=message), WORKER_FAILED))
+    def _came(self, order: WorkOrder, future: Future[Any]) -> Iterator[Worked]:
+        try:
+            yield self._result(order, future)
+        except WorkerDiedError as error:
+            if self._reason:
+                yield Worked(cancelled(order, self._reason))
+            elif order.tries < MOST_TRIES:
+                self._again.append(order._replace(tries=order.tries + 1))
+            else:
+                message = (
+                    f"The {self.worker} that worked on the task died, {order.tries} times in all; the last one {error}."
+                )
+                problem = ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+                yield Worked(failed(order, problem, WORKER_FAILED))
 
-    def _has_room(self) -> bool:
-        return True
+    def _result(self, order: WorkOrder, future: Future[Any]) -> Worked:  # noqa: ARG002 - others need it
+        """What came of the order. WorkerDiedError where it is to be tried again."""
+        worked: Worked = future.result()
+        return worked
 
     @abstractmethod
-    def _begin(self, order: WorkOrder) -> ToolError | None:
+    def _begin(self, order: WorkOrder) -> Future[Any] | ToolError:
         """Let somebody do the order; why that cannot be."""
 
     @abstractmethod
-    def _gather(self) -> Iterator[Worked]:
-        """What has come, or nothing where `ASKED_EVERY_S` have passed."""
-
-    @abstractmethod
-    def _ask_to_stop(self) -> None:
+    def _ask_to_stop(self, reason: str) -> None:
         """Let what is at work stop early; this is asked again and again."""
 
     @abstractmethod
-    def _end(self) -> None:
+    def close(self) -> None:
         """End what is at work, and let go of all."""
 
 
@@ -149,27 +155,25 @@ class ThreadExecutor(Executor):
         """Nothing is started yet. `options` are further arguments of each `Session`."""
         super().__init__(workers, patience_s)
         self._options, self._stop = options, StopRequest()
-        self._done: SimpleQueue[Worked] = SimpleQueue()
 
-    def _begin(self, order: WorkOrder) -> None:
-        Thread(target=self._work, args=(order,), name="task", daemon=True).start()
+    def _begin(self, order: WorkOrder) -> Future[Any]:
+        future: Future[Any] = Future()
+        Thread(target=self._work, args=(order, future), name="task", daemon=True).start()
+        return future
 
-    def _work(self, order: WorkOrder) -> None:
-        self._done.put(work(order, self._stop, self._options))
+    def _work(self, order: WorkOrder, future: Future[Any]) -> None:
+        future.set_result(work(order, self._stop, self._options))
 
-    def _gather(self) -> Iterator[Worked]:
-        with suppress(Empty):
-            yield self._done.get(timeout=ASKED_EVERY_S)
+    def _ask_to_stop(self, reason: str) -> None:
+        self._stop.ask(reason)
 
-    def _ask_to_stop(self) -> None:
-        self._stop.ask(self._reason)
-
-    def _end(self) -> None:
-        if self._at_work:
-            self.cancel("by the program, which closed the batch")
-        while self._at_work:
-            for worked in (*self._stopping(), *self._gather()):
-                self._at_work.pop(worked.result.id, None)
+    def close(self) -> None:
+        """Let what is at work stop early, and wait for it."""
+        latest = monotonic_s() + self._patience_s
+        while self._at_work and monotonic_s() < latest:
+            self._stop.ask("by the program, which closed the batch")
+            for future in wait(self._at_work, ASKED_EVERY_S, FIRST_COMPLETED).done:
+                del self._at_work[future]
 
 
 class ProcessExecutor(Executor):
@@ -185,61 +189,43 @@ class ProcessExecutor(Executor):
         """Nothing is started yet."""
         super().__init__(workers, patience_s)
         self._processes = min(processes, workers)
-        self._each = -(-workers // self._processes)
         self._crew: list[_WorkerProcess] = []
 
     @property
     def pids(self) -> tuple[int, ...]:
         """The processes that there are now."""
-        return tuple(worker.process.pid for worker in self._crew)
+        return tuple(worker.process.pid for worker in self._crew if not worker.end)
 
-    def _has_room(self) -> bool:
-        return self._free() is not None or len(self._crew) < self._processes
-
-    def _free(self) -> "_WorkerProcess | None":
-        """The process with the least to do; what is tried again waits for one with nothing to do."""
-        most = 1 if self._again else self._each
-        free = (each for each in self._crew if len(each.at_work) < (1 if each.alone else most))
-        return min(free, key=lambda each: len(each.at_work), default=None)
-
-    def _begin(self, order: WorkOrder) -> None:
-        worker = self._free() if order.tries == 1 else next((each for each in self._crew if not each.at_work), None)
-        if (worker is None or worker.at_work) and len(self._crew) < self._processes:
-            worker = _WorkerProcess()
+    def _begin(self, order: WorkOrder) -> Future[Any]:
+        alone = order.tries > 1
+        self._crew = [each for each in self._crew if not each.end]
+        alike = [each for each in self._crew if each.alone == alone]
+        worker = min(alike, key=lambda each: len(each.futures), default=None)
+        if worker is None or (worker.futures and (alone or len(alike) < self._processes)):
+            worker = _WorkerProcess(alone=alone)
             self._crew.append(worker)
-        assert worker is not None  # noqa: S101 - there was room
-        worker.at_work.add(order.task.id)
-        worker.alone = order.tries > 1
-        worker.send(order)
+        return worker.do(order)
 
-    def _gather(self) -> Iterator[Worked]:
-        ready = wait([worker.connection for worker in self._crew], ASKED_EVERY_S)
-        for worker in [each for each in self._crew if each.connection in ready]:
-            worked = worker.receive()
-            if worked is not None:
-                yield worked
-                continue
-            self._crew.remove(worker)
-            how = worker.end()
-            for order in [self._at_work[each] for each in worker.at_work if each in self._at_work]:
-                yield from self._try_again(order, how)
-
-    def _ask_to_stop(self) -> None:
+    def _ask_to_stop(self, reason: str) -> None:
         for worker in self._crew:
-            worker.send((_STOP, self._reason))
+            worker.send(reason)
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        """End the processes, whatever they do."""
         for worker in self._crew:
-            worker.end()
+            worker.close()
         self._crew.clear()
 
 
 class _WorkerProcess:
-    """A process that does several orders at a time: `at_work` are the ids of their tasks."""
+    """A process that does several orders at a time: `futures` are what comes of them, by the ids of their tasks.
 
-    def __init__(self) -> None:
+    `end` says how it has ended, "" while it has not.
+    """
+
+    def __init__(self, *, alone: bool) -> None:
         """Start it. It takes orders from the beginning, and does them once it has loaded what it needs."""
-        ours, its = socket.socketpair()
+        self._socket, its = socket.socketpair()
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
         with its:
             command = [sys.executable, "-P", "-c", PROGRAM.format(path=sys.path, descriptor=its.fileno())]
@@ -250,34 +236,50 @@ class _WorkerProcess:
                 stderr=self._errors,
                 pass_fds=(its.fileno(),),
             )
-        self.connection: Connection[Any, Any] = Connection(ours.detach())
-        self.at_work: set[str] = set()
-        self.alone = False
+        self._connection: Connection[Any, Any] = Connection(os.dup(self._socket.fileno()))
+        self.alone, self.end = alone, ""
+        self.futures: dict[str, Future[Any]] = {}
+        self._turn = Lock()
+        self._reader = Thread(target=self._read, name="worker process", daemon=True)
+        self._reader.start()
 
-    def send(self, message: "WorkOrder | tuple[str, str]") -> None:
-        """An order, or a wish. That the process has died meanwhile is noticed when its connection is read."""
+    def do(self, order: WorkOrder) -> Future[Any]:
+        """Let it do the order."""
+        future: Future[Any] = Future()
+        with self._turn:
+            if self.end:
+                future.set_exception(WorkerDiedError(self.end))
+            else:
+                self.futures[order.task.id] = future
+        self.send(order)
+        return future
+
+    def send(self, message: WorkOrder | str) -> None:
+        """An order, or why it is to stop. That the process has died meanwhile is noticed when it is read."""
         with suppress(OSError):
-            self.connection.send(message)
+            self._connection.send(message)
 
-    def receive(self) -> Worked | None:
-        """What came of an order; None where the process is gone, or talks nonsense."""
-        try:
-            worked = self.connection.recv()
-        except (EOFError, OSError):
-            return None
-        if not isinstance(worked, Worked):
-            return None
-        self.at_work.discard(worked.result.id)
-        return worked
+    def close(self) -> None:
+        """End the process, whatever it does, and let go of it."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._reader.join()
 
-    def end(self) -> str:
-        """End the process, whatever it does, and let go of it; how it had ended, in words."""
-        self.connection.close()
+    def _read(self) -> None:
+        """Take what comes until the process is gone."""
+        with suppress(EOFError, OSError):
+            while True:
+                worked: Worked = self._connection.recv()
+                self.futures.pop(worked.result.id).set_result(worked)
         how = self._ended()
         self._errors.seek(-min(_LAST_WORDS, self._errors.seek(0, os.SEEK_END)), os.SEEK_END)
         text = " ".join(self._errors.read().decode(errors="replace").split())
-        self._errors.close()
-        return f"{how}: {Redactor(known_values(os.environ)).text(text)}" if text else how
+        for each in (self._errors, self._connection, self._socket):
+            each.close()
+        with self._turn:
+            self.end = f"{how}: {Redactor(known_values(os.environ)).text(text)}" if text else how
+        for future in self.futures.values():
+            future.set_exception(WorkerDiedError(self.end))
 
     def _ended(self) -> str:
         try:
@@ -286,12 +288,7 @@ class _WorkerProcess:
             self.process.kill()
             self.process.wait()
             return "did not end"
-        if code >= 0:
-            return f"ended with the code {code}"
-        try:
-            return f"was killed by {signal.Signals(-code).name}"
-        except ValueError:
-            return f"was killed by the signal {-code}"
+        return f"ended with the code {code}" if code >= 0 else f"was killed by the signal {-code}"
 
 
 def main(descriptor: int) -> None:
@@ -311,12 +308,10 @@ def serve(connection: "Connection[Any, Any]") -> None:
         with sending:
             connection.send(worked)
 
-    while True:
-        try:
-            message: WorkOrder | tuple[str, str] = connection.recv()
-        except (EOFError, OSError):
-            return
-        if isinstance(message, WorkOrder):
-            Thread(target=do, args=(message,), name="task", daemon=True).start()
-        else:
-            stop.ask(message[1])
+    with suppress(EOFError, OSError):
+        while True:
+            message: WorkOrder | str = connection.recv()
+            if isinstance(message, WorkOrder):
+                Thread(target=do, args=(message,), name="task", daemon=True).start()
+            else:
+                stop.ask(message)

@@ -1,46 +1,49 @@
 """Does the orders of a batch on a Ray cluster: one Ray task for each, tried again when its worker or node dies.
 
-The retry is ours, not Ray's: a task that is tried again says so in its result, and goes on from the store.
+The retry is ours, not Ray's: a task that is tried again says so in its result, and goes on from the store. Ray prints,
+sets signal handlers, changes the environment, and sends the folder that it is started in to its workers as a place to
+import from. None of that reaches the program that runs a batch, or the nodes.
 """
 
 import json
+import logging
 import os
 import pickle
-from collections.abc import Iterator
-from contextlib import suppress
-from importlib import import_module
-from typing import Any, Final, NamedTuple
+import signal
+import socket
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from types import ModuleType
+from typing import Any, Final
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S, Executor
-from mendgraph.graph.fleet.batch.orders import WORKER_FAILED, Worked, WorkOrder, cancelled, failed
-from mendgraph.graph.fleet.batch.ray_cluster import Cluster, connect, look_at_nodes
-from mendgraph.nodes.call_model.endpoint import (
-    EMBEDDED_MODEL,
-    NO_KEY,
-    Endpoint,
-    FallbackProblem,
-    find_endpoint,
-    models_in_order,
-)
+from mendgraph.graph.fleet.batch.local import Executor, WorkerDiedError
+from mendgraph.graph.fleet.batch.tasks import WORKER_FAILED, Worked, WorkOrder, cancelled, failed
+from mendgraph.nodes.call_model.endpoint import NO_KEY, Endpoint, FallbackProblem, find_endpoint, models_in_order
 from mendgraph.nodes.execute_tools.copies.copy_sources import MOST_PACKED_BYTES, Packed, pack_source
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE, uses_postgres
+from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 
 GRACE_S: Final = 30.0
 """How long tasks may take to stop after `cancel`, until their processes are ended."""
 
+EXTRA_MISSING: Final = "Work on a Ray cluster needs the extra `ray`: pip install 'mendgraph[ray]'."
+
+_AUTH_MODE: Final = "RAY_AUTH_MODE"
+_REACHED_WITHIN_S: Final = 5.0
+_LOOKED_WITHIN_S: Final = 120.0
 _AGAIN_S: Final = 5.0
 _MOST_SOURCES: Final = 4
-_LEAST_CPU: Final = 0.001
-_GATEWAYS: Final = {"langsmith": ("LANGSMITH_GATEWAY_API_KEY", "LANGSMITH_API_KEY")}
-"""Providers whose key is not that of their chat model class. Source: langchain.chat_models.init_chat_model."""
-
-
-class _Source(NamedTuple):
-    workspace: str
-    revision: str
-    without: tuple[str, ...]
+_SETTINGS: Final = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # under `uv run` it would upload the whole folder, keys in files included
+}
 
 
 def ray_executor(
@@ -56,21 +59,30 @@ def ray_executor(
 
     Returns:
         The executor, whose `run` is called once, and leaves the cluster at its end. UNAVAILABLE where the extra or the
-        cluster is missing, or a node has other versions; PERMISSION_DENIED where a node lacks a variable with a
-        secret; INVALID_ARGUMENT where nodes on several machines have no shared store.
+        cluster is missing, or a node has another version; PERMISSION_DENIED where a node lacks a variable with a
+        secret; INVALID_ARGUMENT where there is no shared store, or the model is the embedded one.
     """
-    cluster = connect(address)
-    if isinstance(cluster, ToolError):
-        return cluster
+    names = needed(context) if context is not None else ()
+    if isinstance(names, ToolError):
+        return names
+    given = (address or os.environ.get("RAY_ADDRESS", "")).strip()
+    own = given in {"", "local"}
+    if not own and not uses_postgres():
+        message = f"The nodes of a cluster share one store: set {STORE_URL_VARIABLE}, here and on each node."
+        return _invalid(message)
+    before = os.environ.get(_AUTH_MODE)
+    ray = _connect("local" if own else given)
+    if isinstance(ray, ToolError):
+        return ray
+    executor = RayExecutor(ray, workers, before)
     try:
-        problem = look_at_nodes(cluster, needed(context) if context is not None else ())
+        problem = executor.look(names if own else (*names, STORE_URL_VARIABLE))
     except BaseException:
-        cluster.close()
+        executor.close()
         raise
     if problem is not None:
-        cluster.close()
-        return problem
-    return RayExecutor(cluster, workers)
+        executor.close()
+    return problem or executor
 
 
 class RayExecutor(Executor):
@@ -78,151 +90,259 @@ class RayExecutor(Executor):
 
     worker = "Ray worker or node"
 
-    def __init__(self, cluster: Cluster, workers: int | None = None) -> None:
-        """Nothing is handed out yet."""
-        cpus = max(1, int(cluster.cpus))
+    def __init__(self, ray: ModuleType, workers: int | None = None, auth_mode: str | None = None) -> None:
+        """Nothing is handed out yet. `auth_mode` is what RAY_AUTH_MODE was before this program was connected."""
+        cpus = max(1, int(ray.cluster_resources().get("CPU", 0)))
         super().__init__(workers or cpus, GRACE_S)
-        self._cluster = cluster
-        self._cpu = max(_LEAST_CPU, min(1.0, round(cpus / self._workers, 3)))
-        self._references: dict[Any, WorkOrder] = {}
-        self._sources: dict[_Source, Any] = {}
+        self._ray, self._mode, self._call = ray, auth_mode, ray.remote(_caller())
+        self._cpu = max(0.001, min(1.0, round(cpus / self._workers, 3)))
+        self._references: dict[str, Any] = {}
+        self._sources: dict[tuple[Any, ...], Any] = {}
         self._asked_s = 0.0
 
-    def close(self) -> None:
-        """Leave the cluster, as the end of `run` does: for a batch that does not begin after all."""
-        self._cluster.close()
+    def look(self, names: tuple[str, ...]) -> ToolError | None:
+        """Why a batch cannot be worked on by these nodes: all of them are asked, and none is left out.
 
-    def _begin(self, order: WorkOrder) -> ToolError | None:
+        `names` are variables that a task cannot do without.
+        """
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        errors = self._ray.exceptions
+        nodes = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0)]
+        asked = [
+            self._submit(
+                "look", names, num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], False)
+            )
+            for node in nodes
+        ]
+        answered = 0
+        for node, reference in zip(nodes, asked, strict=True):
+            try:
+                found = self._ray.get(reference, timeout=_LOOKED_WITHIN_S)
+            except (errors.NodeDiedError, errors.TaskUnschedulableError):
+                continue  # it is lost, and the head has not noticed yet
+            except errors.RayError as error:
+                return _unavailable(f"The node {node['NodeManagerAddress']} does not answer ({type(error).__name__}).")
+            problem = _other_version(found) if isinstance(found, str) else found
+            if problem is not None:
+                return ToolError.model_validate(problem)
+            answered += 1
+        if not answered:
+            return _unavailable("The Ray cluster has no node with a CPU: start one with `ray start --address=...`.")
+        return None
+
+    def close(self) -> None:
+        """End what is at work, and leave the cluster; what we have started of it ends."""
+        self._cancel_all(force=True)
+        self._references.clear()
+        self._sources.clear()
+        with _quiet():
+            self._ray.shutdown()
+        if self._mode is None:
+            os.environ.pop(_AUTH_MODE, None)
+
+    def _submit(self, function: str, *arguments: Any, **options: Any) -> Any:
+        """A reference to what this function of `ray_node` gives on a node; Ray tries nothing again."""
+        return self._call.options(max_retries=0, **options).remote(version("mendgraph"), function, *arguments)
+
+    def _begin(self, order: WorkOrder) -> Future[Any] | ToolError:
         source = self._source(order)
         if isinstance(source, ToolError):
             return source
-        sent, needs = for_nodes(order)
-        reference = self._cluster.submit(
-            "do", pickle.dumps(sent), source, needs, num_cpus=self._cpu, scheduling_strategy="SPREAD"
-        )
-        self._references[reference] = order
-        return None
+        sent = for_nodes(order)
+        reference = self._submit("do", pickle.dumps(sent), source, num_cpus=self._cpu, scheduling_strategy="SPREAD")
+        self._references[order.task.id] = reference
+        future: Future[Any] = reference.future()
+        return future
 
     def _source(self, order: WorkOrder) -> Any:
         """A reference to the order's source, which is sent to the cluster once while tasks of it follow each other."""
-        key = _Source(order.task.workspace, order.task.revision, order.without)
+        key = (order.task.workspace, order.task.revision, order.without)
         found = self._sources.pop(key, None)
         if found is None:
             packed = pack_source(*key, MOST_PACKED_BYTES)
             try:
-                found = self._cluster.ray.put(packed.data) if isinstance(packed, Packed) else packed
-            except self._cluster.ray.exceptions.RayError as error:
-                return _not_sent(order, error)
+                found = self._ray.put(packed.data) if isinstance(packed, Packed) else packed
+            except self._ray.exceptions.RayError as error:
+                return _unavailable(
+                    f"The source of the task {order.task.id!r} could not be put into the cluster's object store"
+                    f" ({type(error).__name__}): give Ray more memory, as with `ray start --object-store-memory=...`."
+                )
         self._sources[key] = found
         while len(self._sources) > _MOST_SOURCES:
             del self._sources[next(iter(self._sources))]
         return found
 
-    def _gather(self) -> Iterator[Worked]:
-        ready, _ = self._cluster.ray.wait([*self._references], timeout=ASKED_EVERY_S)
-        for reference in ready:
-            yield from self._came(reference, self._references.pop(reference))
-
-    def _came(self, reference: Any, order: WorkOrder) -> Iterator[Worked]:
-        ray = self._cluster.ray
+    def _result(self, order: WorkOrder, future: Future[Any]) -> Worked:
+        self._references.pop(order.task.id, None)
+        errors = self._ray.exceptions
         try:
-            found: Worked | ToolError = self._cluster.get(reference)
-        except ray.exceptions.TaskCancelledError:
-            yield Worked(cancelled(order, self._reason or "by somebody who cancelled it in Ray"))
-        except ray.exceptions.RayTaskError as error:
-            yield Worked(failed(order, _unexpected(error), WORKER_FAILED))
-        except ray.exceptions.RayError as error:
-            if self._reason:
-                yield Worked(cancelled(order, self._reason))
-            else:
-                yield from self._try_again(order, f"with {type(error).__name__}")
-        else:
-            yield found if isinstance(found, Worked) else Worked(failed(order, found, WORKER_FAILED))
+            found = future.result()
+        except errors.TaskCancelledError:
+            return Worked(cancelled(order, self._reason or "by somebody who cancelled it in Ray"))
+        except errors.RayTaskError as error:  # of it the type alone: its text has what a program on the node put there
+            what = type(getattr(error, "cause", None) or error).__name__
+            message = f"The worker met an error that nobody expected ({what}): see Ray's logs of that node."
+            problem = ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+            return Worked(failed(order, problem, WORKER_FAILED))
+        except errors.RayError as error:
+            raise WorkerDiedError(f"with {type(error).__name__}") from error
+        return found if isinstance(found, Worked) else Worked(failed(order, _other_version(found), WORKER_FAILED))
 
-    def _ask_to_stop(self) -> None:
-        if not self._asked_s or monotonic_s() >= self._asked_s + _AGAIN_S:
+    def _ask_to_stop(self, reason: str) -> None:  # noqa: ARG002 - Ray hands none on
+        if not self._asked_s or monotonic_s() >= self._asked_s + _AGAIN_S:  # a node repeats it by itself
             self._asked_s = monotonic_s()
             self._cancel_all(force=False)
 
-    def _end(self) -> None:
-        self._cancel_all(force=True)
-        self._references.clear()
-        self._sources.clear()
-        self.close()
-
     def _cancel_all(self, *, force: bool) -> None:
-        for reference in self._references:
-            with suppress(self._cluster.ray.exceptions.RayError, ValueError):
-                self._cluster.ray.cancel(reference, force=force, recursive=False)
+        for reference in self._references.values():
+            with suppress(self._ray.exceptions.RayError, ValueError):
+                self._ray.cancel(reference, force=force, recursive=False)
 
 
-def for_nodes(order: WorkOrder) -> tuple[WorkOrder, tuple[str, ...]]:
-    """The order as a node gets it, and the variables that the node has to have.
-
-    Which model this program would ask goes with it, and at which address, which may be its OPENAI_BASE_URL: a node may
-    have other settings. No key goes with it.
-    """
+def for_nodes(order: WorkOrder) -> WorkOrder:
+    """The order as a node gets it: with this program's OPENAI_BASE_URL, as a node may have another one, and no key."""
     given: JsonMap = json.loads(order.given)
-    context = AgentContext.model_validate_json(order.context)
     url = os.environ.get("OPENAI_BASE_URL", "").strip()
-    whole = AgentContext.model_construct(**{**dict(context), **given})
+    whole = _whole(order.context, given)
     here = find_endpoint(whole.model, whole.base_url, os.environ)
-    named = isinstance(here, Endpoint) and here.provider  # whose package knows where it is
-    if url and "@" not in url and not (whole.base_url or named):
+    if url and "@" not in url and not whole.base_url and isinstance(here, Endpoint) and not here.provider:
         given["base_url"] = url
-        whole = AgentContext.model_construct(**{**dict(context), **given})
-    if isinstance(here, Endpoint) and here.embedded:
-        context = context.model_copy(update={"model": EMBEDDED_MODEL})
-    return order._replace(given=json.dumps(given), context=context.model_dump_json()), needed(whole)
+    return order._replace(given=json.dumps(given))
 
 
-def needed(context: AgentContext) -> tuple[str, ...]:
-    """The variables with keys that this context's models use here, and so on each node."""
+def needed(context: AgentContext) -> tuple[str, ...] | ToolError:
+    """The variables with keys that this context's models use here, and so on each node; of a provider none is known."""
     choices = models_in_order(context.model, context.base_url, context.fallback_models)
     if isinstance(choices, FallbackProblem):
         return ()
     found = [find_endpoint(each.model, each.base_url, os.environ, key_variable=each.key_variable) for each in choices]
-    keys = {_key_variable(each) for each in found if isinstance(each, Endpoint)} - {""}
-    has_login = "@" in os.environ.get("OPENAI_BASE_URL", "") and any(
-        not (choice.base_url or (isinstance(each, Endpoint) and (each.embedded or each.provider)))
-        for choice, each in zip(choices, found, strict=True)
-    )
-    return tuple(sorted(keys | ({"OPENAI_BASE_URL"} if has_login else set())))
+    endpoints = [each for each in found if isinstance(each, Endpoint) and not each.provider]
+    if any(each.embedded for each in endpoints):
+        return _invalid("The embedded model is not for a cluster: name a model, and the endpoint that serves it.")
+    return tuple(sorted({each.key_variable for each in endpoints if each.api_key.get_secret_value() != NO_KEY}))
 
 
-def _key_variable(endpoint: Endpoint) -> str:
-    """The variable that the endpoint's key comes from here; "" where it has none."""
-    if endpoint.provider:
-        return next((each for each in _secrets_of(endpoint.provider) if os.environ.get(each, "").strip()), "")
-    return "" if endpoint.embedded or endpoint.api_key.get_secret_value() == NO_KEY else endpoint.key_variable
+def _whole(context: str, given: JsonMap) -> AgentContext:
+    return AgentContext.model_construct(**{**dict(AgentContext.model_validate_json(context)), **given})
 
 
-def _secrets_of(provider: str) -> tuple[str, ...]:
-    """The variables with secrets that the provider's chat model class reads, its key first; none where that is unknown.
+# --- The cluster
 
-    No chat model is set up for it: some of them load weights then, or ask a server.
-    """
-    from langchain.chat_models.base import _BUILTIN_PROVIDERS
 
-    if provider in _GATEWAYS:
-        return _GATEWAYS[provider]
+def _connect(address: str) -> ModuleType | ToolError:
+    """Ray, connected to the cluster at `address`, or to one that is started on this machine ("local")."""
+    with _environment():
+        try:
+            import ray
+            from ray.exceptions import RayError
+        except ImportError:
+            return _invalid(EXTRA_MISSING)
+        problem = None if address in {"local", "auto"} else _reachable(address)
+        if problem is not None:
+            return problem
+        given: JsonMap = {"address": address} | ({"include_dashboard": False} if address == "local" else {})
+        try:
+            with _quiet():
+                ray.init(**given, log_to_driver=False, logging_level=logging.CRITICAL, job_config=_job_config())
+        except (RayError, RuntimeError, ValueError, OSError) as error:
+            return _refused(address, error)
+        ray._private.worker._worker_logs_enabled = False  # noqa: SLF001 - it prints the deaths of nodes on our stdout
+    module: ModuleType = ray
+    return module
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Inside, Ray neither warns nor takes over SIGTERM."""
+    in_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM) if in_main else None
     try:
-        package, name, _ = _BUILTIN_PROVIDERS[provider]
-        return tuple(getattr(import_module(package), name).model_construct().lc_secrets.values())
-    except Exception:  # noqa: BLE001 - a package that is missing or broken here may be in order on the nodes
-        return ()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
 
 
-def _not_sent(order: WorkOrder, error: Exception) -> ToolError:
-    message = (
-        f"The source of the task {order.task.id!r} could not be put into the cluster's object store"
-        f" ({type(error).__name__}): give Ray more memory or disk, as with `ray start --object-store-memory=...`."
+@contextmanager
+def _environment() -> Iterator[None]:
+    """Inside, `_SETTINGS` are set; what Ray sets for itself stays, but where it is the debugger's."""
+    before = {name: os.environ.get(name) for name in (*_SETTINGS, "PYTHONBREAKPOINT")}
+    os.environ.update(_SETTINGS)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            os.environ.update({} if value is None else {name: value})
+
+
+def _job_config() -> Any:
+    """A job whose workers import what their node has installed: nothing from the folder that we are in."""
+    from ray.job_config import JobConfig
+
+    class OwnCode(JobConfig):
+        def _serialize(self) -> Any:
+            self._py_driver_sys_path = []
+            return super()._serialize()
+
+    return OwnCode()
+
+
+def _reachable(address: str) -> ToolError | None:
+    """Ask whether anybody listens: Ray itself asks for more than three minutes, and prints what it thinks."""
+    host, _, port = address.rpartition(":")
+    if not host or "://" in address or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65_536:
+        return _invalid(
+            f"{one_line(address)!r} is no address of a Ray cluster: write host:port of its head, as in 10.0.0.1:6379,"
+            " on a machine that is one of its nodes."
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACHED_WITHIN_S).close()
+    except (OSError, UnicodeError) as error:
+        return _refused(address, error)
+    return None
+
+
+def _refused(address: str, error: Exception) -> ToolError:
+    where = "could be started on this machine" if address == "local" else f"answers at {one_line(address)}"
+    remedy = "see the folder /tmp/ray" if address == "local" else "start one with `ray start --head`"
+    return _unavailable(f"No Ray cluster {where} ({one_line(f'{error}', 500)}): {remedy}.")
+
+
+def _other_version(found: str) -> ToolError:
+    ours = version("mendgraph")
+    return _unavailable(
+        f"A node of the Ray cluster has another mendgraph than this program ({one_line(found)}, not {ours}): install"
+        " the same version on all of them."
     )
+
+
+def _unavailable(message: str) -> ToolError:
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
-def _unexpected(error: Exception) -> ToolError:
-    """Of the error its type alone: its text has lines of a trace, and what a program on the node put into them."""
-    cause = getattr(error, "cause", None) or error
-    message = f"The worker met an error that nobody expected ({type(cause).__name__}): see Ray's logs of that node."
-    return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
+def _invalid(message: str) -> ToolError:
+    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+
+
+def _caller() -> Callable[..., Any]:
+    """Calls a function of the node's own mendgraph where that is our version, and else gives the node's version.
+
+    It is sent as a whole, as functions in functions are: a node that has no mendgraph can say so.
+    """
+
+    def by_name(ours: str, name: str, *arguments: Any) -> Any:
+        from importlib import import_module, metadata
+
+        try:
+            theirs = metadata.version("mendgraph")
+        except metadata.PackageNotFoundError:
+            theirs = "none"
+        if theirs != ours:
+            return theirs
+        return getattr(import_module("mendgraph.graph.fleet.batch.ray_node"), name)(*arguments)
+
+    return by_name

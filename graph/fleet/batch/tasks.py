@@ -1,4 +1,4 @@
-"""The tasks of a batch: what one is made of, how a file of them is read, and whether what they work on is there.
+"""What a batch works on and what comes of it: tasks, how a file of them is read, orders for workers, and results.
 
 A task file holds a JSON object on each line, with the keys `id`, `prompt`, `workspace` and, where they are wanted,
 `revision` and `limits`. Empty lines are passed over. All that is wrong with a file is reported at once.
@@ -7,23 +7,23 @@ A task file holds a JSON object on each line, with the keys `id`, `prompt`, `wor
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
-from pydantic_core import PydanticCustomError
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.settings_file import MORE_PROBLEMS, MOST_PROBLEMS, Problem
+from mendgraph.graph.configuration.settings_file import Problem, first_problems
+from mendgraph.graph.machine.run_records import Durability
+from mendgraph.nodes.call_model.ledger import Usage
 from mendgraph.nodes.execute_tools.copies.workspace_copies import pin_source
-from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
+from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.records import JsonMap, ToolError
+from mendgraph.nodes.records import OutcomeKind, Record, StopReason, ToolError, ToolErrorCode
 
 _ID: Final = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
-_ID_REMEDY: Final = "use 1 to 100 of the characters A-Z a-z 0-9 . _ - and no dot at the beginning: it names files"
 _OTHERS: Final = frozenset({"tool_timeouts_s", "tool_quotas", "tool_calls_per_minute"})
 
 LIMITS: Final = frozenset(
@@ -47,35 +47,28 @@ class BatchTask(BaseModel):
     id: str
     prompt: str
     workspace: str = Field(min_length=1)
-    revision: str = ""
+    revision: str = Field("", pattern="^([^-]|$)")
     limits: dict[str, Any] = {}
 
     @field_validator("id")
     @classmethod
     def _names_files(cls, value: str) -> str:
         if not _ID.fullmatch(value):
-            raise PydanticCustomError("id", "{what}", {"what": _ID_REMEDY})
-        return value
-
-    @field_validator("prompt")
-    @classmethod
-    def _says_something(cls, value: str) -> str:
-        if not value.strip():
-            raise PydanticCustomError("prompt", "it is empty: say in words what is wanted")
+            raise ValueError("use 1 to 100 of A-Z a-z 0-9 . _ - and no dot at the beginning: it names files")
         return value
 
     @field_validator("prompt", "workspace", "revision")
     @classmethod
     def _is_text(cls, value: str) -> str:
         if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
-            raise PydanticCustomError("text", "it holds a NUL or half of a surrogate pair, which no text has")
+            raise ValueError("it holds a NUL or half of a surrogate pair, which no text has")
         return value
 
-    @field_validator("revision")
+    @field_validator("prompt")
     @classmethod
-    def _is_no_option(cls, value: str) -> str:
-        if value.startswith("-"):
-            raise PydanticCustomError("revision", "no revision begins with a hyphen")
+    def _says_something(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("it is empty: say in words what is wanted")
         return value
 
     @field_validator("limits")
@@ -84,12 +77,11 @@ class BatchTask(BaseModel):
         for name in value:
             if name not in LIMITS:
                 meant = ", ".join(closest_names(name, LIMITS)) or "the limits of `mendgraph config show`"
-                message = "{name} is no limit that a task may set: did you mean {meant}?"
-                raise PydanticCustomError("limits", message, {"name": repr(name), "meant": meant})
+                raise ValueError(f"{name!r} is no limit that a task may set: did you mean {meant}?")
         try:
             AgentContext(**value)
         except ValidationError as error:
-            raise PydanticCustomError("limits", "{what}", {"what": "; ".join(_problems(error))}) from None
+            raise ValueError("; ".join(problems_of(error))) from None
         return value
 
     @property
@@ -97,6 +89,18 @@ class BatchTask(BaseModel):
         """What the task is known by: another prompt, workspace, revision or limit makes it another task."""
         whole = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=True)
         return sha256(whole.encode()).hexdigest()
+
+
+def problems_of(error: ValidationError) -> list[str]:
+    """Each problem as `field: what is wrong`, with the words of pydantic."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return [
+        ": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"].removeprefix("Value error, "))))
+        for each in found
+    ]
+
+
+# --- Reading
 
 
 class ReadTask(NamedTuple):
@@ -109,9 +113,6 @@ class ReadTask(NamedTuple):
 Source = tuple[str, str]
 """A workspace and a revision of it."""
 
-PINNED_AT_ONCE: Final = 500
-"""How many different sources are looked at before a batch begins; further ones when a task of theirs begins."""
-
 
 class Sources(NamedTuple):
     """The commits that copies are made of, and sentences about what is in none of them."""
@@ -120,44 +121,47 @@ class Sources(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-class Numbered:
-    """Tasks in the order in which they come, each id once, and what is wrong with the others."""
-
-    def __init__(self, file: str) -> None:
-        """`file` is what problems call the place that the tasks come from."""
-        self.file = file
-        self.tasks: list[ReadTask] = []
-        self.problems: list[Problem] = []
-        self._seen: dict[str, ReadTask] = {}
-
-    def add(self, task: BatchTask, line: int) -> None:
-        """Take one more, unless its id was there before."""
-        before = self._seen.setdefault(task.id.lower(), ReadTask(task, line))
-        if before.line == line:
-            self.tasks.append(before)
-        else:
-            self.problems.append(Problem(self.file, doubled(task.id, before.task.id, before.line), line, field="id"))
-
-
-def read_task_file(path: str) -> tuple[list[ReadTask], list[Problem]]:
-    """The tasks of a file, with absolute names of their workspaces, and all that is wrong with its other lines."""
-    read = Numbered(path)
+def read_task_file(path: str) -> list[ReadTask] | tuple[Problem, ...]:
+    """The tasks of a file, with absolute names of their workspaces; or what is wrong with its lines."""
     base = os.path.dirname(os.path.abspath(path))
     try:
         with open_regular(path) as file:
-            for number, line in enumerate(lines_of(file, "it"), 1):
-                _add_line(read, line.decode("utf-8-sig" if number == 1 else "utf-8"), number, base)
-                if len(read.problems) >= MOST_PROBLEMS:
-                    read.problems.append(Problem(path, MORE_PROBLEMS, number))
-                    break
+            lines = [(number, line) for number, line in enumerate(lines_of(file, "it"), 1) if line.strip()]
     except OSError as error:
-        return [], [Problem(path, os_failure(error, "read", path).message)]
-    except UnicodeDecodeError as error:
-        return [], [Problem(path, f"this is no UTF-8 text ({error.reason}): write it as UTF-8")]
-    if not read.tasks and not read.problems:
+        return (Problem(path, os_failure(error, "read", path).message),)
+    if not lines:
         what = 'it holds no task: write {"id": ..., "prompt": ..., "workspace": ...} on a line'
-        read.problems.append(Problem(path, what))
-    return read.tasks, read.problems
+        return (Problem(path, what),)
+    read: list[ReadTask] = []
+    wrong: list[Problem] = []
+    for number, line in lines:
+        try:
+            task = BatchTask.model_validate_json(line.removeprefix(b"\xef\xbb\xbf"), strict=True)
+        except ValidationError as error:
+            found = [Problem(path, each, number, field=each.partition(":")[0]) for each in problems_of(error)]
+            wrong += found
+        else:
+            read.append(ReadTask(absolute(task, base), number))
+    return first_problems(wrong, path) if wrong else read
+
+
+def numbered(tasks: Iterable[ReadTask], file: str) -> tuple[Problem, ...]:
+    """The problems of ids that were there before. Not every file system tells small letters from large ones."""
+    seen: dict[str, ReadTask] = {}
+    found = [(each, seen.setdefault(each.task.id.lower(), each)) for each in tasks]
+    doubled_ids = (
+        Problem(file, f"{doubled(each.task.id, before.task.id)} (line {before.line})", each.line, field="id")
+        for each, before in found
+        if each is not before
+    )
+    return first_problems(doubled_ids, file)
+
+
+def doubled(new: str, before: str) -> str:
+    """The problem of an id that was there before."""
+    if new == before:
+        return f"the id {new!r} is there already: give each task an id of its own"
+    return f"the id {new!r} differs from {before!r} in small and large letters alone: give each its own"
 
 
 def absolute(task: BatchTask, base: str) -> BatchTask:
@@ -167,7 +171,7 @@ def absolute(task: BatchTask, base: str) -> BatchTask:
 
 
 def find_sources(
-    tasks: Sequence[ReadTask], known: Mapping[Source, str], file: str = ""
+    tasks: Iterable[ReadTask], known: Mapping[Source, str], file: str = ""
 ) -> Sources | tuple[Problem, ...]:
     """Look at the workspaces of all tasks; every problem, with the line of the first task that has it.
 
@@ -179,80 +183,140 @@ def find_sources(
     first: dict[Source, int] = {}
     for task, line in tasks:
         first.setdefault((task.workspace, task.revision), line)
-    for number, (source, line) in enumerate(first.items()):
-        workspace, revision = source
-        if not os.path.exists(workspace):
-            message = f"there is no workspace {quoted(workspace)}: name a folder or an archive that is there"
-            problems.append(Problem(file, message, line, field="workspace"))
-        elif source not in known and number < PINNED_AT_ONCE:
-            found = pin_source(workspace, revision)
-            if isinstance(found, ToolError):
-                problems.append(Problem(file, found.message, line, field="workspace"))
-            else:
-                pins[source] = found.revision
-                notes |= dict.fromkeys(found.notes)
+    for source, line in first.items():
+        found = None if source in known else pin_source(*source)
+        if isinstance(found, ToolError):
+            problems.append(Problem(file, found.message, line, field="workspace"))
+        elif found is not None:
+            pins[source] = found.revision
+            notes |= dict.fromkeys(found.notes)
     return tuple(problems) or Sources(pins, tuple(notes))
 
 
-def doubled(new: str, before: str, line: int = 0) -> str:
-    """The problem of an id that was there before. Not every file system tells small letters from large ones."""
-    where = f" on line {line}" if line else ""
-    if new == before:
-        return f"the id {new!r} is there{where} already: give each task an id of its own"
-    return f"the id {new!r} differs from {before!r}{where} in small and large letters alone: give each its own"
+# --- What travels between a batch and whoever does its work: all of it can be pickled
 
 
-class _DoubledKeyError(ValueError):
-    """A JSON object that has one key twice."""
+MOST_TRIES: Final = 3
+"""How often a task is tried whose process or machine dies of it, or with it."""
+
+LEFT_OPEN: Final = frozenset(
+    reason for reason in StopReason if reason.is_limit and reason.from_outside and reason is not StopReason.WALL_CLOCK
+)
+"""Reasons that say nothing of the task itself, which has no result yet: a restart goes on with it. The time is its own
+limit."""
+
+WORKER_FAILED: Final = "worker_failed"
+"""The reason of a task whose worker died, or met an error that nobody expected."""
 
 
-def _add_line(read: Numbered, line: str, number: int, base: str) -> None:
-    if not line.strip():
-        return
-
-    def wrong(message: str, column: int = 0, field: str = "") -> None:
-        read.problems.append(Problem(read.file, message, number, column, field))
-
-    try:
-        value = json.loads(line.rstrip(), object_pairs_hook=_object, parse_constant=_no_constant)
-        if isinstance(value, dict):
-            read.add(absolute(BatchTask.model_validate(value, strict=True), base), number)
-        else:
-            wrong('this is no JSON object: write {"id": ..., "prompt": ..., "workspace": ...}')
-    except ValidationError as error:
-        for message in _problems(error):
-            wrong(message, field=message.partition(":")[0])
-    except json.JSONDecodeError as error:
-        wrong(f"this is no JSON ({error.msg}): write one object on each line", error.colno)
-    except _DoubledKeyError as error:
-        wrong(f"the key {error.args[0]!r} is there twice: which one is meant?", field=str(error.args[0]))
-    except (RecursionError, ValueError) as error:
-        wrong(f"this is no JSON that can be read ({error})")
+class TaskUsage(Usage):
+    """What a task has used, all tries together."""
 
 
-def _object(pairs: list[tuple[str, Any]]) -> JsonMap:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _DoubledKeyError(next(name for name in names if names.count(name) > 1))
-    return found
+class TaskResult(Record):
+    """What came of a task: one line of the file of results.
+
+    `kind`, `reason`, `message` and `answer` are those of the run's outcome. `error` says why there was no run to its
+    end: the copy could not be made, its settings are refused, or what worked on it died; the kind is then SYSTEM_ERROR
+    and `reason` `workspace_failed` or `worker_failed`. `changed` are the files that differ from `base`, the commit or
+    hash that the copy began with; `patch` is the path of the difference below the batch's folder, "" where there is
+    none, and `patch_sha256` that of its bytes. `seconds` is the time of the last try, `tries` how many there were, and
+    `resumed` says that the run went on from the store. `task` is the hash of the task (`BatchTask.sha256`).
+    """
+
+    id: str
+    kind: OutcomeKind
+    reason: str
+    message: str = ""
+    answer: str = ""
+    value: Any = None
+    changed: tuple[str, ...] = ()
+    patch: str = ""
+    patch_sha256: str = ""
+    usage: TaskUsage = Field(default_factory=TaskUsage)
+    seconds: float = 0.0
+    run_id: str = ""
+    copy_path: str = ""
+    base: str = ""
+    tries: int = 1
+    resumed: bool = False
+    error: ToolError | None = None
+    task: str = ""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the task is done with; others go on when the batch is started again, and are not written down."""
+        return self.reason not in LEFT_OPEN
 
 
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+class WorkOrder(NamedTuple):
+    """A task to work on, in any process and on any machine.
+
+    `context` is the JSON of an `AgentContext`, and `given` that of the fields in it which the workspace's own settings
+    cannot change; they are read where `own_settings` says so, and may then only narrow what the context allows, unless
+    the hash of their file is `trusted` ("*": whatever it holds). `folder` is the place of the copy itself, not of its
+    parent, and `without` are folders that no copy holds. `packed` is the source in bytes, where the worker cannot
+    reach it. The task's revision is the commit that the batch has pinned; `known_as` is the hash that the task had
+    before. `tries` is the number of this try.
+    """
+
+    batch: str
+    task: BatchTask
+    context: str
+    folder: str
+    packed: bytes | None = None
+    given: str = "{}"
+    own_settings: bool = False
+    trusted: str = ""
+    without: tuple[str, ...] = ()
+    known_as: str = ""
+    durability: Durability = "sync"
+    tries: int = 1
+
+    @property
+    def task_hash(self) -> str:
+        """The hash of the task as it was given."""
+        return self.known_as or self.task.sha256
+
+    @property
+    def run_id(self) -> str:
+        """The name of the task's run: the same whenever and wherever it is worked on."""
+        return f"{self.batch}-{self.task.id}"
+
+    @property
+    def account(self) -> str:
+        """The name under which the whole batch's spending is counted."""
+        return f"batch/{self.batch}"
+
+    @property
+    def shared_name(self) -> str:
+        """The key of the copy in a shared store."""
+        return f"batch/{self.batch}/{self.task.id}"
 
 
-def _problems(error: ValidationError) -> list[str]:
-    """Each problem as `field: what is wrong`, with the words of pydantic."""
-    return [_problem(each) for each in error.errors(include_url=False, include_input=False)]
+class Worked(NamedTuple):
+    """What came of an order. `patch` are the bytes of the difference, b"" where nothing was changed."""
+
+    result: TaskResult
+    patch: bytes = b""
 
 
-def _problem(problem: Mapping[str, Any]) -> str:
-    field = ".".join(map(str, problem["loc"]))
-    if problem["type"] == "missing":
-        return f"{field}: this key is missing"
-    if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
-        meant = closest_names(field, BatchTask.model_fields)
-        return f"{field}: there is no such key" + (f": did you mean {meant[0]}?" if meant else "")
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    return f"{field}: {message}" if field else message
+def failed(order: WorkOrder, error: ToolError, reason: str = StopReason.WORKSPACE_FAILED.value) -> TaskResult:
+    """The result of a task that could not be worked on to its end."""
+    return TaskResult(
+        id=order.task.id,
+        kind=OutcomeKind.SYSTEM_ERROR,
+        reason=reason,
+        message=error.message,
+        run_id=order.run_id,
+        copy_path=order.folder,
+        tries=order.tries,
+        error=error,
+        task=order.task_hash,
+    )
+
+
+def cancelled(order: WorkOrder, reason: str) -> TaskResult:
+    """The result of a task that was stopped before its run could be; a restart takes it up. `reason`: "by Ctrl-C"."""
+    error = ToolError(code=ToolErrorCode.CANCELLED, message=f"The task was stopped {reason}.")
+    return failed(order, error, StopReason.CANCELLED).model_copy(update={"kind": OutcomeKind.BUDGET_STOP})

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import read_user_settings, read_workspace_settings, widening
-from mendgraph.graph.fleet.batch.orders import (
+from mendgraph.graph.fleet.batch.tasks import (
     LEFT_OPEN,
     WORKER_FAILED,
     TaskResult,
@@ -20,6 +20,7 @@ from mendgraph.graph.fleet.batch.orders import (
     WorkOrder,
     cancelled,
     failed,
+    problems_of,
 )
 from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.machine.run_records import UNDONE, RunRecord
@@ -28,8 +29,8 @@ from mendgraph.graph.runs.events import Asked, Event
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.run_keeper import RETRIED
 from mendgraph.graph.runs.run_result import RunResult
-from mendgraph.graph.runs.runs import get_run, prune_runs
-from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, delete_copy, make_copy
+from mendgraph.graph.runs.runs import get_run
+from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, make_copy
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
@@ -88,8 +89,6 @@ def _work(order: WorkOrder, stop: StopRequest, options: SessionOptions) -> Worke
         return Worked(failed(order, context, StopReason.INVALID_REQUEST))
     known = _known_run(order, copy.root, stop)
     if isinstance(known, ToolError):
-        if known.code is ToolErrorCode.CONFLICT and order.packed is not None:
-            return _anew(order, copy, known, stop, options)
         is_busy = known.code is ToolErrorCode.UNAVAILABLE
         return Worked(failed(order, known, StopReason.WORKSPACE_BUSY if is_busy else StopReason.STORE_FAILED))
     of_session: SessionOptions = {"durability": order.durability, **options, "thread_id": order.run_id}
@@ -159,18 +158,6 @@ def _rebuilt(order: WorkOrder, root: str, stop: StopRequest) -> ToolError | None
             return found
         stop.wait(_POLL_S)
         waited_s += _POLL_S
-
-
-def _anew(order: WorkOrder, copy: Copy, why: ToolError, stop: StopRequest, options: SessionOptions) -> Worked:
-    """Begin once more on this node, on which the run's files could not be made again."""
-    pruned = prune_runs(copy.root, keep=0, unfinished=True)
-    problem = pruned if isinstance(pruned, ToolError) else delete_copy(copy.folder)
-    if problem is not None:
-        return Worked(failed(order, problem, StopReason.STORE_FAILED))
-    worked = _work(order, stop, options)
-    note = f"(The run was begun anew, as its files could not be made again on this node: {why.message})"
-    message = f"{worked.result.message} {note}".strip()
-    return worked._replace(result=worked.result.model_copy(update={"message": message}))
 
 
 # --- The run
@@ -247,14 +234,7 @@ def context_of(order: WorkOrder, root: str) -> AgentContext | ToolError:
         values: dict[str, Any] = {**allowed.model_dump(), **own, **given, **order.task.limits, "workspace": root}
         return AgentContext(**values)
     except ValidationError as error:
-        return _refused(f"The task's settings do not fit together ({first_problem(error)}).")
-
-
-def first_problem(error: ValidationError) -> str:
-    """The first thing that is wrong with an `AgentContext`, as `field: what`."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = ".".join(map(str, first["loc"]))
-    return f"{field + ': ' if field else ''}{str(first['msg']).removeprefix('Value error, ')}"
+        return _refused(f"The task's settings do not fit together ({problems_of(error)[0]}).")
 
 
 def trusted_settings(workspace: str) -> str:

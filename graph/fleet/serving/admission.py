@@ -9,21 +9,30 @@ import stat
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import shown
 from mendgraph.graph.configuration.narrowing import fields_set, narrowed, refusal, too_wide
-from mendgraph.graph.fleet.serving.locks import Locks, open_locks
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants, is_name, parse_tenants
 from mendgraph.nodes.execute_tools.files.failures import quoted
-from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name, uses_postgres
+from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres
+from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
+from mendgraph.nodes.execute_tools.store.postgres_url import (
+    PostgresUrl,
+    give_workspace_name,
+    postgres_url,
+    uses_postgres,
+)
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
+from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.execute_tools.store.user_files import read_user_file
 from mendgraph.nodes.records import StopCause, StopReason, ToolError
+
+if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.store.postgres_lock import Locks as StoreLocks
 
 Resolver = Callable[[str, str], str | None]
 """(user, project) -> the absolute folder of that project, None where the user has none of this name."""
@@ -35,6 +44,60 @@ USER = "langgraph_auth_user"
 
 class RunRefusedError(RuntimeError):
     """Why a run is not taken up and leaves the thread as it is: another one may be writing it, or may go on later."""
+
+
+class Locks:
+    """Locks by name, each held once in this process; which is enough for `langgraph dev`, on one machine."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, object] = {}
+
+    def take(self, name: str) -> bool:
+        """Whether it is ours now. StoreError where nobody can tell."""
+        return self._held.setdefault(name, mine := object()) is mine
+
+    def leave(self, name: str) -> None:
+        """Leave it to others."""
+        self._held.pop(name, None)
+
+    def is_held(self, name: str) -> bool:
+        """Whether anybody has this lock. StoreError where nobody can tell."""
+        return name in self._held
+
+
+class PostgresLocks(Locks):
+    """The locks of the shared store, for all servers of the database; each ends with its process."""
+
+    def __init__(self, url: PostgresUrl) -> None:
+        """Nothing is connected yet."""
+        self.url = url
+
+    @cached_property
+    def _locks(self) -> "StoreLocks":
+        from mendgraph.nodes.execute_tools.store.postgres_connections import connections_to
+        from mendgraph.nodes.execute_tools.store.postgres_lock import Locks as StoreLocks
+
+        open_postgres(STORE_TABLES)  # whose functions the locks are taken with
+        return StoreLocks(connections_to(self.url))
+
+    def take(self, name: str) -> bool:
+        """Whether it is ours now. StoreError where nobody can tell."""
+        return self._locks.take(_key(name), Owner(name))
+
+    def leave(self, name: str) -> None:
+        """Leave it to others."""
+        self._locks.release(_key(name))
+
+    def is_held(self, name: str) -> bool:
+        """Whether any process has this lock. StoreError where nobody can tell."""
+        from mendgraph.nodes.execute_tools.store.postgres_lock import postgres_holder
+
+        return postgres_holder(_key(name)) is not None
+
+
+def _key(name: str) -> str:
+    """No workspace's name has a blank."""
+    return f"serving {name}"
 
 
 class Admitter:
@@ -98,11 +161,19 @@ class Place:
         Raises:
             RunRefusedError: another run writes the thread, or nobody can tell.
         """
+        name, most = self._tenant.name, self._tenant.runs_at_once
         with self._turn:
             try:
-                return None if self._over else self._taken()
+                if self._over:
+                    return None
+                if not self._takes(f"thread {self._thread}"):
+                    raise RunRefusedError("Another run of this thread is at work: wait for it, or cancel it.")
+                if any(self._takes(f"run {number} of {name}") for number in range(most)):
+                    return None
             except StoreError as error:
                 raise RunRefusedError(str(error)) from None
+        said = f"{name} has {most} run{'' if most == 1 else 's'} at work on these servers, which is the most at once."
+        return refusal(said, StopReason.WORKSPACE_BUSY)
 
     def leave(self) -> None:
         """Leave it to others, for good."""
@@ -112,24 +183,11 @@ class Place:
                 with suppress(StoreError):  # it was lost with the connection
                     self._locks.leave(self._held.pop())
 
-    def _taken(self) -> StopCause | None:
-        if self._locks.for_threads and not self._takes(f"thread {self._thread}"):
-            raise RunRefusedError("Another run of this thread is at work: wait for it, or cancel it.")
-        name, most = self._tenant.name, self._tenant.runs_at_once
-        if not any(self._takes(f"run {number} of {name}") for number in range(most)):
-            said = f"{name} has {most} {_runs(most)} at work on these servers, which is the most at once."
-            return refusal(said, StopReason.WORKSPACE_BUSY)
-        return None
-
     def _takes(self, name: str) -> bool:
         taken = self._locks.take(name)
         if taken:
             self._held.append(name)
         return taken
-
-
-def _runs(count: int) -> str:
-    return "run" if count == 1 else "runs"
 
 
 # --- The tenants file of this process
@@ -170,7 +228,8 @@ def open_admitter() -> Admitter:
     """
     tenants = load_tenants()
     try:
-        return Admitter(tenants, load_resolver(tenants), open_locks())
+        url = postgres_url()
+        return Admitter(tenants, load_resolver(tenants), Locks() if url is None else PostgresLocks(url))
     except (ValueError, StoreError) as error:
         raise CannotServeError(" ".join(str(error).split())) from None
 

@@ -1,44 +1,42 @@
-"""Aegra behind our checks: the application that `mendgraph serve` runs. Apache-2.0, from PyPI; it needs PostgreSQL."""
+"""Aegra behind our checks: the application that `mendgraph serve` runs. Apache-2.0, from PyPI; it needs PostgreSQL.
+
+Of it we use what it documents: its application, its configuration and its API. Its tables are its own.
+"""
 
 import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from mendgraph.graph.fleet.serving.admission import CannotServeError, open_admitter
-from mendgraph.graph.fleet.serving.locks import Locks, PostgresLocks
+from mendgraph.graph.fleet.serving.admission import CannotServeError, Locks, PostgresLocks, open_admitter
 from mendgraph.graph.fleet.serving.middleware import TenantMiddleware
 from mendgraph.graph.fleet.serving.request_guard import App
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE, PostgresUrl
+from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
 
 _FOLDER: Final = Path(__file__).parent
 CONFIGURATION: Final = _FOLDER / "langgraph.json"
 """The same graph and users for `langgraph dev`, on one machine: `langgraph dev --config` takes it."""
 _SETTINGS: Final = {
     "AEGRA_CONFIG": str(_FOLDER / "aegra.json"),
-    "REDIS_BROKER_ENABLED": "false",  # runs end with their server (`EngineThreads.end_lost`): nothing is queued
+    "REDIS_BROKER_ENABLED": "false",  # nothing is queued: a run ends with its server
     "CRON_ENABLED": "false",
 }
 _DEFAULTS: Final = {
     "ENV_MODE": "PRODUCTION",  # the log has one JSON object for each line, and no colours
     "LOG_LEVEL": "WARNING",
     "SQLALCHEMY_POOL_SIZE": "8",
-    "SQLALCHEMY_MAX_OVERFLOW": "16",
+    "SQLALCHEMY_MAX_OVERFLOW": "40",  # some versions hold a connection for each stream
     "LANGGRAPH_MAX_POOL_SIZE": "8",
 }
 """What an operator may set otherwise."""
-_RIGHTS: Final = (
-    "SELECT coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) AND (to_regnamespace('mendgraph') IS NOT"
-    " NULL OR has_database_privilege(current_database(), 'CREATE')), current_user, current_database()"
-)
 _LOOK_AGAIN_S: Final = 0.1
 _LAST_S: Final = 10
-"""Seconds for requests that are open when the server is told to end; then the runs have as long (`finish_runs`)."""
+"""Seconds for requests that are open when the server is told to end."""
 _NO_NAME: Final = "postgresql://"
 """The engine's drivers read the rest from the environment: they understand different URLs, and its migrations none
 with a % sign, which passwords are written with."""
@@ -67,52 +65,36 @@ def create_app() -> App:
     if any(find_spec(name) is None for name in ("aegra_api", "greenlet", "psycopg")):
         raise CannotServeError("The server is an extra: pip install 'mendgraph[serve]'.")
     try:
-        check_rights(locks.url)
+        if locks.take("looking"):  # which makes the store's tables where there are none
+            locks.leave("looking")
     except StoreError as error:
         raise CannotServeError(str(error)) from None
     os.environ.update(_SETTINGS, DATABASE_URL=_NO_NAME, **connection_variables(locks.url.url))
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
+    from aegra_api.core.database import db_manager  # type: ignore[import-untyped, unused-ignore]
     from aegra_api.main import app  # type: ignore[import-untyped, unused-ignore]
 
-    from mendgraph.graph.fleet.serving.engine_tables import EngineThreads, finish_runs, hide_values, shorten_sessions
-
     _log_tracebacks()
-    shorten_sessions(app)
-    threads = EngineThreads(locks)
     inner = app.router.lifespan_context
 
     @asynccontextmanager
     async def lifespan(application: Any) -> AsyncIterator[Any]:
-        async with AsyncExitStack() as running:
-            async with alone(locks, "starting"):  # two servers that make the engine's tables at once fail
-                state = await running.enter_async_context(inner(application))
-                hide_values()
-                await running.enter_async_context(threads.watching())
+        begun = inner(application)
+        async with alone(locks, "starting"):  # two servers that make the engine's tables at once fail
+            state = await begun.__aenter__()
+        db_manager.get_engine().sync_engine.hide_parameters = True  # they are what people asked, and errors are logged
+        try:
             yield state
-            await finish_runs()
+        finally:
+            await begun.__aexit__(None, None, None)
 
     app.router.lifespan_context = lifespan
-    return TenantMiddleware(app, admitter.tenants, threads)
 
+    async def is_busy(thread: str) -> bool:
+        return await asyncio.to_thread(locks.is_held, f"thread {thread}")
 
-def check_rights(url: PostgresUrl) -> None:
-    """See whether the tables can be made, which otherwise fails in the middle of the start.
-
-    Raises:
-        CannotServeError: the user may not.
-        StoreError: the database cannot be asked.
-    """
-    from mendgraph.nodes.execute_tools.store.postgres_connections import connections_to
-
-    connections = connections_to(url)
-    with connections.errors(), connections.connect() as connection:
-        may, user, database = connection.execute(_RIGHTS).fetchone() or (False, "", "")
-    if not may:
-        raise CannotServeError(
-            f"The user {user} may make no tables in the database {database}: make it theirs, for example with"
-            f' ALTER DATABASE "{database}" OWNER TO "{user}".'
-        )
+    return TenantMiddleware(app, admitter.tenants, is_busy)
 
 
 def _log_tracebacks() -> None:

@@ -50,10 +50,15 @@ class ServedMachine(AgentGraph):
         asked, tenant = more.pop("context", None), self.admitter().user(configurable)
         async with AsyncExitStack() as held:
             refused = tenant if isinstance(tenant, StopCause) else await self._placed(held, tenant, configurable)
-            if isinstance(request, Command) or not request:
-                admission, project = await self._goes_on(tenant, refused, asked, config)
+            goes_on = isinstance(request, Command) or not request
+            if isinstance(tenant, StopCause) or refused is not None:
+                cause = cast("StopCause", refused)
+                if goes_on:
+                    raise RunRefusedError(cause.message)
+                admission, project = Admission(cause, "" if isinstance(tenant, StopCause) else tenant.name), ""
             else:
-                admission, project = await self._begins(tenant, refused, asked)
+                decide = self._goes_on(tenant, asked, config) if goes_on else self._begins(tenant, asked)
+                admission, project = await decide
             if self.checkpointer:
                 more["durability"] = "sync"  # what is done is on the disk before more is, whatever a client wants
             known: Any = {**config, "metadata": {**(config.get("metadata") or {}), PROJECT: project}}
@@ -68,19 +73,13 @@ class ServedMachine(AgentGraph):
         held.push_async_callback(asyncio.to_thread, place.leave)
         return await asyncio.to_thread(place.take)
 
-    async def _begins(self, tenant: Tenant | StopCause, refused: StopCause | None, asked: object) -> _Decided:
+    async def _begins(self, tenant: Tenant, asked: object) -> _Decided:
         """What is decided of a new turn."""
-        if isinstance(tenant, StopCause):
-            return _Decided(Admission(tenant, ""), "")
-        if refused is not None:
-            return _Decided(Admission(refused, tenant.name), "")
         admitted = await asyncio.to_thread(self.admitter().admit, tenant, asked)
         project = "" if isinstance(admitted, StopCause) else str(fields_set(asked)["workspace"])
         return _Decided(Admission(admitted, tenant.name), project)
 
-    async def _goes_on(
-        self, tenant: Tenant | StopCause, refused: StopCause | None, asked: object, config: Any
-    ) -> _Decided:
+    async def _goes_on(self, tenant: Tenant, asked: object, config: Any) -> _Decided:
         """What is decided of a turn that was cut off, or has asked: it keeps the context that it began with.
 
         One that was cut off before it had any begins now.
@@ -88,13 +87,9 @@ class ServedMachine(AgentGraph):
         Raises:
             RunRefusedError: it may not go on.
         """
-        if isinstance(tenant, StopCause):
-            raise RunRefusedError(tenant.message)
-        if refused is not None:
-            raise RunRefusedError(refused.message)
         found = await self.aget_state(config)
         if not _NOT_BEGUN.isdisjoint(found.next):
-            return await self._begins(tenant, None, asked)
+            return await self._begins(tenant, asked)
         project, stored = (found.metadata or {}).get(PROJECT), found.values.get("context")
         readmitted = await asyncio.to_thread(self.admitter().readmit, tenant, stored, project)
         if isinstance(readmitted, StopCause):

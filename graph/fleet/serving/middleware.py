@@ -1,47 +1,222 @@
-"""ASGI middleware in front of an engine: every request of a user comes through here, or not at all."""
+"""ASGI middleware in front of an engine: every request of a user comes through here, or not at all.
+
+The engine sees the requests of a table, and of their bodies nothing by which a client could name another thread,
+another user or other parts of the machine, whichever version of the engine would have believed it.
+"""
 
 import asyncio
 import json
+import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.serving.authentication import token_of
-from mendgraph.graph.fleet.serving.request_guard import App, Receive, Scope, Send, send_json
-from mendgraph.graph.fleet.serving.request_rules import MOST_BYTES, OPEN_PATHS, Asked, Refused, read_body, read_route
+from mendgraph.graph.fleet.serving.request_guard import App, Receive, Refused, Scope, Send, send_json
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
 from mendgraph.graph.machine.redaction import CurrentRedactor
+from mendgraph.nodes.records import JsonMap
 
-LOOK_EVERY_S: Final = 0.5
-"""How often it is looked whether a run of another server is over, for those who follow it here."""
-
-MOST_OPEN: Final = 32
+MOST_OPEN: Final = 16
 """Requests that one user may have open at one server, streams among them."""
 
+MOST_BYTES: Final = 4_000_000
+"""Of one request's body: more text than any model's window holds."""
 
-class Threads(Protocol):
-    """What the engine knows of threads."""
+OPEN_PATHS: Final = frozenset({"/ok", "/health", "/live", "/ready", "/info"})
+"""What tells of the server and of no user: for load balancers, without a token."""
 
-    async def owner(self, thread: str) -> str | None:
-        """Whose thread this is, "" for nobody's any more, None where there is none."""
+GRAPH: Final = "mendgraph"
+"""The only graph that is served."""
 
-    async def is_busy(self, thread: str) -> bool:
-        """Whether a run of this thread is at work; those of servers that are gone have been ended before."""
+_THREAD: Final = r"/threads/(?P<thread>[A-Za-z0-9][A-Za-z0-9._:-]{0,127})"
+_RUN: Final = rf"{_THREAD}/runs/[A-Za-z0-9][A-Za-z0-9._:-]{{0,127}}"
+_ROUTES: Final = tuple(
+    (methods.split(), re.compile(pattern))
+    for methods, pattern in (
+        ("POST", r"/assistants/(search|count)"),
+        ("GET", r"/assistants(/[A-Za-z0-9._:-]{1,128}(/(graph|schemas|subgraphs))?)?"),
+        ("POST", r"/threads(/(search|count))?"),
+        ("GET", r"/threads"),
+        ("GET PATCH DELETE", _THREAD),
+        ("GET", rf"{_THREAD}/(state|history)"),
+        ("GET", rf"{_THREAD}/state/[A-Za-z0-9-]{{1,64}}"),
+        ("POST", rf"{_THREAD}/(history|state/checkpoint)"),
+        ("POST", rf"{_THREAD}/runs(?P<begins>)(/stream|/wait)?"),
+        ("GET", rf"{_THREAD}/runs"),
+        ("GET", rf"{_RUN}(/join|/stream)?"),
+        ("POST", rf"{_RUN}/cancel"),
+        ("DELETE", _RUN),
+    )
+)
 
-    async def is_elsewhere(self, thread: str, run: str) -> bool:
-        """Whether this run is at work on another server that is there."""
 
-    async def failure(self, thread: str, run: str) -> dict[str, str] | None:
-        """Why this run, or the thread's last one, has no result: `error` and `message`. None where it has one."""
+class Asked(NamedTuple):
+    """A request that may be one of the engine's: the thread that it is about, and whether a run begins with it."""
+
+    thread: str
+    begins_run: bool
+    has_body: bool
+
+
+def read_route(method: str, path: str) -> Asked | Refused:
+    """What is asked for."""
+    for methods, pattern in _ROUTES:
+        found = pattern.fullmatch(path) if method in methods else None
+        if found:
+            named = found.groupdict()
+            return Asked(named.get("thread") or "", "begins" in named, method in {"POST", "PATCH"})
+    if method == "POST" and path.startswith("/threads/") and path.endswith("/state"):
+        return Refused(403, "A thread is written by its runs alone.")
+    return Refused(404, "This server has no such address.")
+
+
+# --- What a body may hold
+
+
+def _is_a_persons(message: Any) -> bool:
+    """Whether it says nothing in the name of the model, of a tool or of the server, and takes nothing back."""
+    if isinstance(message, list):
+        return len(message) == 2 and message[0] in {"user", "human"} and isinstance(message[1], str | list)
+    if not isinstance(message, dict):
+        return isinstance(message, str)
+    if "lc" in message:  # as LangChain's own classes write themselves
+        name, message = message.get("id"), message.get("kwargs")
+        if not (isinstance(name, list) and name and name[-1] == "HumanMessage" and isinstance(message, dict)):
+            return False
+        message = {"type": "human", **message}
+    said = [message[key] for key in ("role", "type") if key in message]
+    return bool(said) and all(each in ("user", "human") for each in said) and isinstance(message["content"], str | list)
+
+
+def _of_a_person(messages: Any) -> Any:
+    try:
+        theirs = isinstance(messages, str) or all(map(_is_a_persons, messages))
+    except (KeyError, TypeError):
+        theirs = False
+    if not theirs:
+        raise ValueError('they should be a person\'s, such as [{"role": "user", "content": "Fix the bug."}]')
+    return messages
+
+
+def _of_context(context: JsonMap) -> JsonMap:
+    for name in sorted(context.keys() - AgentContext.model_fields.keys()):
+        raise ValueError(f"there is no setting {name[:60]!r}: it holds the fields that the graph's schema names")
+    return context
+
+
+class _Strict(BaseModel):
+    """What is empty says nothing, whatever its name is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nothing(cls, value: Any) -> Any:
+        return {key: each for key, each in value.items() if each or each == 0} if isinstance(value, dict) else value
+
+
+class _Checkpoint(_Strict):
+    thread_id: str = ""
+    checkpoint_id: str = ""
+    checkpoint_ns: Literal[""] = ""
+
+
+class _Metadata(_Strict):
+    model_config = ConfigDict(extra="allow")
+
+    owner: str = ""
+    graph_id: Literal["mendgraph"] = GRAPH  # with another one a thread's state is lost
+
+
+class _Config(_Strict):
+    tags: list[str] = []
+    metadata: dict[str, Any] = {}
+    recursion_limit: int = Field(1, ge=1, le=100_000)
+
+
+class _Command(_Strict):
+    resume: Any = None
+
+
+class _Input(_Strict):
+    messages: Annotated[Any, AfterValidator(_of_a_person)] = []
+
+
+class _Body(_Strict):
+    """The body of any request but that for a run: it names no thread, and holds none of the engine's configuration."""
+
+    model_config = ConfigDict(extra="allow")
+
+    metadata: _Metadata = _Metadata()
+    checkpoint: _Checkpoint = _Checkpoint()
+    before: _Checkpoint | dict[Literal["configurable"], _Checkpoint] | str = ""
+    thread_id: None = None
+    supersteps: None = None
+    config: None = None
+
+
+_Mode = Literal["values", "updates", "messages", "messages-tuple", "debug", "tasks", "checkpoints", "custom", "events"]
+_PASSIVE: Final = frozenset(
+    {
+        *("stream_subgraphs", "stream_resumable", "interrupt_before", "interrupt_after", "durability", "stream"),
+        *("checkpoint_during", "multitask_strategy", "on_disconnect", "on_completion", "if_not_exists", "raise_error"),
+        *("after_seconds", "feedback_keys", "langsmith_tracer", "checkpoint_id", "assistant_id"),
+    }
+)
+"""What a run may be asked for that changes nothing of what it may do."""
+
+
+class _RunBody(_Strict):
+    input: _Input | None = None
+    context: Annotated[dict[str, Any], AfterValidator(_of_context)] = {}
+    config: _Config = _Config()
+    command: _Command | None = None
+    metadata: _Metadata = _Metadata()
+    checkpoint: _Checkpoint = _Checkpoint()
+    stream_mode: _Mode | list[_Mode] = "values"
+
+
+def read_body(asked: Asked, data: bytes, user: str, scrub: Callable[[JsonMap], Any] = dict) -> JsonMap | Refused:
+    """What a request holds, once nothing in it is more than its user may say.
+
+    `scrub` takes out secrets: engines keep what they are sent in tables of their own, as it came.
+    """
+    try:
+        body = scrub(json.loads(data or b"{}"))
+    except (ValueError, RecursionError, TypeError):
+        return Refused(400, "The request's body is no JSON object.")
+    if not isinstance(body, dict):
+        return Refused(422, "The request's body should be a JSON object.")
+    try:
+        if asked.begins_run:
+            found: Any = _RunBody.model_validate({key: body[key] for key in body if key not in _PASSIVE})
+        else:
+            found = _Body.model_validate(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(str(each)[:60] for each in first["loc"])
+        return Refused(422, f"{where}: {first['msg'].removeprefix('Value error, ')}.")
+    before = getattr(found, "before", "")
+    places = [found.checkpoint, *(before.values() if isinstance(before, dict) else [before])]
+    named = {each.thread_id for each in places if isinstance(each, _Checkpoint)}
+    if found.metadata.owner not in {"", user} or not named <= {"", asked.thread}:
+        return Refused(422, "The request names another user or another thread.")
+    return body
+
+
+# --- The middleware
 
 
 class TenantMiddleware:
-    """An ASGI application in front of another one."""
+    """An ASGI application in front of another one; `is_busy` says whether a run of a thread is at work."""
 
-    def __init__(self, app: App, tenants: Tenants, threads: Threads, secrets: Sequence[str] = ()) -> None:
-        """`secrets` are values that are never stored, beside those of the environment."""
-        self._app, self._tenants, self._threads = app, tenants, threads
-        self._redactor = CurrentRedactor(secrets)
+    def __init__(self, app: App, tenants: Tenants, is_busy: Callable[[str], Awaitable[bool]]) -> None:
+        self._app, self._tenants, self._is_busy = app, tenants, is_busy
+        self._redactor = CurrentRedactor(())
         self._open: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,94 +225,76 @@ class TenantMiddleware:
             await self._app(scope, receive, send)
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
-        elif _is_open(scope):
+        elif scope["path"] in OPEN_PATHS or _is_preflight(scope):
             await self._app(scope, receive, masking(send))
         else:
-            await self._for_user(scope, receive, send)
+            refused = await self._for_user(scope, receive, send)
+            if refused is not None:
+                await answer(refused, send)
 
-    async def _for_user(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _for_user(self, scope: Scope, receive: Receive, send: Send) -> Refused | None:
         tokens = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
         tenant = self._tenants.of_token(token_of({"authorization": tokens[0]})) if len(tokens) == 1 else None
         if tenant is None:
-            await answer(Refused(401, "Send the header Authorization: Bearer <token>."), send)
-            return
+            return Refused(401, "Send the header Authorization: Bearer <token>.")
         if self._open[tenant.name] >= MOST_OPEN:
             said = f"{tenant.name} has {MOST_OPEN} requests open at this server, which is the most: end one, or wait."
-            await answer(Refused(429, said), send)
-            return
+            return Refused(429, said)
         self._open[tenant.name] += 1
         try:
-            await self._judged(tenant, scope, receive, send)
+            return await self._judged(tenant, scope, receive, send)
         finally:
             self._open[tenant.name] -= 1
 
-    async def _judged(self, tenant: Tenant, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand the request on, or answer why the engine does not see it."""
+    async def _judged(self, tenant: Tenant, scope: Scope, receive: Receive, send: Send) -> Refused | None:
+        """Hand the request on, or say why the engine does not see it."""
         asked = read_route(scope["method"], scope["path"])
         if isinstance(asked, Refused):
-            await answer(asked, send)
-            return
-        body = await self._looked_at(asked, tenant.name, receive)
-        if isinstance(body, Refused):
-            await answer(body, send)
-            return
-        if asked.follows:
-            followed = await self._followed(asked, receive)
-            if followed is None:
-                return
-            receive = followed
-        why = (lambda: self._threads.failure(asked.thread, asked.run)) if asked.wants_result else None
-        if body is not None and scope["path"].endswith("/state/checkpoint"):
-            scope = _of_newest(scope, json.loads(body))
-        await self._app(scope, receive if body is None else _again(body, receive), masking(send, why))
+            return asked
+        if asked.has_body:
+            data = await _whole_body(receive)
+            if data is None:
+                return Refused(413, f"A request may have {MOST_BYTES:,} bytes.")
+            # a long one takes its time, and the other users' requests go on meanwhile
+            body = await asyncio.to_thread(read_body, asked, data, tenant.name, self._redactor.now().content)
+            if isinstance(body, Refused):
+                return body
+            if asked.begins_run:
+                if not await self._has(scope, asked.thread):
+                    return Refused(404, f"There is no thread {asked.thread}.")
+                if await self._is_busy(asked.thread):
+                    return Refused(409, f"A run of the thread {asked.thread} is at work: wait for it, or cancel it.")
+                if body.get("input") is None and not body.get("command"):
+                    body = {**body, "input": {}}  # what is cut off goes on: not every version knows null
+            elif scope["path"].endswith("/state/checkpoint"):
+                scope = _of_newest(scope, body)
+            receive = _again(json.dumps(body).encode(), receive)
+        await self._app(scope, receive, masking(send))
+        return None
 
-    async def _followed(self, asked: Asked, receive: Receive) -> Receive | None:
-        """Wait while the run is at work on another server, whose streams end there; None where the client has gone.
+    async def _has(self, scope: Scope, thread: str) -> bool:
+        """Whether the engine says that the thread is this user's: it begins runs in others' as well."""
+        path = f"/threads/{thread}"
+        asking = {**scope, "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
+        asking["headers"] = [each for each in scope["headers"] if each[0].lower() == b"authorization"]
+        statuses: list[int] = []
 
-        After that the engine tells of its end, as of any run's that is over.
-        """
-        if not await self._threads.is_elsewhere(asked.thread, asked.run):
-            return receive
-        while (await receive()).get("more_body", False):
-            pass
-        gone = asyncio.ensure_future(receive())
-        try:
-            while not gone.done() and await self._threads.is_elsewhere(asked.thread, asked.run):
-                await asyncio.wait({gone}, timeout=LOOK_EVERY_S)
-            return None if gone.done() else _again(b"", receive)
-        finally:
-            gone.cancel()
+        async def heard(message: MutableMapping[str, Any]) -> None:
+            statuses.extend([message["status"]] if "status" in message else [])
 
-    async def _looked_at(self, asked: Asked, user: str, receive: Receive) -> bytes | Refused | None:
-        """The body that the engine may read, None where the request has none; or why it does not see the request."""
-        if asked.thread and await self._threads.owner(asked.thread) not in {None, user}:
-            return Refused(404, f"There is no thread {asked.thread}.")
-        if not asked.has_body:
-            return None
-        data = await _whole_body(receive)
-        if data is None:
-            return Refused(413, f"A request may have {MOST_BYTES:,} bytes.")
-        # a long one takes its time, and the other users' requests go on meanwhile
-        body = await asyncio.to_thread(read_body, asked, data, user, self._redactor.now().content)
-        if isinstance(body, Refused):
-            return body
-        named = body.get("thread_id") if not asked.thread else None
-        if isinstance(named, str) and await self._threads.owner(named) not in {None, user}:
-            return Refused(409, f"The thread {named} cannot be made: take another id.")
-        if asked.begins_run and await self._threads.is_busy(asked.thread):
-            return Refused(409, f"A run of the thread {asked.thread} is at work: wait for it, or cancel it.")
-        if asked.begins_run and body.get("input") is None and not body.get("command"):
-            body = {**body, "input": {}}  # what is cut off goes on: not every version knows null
-        return json.dumps(body).encode()
+        async def nothing() -> MutableMapping[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        await self._app(asking, nothing, heard)
+        return statuses == [200]
 
 
-def _is_open(scope: Scope) -> bool:
-    return scope["path"] in OPEN_PATHS or (
-        scope["method"] == "OPTIONS" and any(name == b"access-control-request-method" for name, _ in scope["headers"])
-    )
+def _is_preflight(scope: Scope) -> bool:
+    asked = any(name == b"access-control-request-method" for name, _ in scope["headers"])
+    return bool(scope["method"] == "OPTIONS" and asked)
 
 
-def _of_newest(scope: Scope, body: Mapping[str, Any]) -> Scope:
+def _of_newest(scope: Scope, body: JsonMap) -> Scope:
     """The request for a thread's state as all versions understand it, where no checkpoint is named: RemoteGraph's."""
     if (body.get("checkpoint") or {}).get("checkpoint_id"):
         return scope
@@ -148,42 +305,29 @@ def _of_newest(scope: Scope, body: Mapping[str, Any]) -> Scope:
 
 async def _whole_body(receive: Receive) -> bytes | None:
     """The body, None where it is too long."""
-    parts: list[bytes] = []
-    size, more = 0, True
-    while more:
+    data, more = bytearray(), True
+    while more and len(data) <= MOST_BYTES:
         message = await receive()
-        if message["type"] != "http.request":
-            return b""
-        parts.append(message.get("body", b""))
-        size, more = size + len(parts[-1]), message.get("more_body", False)
-        if size > MOST_BYTES:
-            return None
-    return b"".join(parts)
+        data += message.get("body", b"")
+        more = message.get("more_body", False)
+    return None if len(data) > MOST_BYTES else bytes(data)
 
 
 def _again(data: bytes, receive: Receive) -> Receive:
     """The body once more, then whatever else the client sends."""
-    told = False
+    left = [data]
 
     async def receive_again() -> MutableMapping[str, Any]:
-        nonlocal told
-        if told:
-            return await receive()
-        told = True
-        return {"type": "http.request", "body": data, "more_body": False}
+        return {"type": "http.request", "body": left.pop(), "more_body": False} if left else await receive()
 
     return receive_again
 
 
-# --- What a client hears: our own answers, and the engine's where those would say too much or nothing
-
-Why = Callable[[], Awaitable[dict[str, str] | None]]
+# --- What a client hears: our own answers, and the engine's where those would not say too much
 
 _FAILED: Final = (
     "The server could not do this. Try again in a moment; the people who run it find the reason in its log."
 )
-_OURS: Final = frozenset({b"content-type", b"content-length"})
-_SERVERS_FAULT: Final = 500
 
 
 async def answer(refused: Refused, send: Send) -> None:
@@ -198,41 +342,21 @@ async def answer(refused: Refused, send: Send) -> None:
     await send_json(refused.status, headers, said, send)
 
 
-def masking(send: Send, why: Why | None = None) -> Send:
-    """Hand on what the engine answers, but for two things.
+def masking(send: Send) -> Send:
+    """Hand on what the engine answers, but what it says of its own failures.
 
-    What it says of its own failures has statements and addresses of the database in it. And some versions answer {}
-    where a run has no result; `why` says what LangGraph's servers say then.
+    That has statements and addresses of the database in it.
     """
-    start: MutableMapping[str, Any] | None = None
-    over = False
+    failed = False
 
     async def send_on(message: MutableMapping[str, Any]) -> None:
-        nonlocal start, over
-        if over:
+        nonlocal failed
+        if failed:
             return
-        if message["type"] == "http.response.start" and (message["status"] >= _SERVERS_FAULT or why is not None):
-            start = message
-            return
-        if start is not None:
-            held, start = start, None
-            instead = await _instead(held["status"], message, why)
-            if instead is not None:
-                over = True
-                headers = [each for each in held["headers"] if each[0].lower() not in _OURS]
-                await send_json(held["status"], headers, instead, send)
-                return
-            await send(held)
-        await send(message)
+        failed = message["type"] == "http.response.start" and message["status"] >= 500
+        if failed:
+            await answer(Refused(message["status"], _FAILED), send)
+        else:
+            await send(message)
 
     return send_on
-
-
-async def _instead(status: int, first: MutableMapping[str, Any], why: Why | None) -> dict[str, Any] | None:
-    """What to answer, None for what the engine does."""
-    if status >= _SERVERS_FAULT:
-        return {"error": "failed", "message": _FAILED, "detail": _FAILED}
-    if why is None or first.get("body") != b"{}" or first.get("more_body"):
-        return None
-    failure = await why()
-    return None if failure is None else {"__error__": failure}

@@ -8,13 +8,12 @@ it was sent to, the origin of the page that sent it, and that its body is JSON, 
 import json
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Final, NamedTuple
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-
-from mendgraph.graph.fleet.serving.request_rules import Refused
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -34,7 +33,13 @@ _IN_PROCESS: Final = "/noauth"
 """The root path of requests that the server sends to itself, which no client can set."""
 
 _JSON: Final = re.compile(r"application/json\s*(;.*)?", re.IGNORECASE)
-_OF_OTHERS: Final = frozenset({"cross-site", "same-site"})
+
+
+class Refused(NamedTuple):
+    """The answer to a request that the engine does not see."""
+
+    status: int
+    detail: str
 
 
 class RequestGuard:
@@ -49,13 +54,15 @@ class RequestGuard:
         cors = _cors(os.environ) or {"allow_origins": STUDIO_ORIGINS, "allow_origin_regex": LOOPBACK_ORIGINS}
         self._origins = frozenset(cors.get("allow_origins") or ())
         self._origin_pattern = re.compile(cors.get("allow_origin_regex") or r"(?!)")
-        self._hosts = frozenset(_named_hosts(os.environ))
+        served = os.environ.get("LANGGRAPH_API_URL", "").partition("://")[2].partition("/")[0]
+        named = (*os.environ.get(HOSTS_VARIABLE, "").split(","), served)
+        self._hosts = frozenset(filter(None, (_name_of(each.strip()) for each in named)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request pass, or refuse it."""
         inside = scope["type"] == "lifespan" or scope.get("root_path", "").split("/")[:2] == ["", _IN_PROCESS[1:]]
         inside = inside or (scope.get("method"), scope.get("path")) == ("GET", "/ok")  # what health checks ask for
-        refused = None if inside else self.refused(scope.get("method", "GET"), _headers(scope))
+        refused = None if inside else self.refused(scope.get("method", "GET"), Headers(scope=scope))
         if refused is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -63,27 +70,28 @@ class RequestGuard:
         else:
             await send_json(refused.status, [], {"error": "refused", "detail": refused.detail}, send)
 
-    def refused(self, method: str, headers: Mapping[str, list[str]]) -> Refused | None:
-        """Why a request is not let in, None where it is; `headers` have lower-case names and all their values."""
-        host, origin = _only(headers.get("host", [])), _only(headers.get("origin", []))
+    def refused(self, method: str, headers: Headers) -> Refused | None:
+        """Why a request is not let in, None where it is."""
+        host, origin = _only(headers, "host"), _only(headers, "origin")
         if host is None or not (_LOOPBACK.fullmatch(host.lower()) or _name_of(host) in self._hosts):
             shown = ascii(host) if host else "no name"
             said = (
                 f"This server is not known as {shown}: address it as 127.0.0.1, or name the host in {HOSTS_VARIABLE}."
             )
             return Refused(403, said)
-        if "origin" not in headers:
-            refused = _is_sent_by_others(method, headers)
-        else:
-            refused = origin not in self._origins and not self._origin_pattern.fullmatch(origin or "")
-        if refused:
+        if "origin" in headers:
+            foreign = origin not in self._origins and not self._origin_pattern.fullmatch(origin or "")
+        else:  # a page that does not say its own; a link that is followed may
+            followed = method == "GET" and headers.getlist("sec-fetch-dest") == ["document"]
+            foreign = not {"cross-site", "same-site"}.isdisjoint(headers.getlist("sec-fetch-site")) and not followed
+        if foreign:
             said = (
                 f"Pages of {ascii(origin) if origin else 'other sites'} may not use this server: add the origin to "
                 "http.cors.allow_origins in langgraph.json, or send the request from a program."
             )
             return Refused(403, said)
-        has_body = "transfer-encoding" in headers or set(headers.get("content-length", ())) - {"0"}
-        if has_body and not _JSON.fullmatch(_only(headers.get("content-type", [])) or ""):
+        has_body = "transfer-encoding" in headers or {*headers.getlist("content-length")} - {"0"}
+        if has_body and not _JSON.fullmatch(_only(headers, "content-type") or ""):
             return Refused(415, "The body of a request has to be JSON: send it as Content-Type: application/json.")
         return None
 
@@ -99,33 +107,14 @@ def _cors(environment: Mapping[str, str]) -> Mapping[str, Any] | None:
     return cors
 
 
-def _named_hosts(environment: Mapping[str, str]) -> Iterable[str]:
-    """The names that the operator gives the server; `langgraph dev` says its own address, or that of its tunnel."""
-    yield from filter(None, (_name_of(each.strip()) for each in environment.get(HOSTS_VARIABLE, "").split(",")))
-    if url := environment.get("LANGGRAPH_API_URL", ""):
-        yield _name_of(url.partition("://")[2].partition("/")[0])
-
-
 def _name_of(host: str) -> str:
     """A host without its port."""
     return re.sub(r":\d{1,5}$", "", host.lower())
 
 
-def _is_sent_by_others(method: str, headers: Mapping[str, list[str]]) -> bool:
-    """Whether a page of another origin has sent this without saying its own; a link that is followed may."""
-    followed = method == "GET" and headers.get("sec-fetch-dest") == ["document"]
-    return not _OF_OTHERS.isdisjoint(headers.get("sec-fetch-site", ())) and not followed
-
-
-def _headers(scope: Scope) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name, value in scope["headers"]:
-        found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
-    return found
-
-
-def _only(values: list[str]) -> str | None:
+def _only(headers: Headers, name: str) -> str | None:
     """The value of a header that is there once."""
+    values = headers.getlist(name)
     return values[0] if len(values) == 1 else None
 
 

@@ -18,15 +18,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Allowance
 from mendgraph.graph.configuration.settings_file import Document, Problem, first_problems, read_document
 from mendgraph.nodes.language.documents import DocumentProblem
-from mendgraph.nodes.language.names import closest_names
 
 SHORTEST_TOKEN: Final = 32
 """Characters. A hash hides what nobody can guess, so shorter tokens let nobody in."""
@@ -34,16 +33,10 @@ SHORTEST_TOKEN: Final = 32
 RUNS_AT_ONCE: Final = 4
 """How many runs a user may have at once where the file says nothing."""
 
-MOST_RUNS_AT_ONCE: Final = 1_000
-
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_HASH: Final = re.compile(r"[0-9a-f]{64}")
-_FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _TAKEN: Final = frozenset({"anonymous", "system", "users"})
 """Names that mean something to the engines: what belongs to `system` is everybody's."""
 
-_TOP: Final = ("root", "resolver", "defaults", "users")
-_OURS: Final = ("models", "runs_at_once")
 _ELSEWHERE: Final = {
     "workspace": "a request names the project, and `root` or `resolver` says where that is",
     "account": "a user's account has the user's name",
@@ -104,8 +97,9 @@ def parse_tenants(text: str, file: str) -> Tenants | tuple[Problem, ...]:
     document = read_document(text)
     if isinstance(document, DocumentProblem):
         return (Problem(file, f"this is no TOML: {document.message}", document.line, document.column),)
+    found = dict.fromkeys(_problems(document))  # what the defaults have is told once
     problems = first_problems(
-        (Problem(file, message, document.line(path), field=".".join(path)) for path, message in _problems(document)),
+        (Problem(file, f"{'.'.join(path)}: {said}", document.line(path), field=".".join(path)) for path, said in found),
         file,
     )
     if problems:
@@ -128,94 +122,79 @@ def _tenant(name: str, table: Mapping[str, Any]) -> Tenant:
 # --- What is wrong
 
 
+class _User(BaseModel):
+    """A user's table with the defaults below it; what else it holds is for `AgentContext`."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    token_sha256: list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
+    models: list[Annotated[str, Field(min_length=1)]] = []
+    runs_at_once: int = Field(RUNS_AT_ONCE, ge=1, le=1_000)
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    root: str = Field("", pattern=r"^(/[^\x00]*)?$")
+    resolver: str = Field("", pattern=r"^([A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*)?$")
+    defaults: dict[str, Any] = {}
+    users: dict[str, dict[str, Any]] = Field(min_length=1)
+
+    @field_validator("defaults")
+    @classmethod
+    def _for_all(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if "token_sha256" in value:
+            raise ValueError("a token belongs to one user: put it into that user's table")
+        return value
+
+
 _Found = Iterator[tuple[tuple[str, ...], str]]
 """The keys that lead to a problem, and the problem."""
 
 
 def _problems(document: Document) -> _Found:
-    values = document.values
-    for key in values:
-        if key not in _TOP:
-            yield (key,), f"there is no setting {key[:60]!r} here: {', '.join(_TOP)} are the keys at the top"
-    yield from _place_problems(values)
-    defaults, users = values.get("defaults", {}), values.get("users", {})
-    if not isinstance(defaults, dict) or not isinstance(users, dict):
-        yield (("defaults",) if not isinstance(defaults, dict) else ("users",)), "this should be a table"
+    try:
+        file = _File.model_validate(document.values)
+    except ValidationError as error:
+        yield from _told(error)
         return
-    if not users:
-        yield ("users",), "there are no users: write a table for each, such as [users.ann]"
-    if "token_sha256" in defaults:
-        yield ("defaults", "token_sha256"), "a token belongs to one user: put it into that user's table"
-    yield from _table_problems(("defaults",), {k: v for k, v in defaults.items() if k != "token_sha256"}, {})
+    if bool(file.root) == bool(file.resolver):
+        yield ("resolver",), "say where projects are: either root, a folder, or resolver, a function"
     owners: dict[str, str] = {}
-    for name, table in users.items():
+    for name, table in file.users.items():
         path = ("users", name)
         if not is_name(name) or name.lower() in _TAKEN:
-            yield path, f"{name[:60]!r} cannot be a user's name: up to 64 of A-Z a-z 0-9 . _ -, and not {_taken()}"
+            taken = ", ".join(sorted(_TAKEN))
+            yield path, f"{name[:60]!r} cannot be a user's name: up to 64 of A-Z a-z 0-9 . _ -, and not {taken}"
         elif owners.setdefault(name.lower(), name) != name:
             yield path, f"{name!r} and {owners[name.lower()]!r} differ in capitals alone, which some disks do not see"
-        if not isinstance(table, dict):
-            yield path, "this should be a table"
-            continue
-        yield from _token_problems(path, table, owners)
-        yield from _table_problems(path, {k: v for k, v in table.items() if k != "token_sha256"}, defaults)
+        for inner, message in _table_problems({**file.defaults, **table}):
+            of_all = inner and inner[0] in file.defaults and inner[0] not in table
+            yield (("defaults", *inner) if of_all else (*path, *inner)), message
+        tokens = table.get("token_sha256")
+        for each in tokens if isinstance(tokens, list) else ():
+            if owners.setdefault(str(each), name) != name:
+                message = f"this token is {owners[str(each)]!r}'s already: each user needs one of their own"
+                yield (*path, "token_sha256"), message
 
 
-def _taken() -> str:
-    return ", ".join(sorted(_TAKEN))
-
-
-def _place_problems(values: Mapping[str, Any]) -> _Found:
-    root, resolver = values.get("root", ""), values.get("resolver", "")
-    if bool(root) == bool(resolver):
-        yield ("resolver",), "say where projects are: either root, a folder, or resolver, a function"
-    elif root and not (isinstance(root, str) and root.startswith("/") and "\0" not in root):
-        yield ("root",), 'root should be an absolute folder, such as "/srv/mendgraph"'
-    elif resolver and not (isinstance(resolver, str) and _FUNCTION.fullmatch(resolver)):
-        yield ("resolver",), 'resolver should name a function, as in "company.folders:find"'
-
-
-def _token_problems(path: tuple[str, ...], table: Mapping[str, Any], owners: dict[str, str]) -> _Found:
-    hashes = table.get("token_sha256")
-    where = (*path, "token_sha256")
-    if not isinstance(hashes, list) or not all(isinstance(each, str) and _HASH.fullmatch(each) for each in hashes):
-        yield (
-            where,
-            "token_sha256 should be a list of hashes, as `mendgraph serve --new-token` prints them; [] lets nobody in",
-        )
-        return
-    for each in hashes:
-        if owners.setdefault(each, path[-1]) != path[-1]:
-            yield where, f"this token is {owners[each]!r}'s already: each user needs one of their own"
-
-
-def _table_problems(path: tuple[str, ...], table: Mapping[str, Any], defaults: Mapping[str, Any]) -> _Found:
-    known = [*sorted(AgentContext.model_fields.keys() - _ELSEWHERE.keys()), *_OURS]
-    usable = {key: value for key, value in defaults.items() if key in known}
-    for key, value in table.items():
-        if key in known:
-            usable[key] = value
-            continue
-        said = _ELSEWHERE.get(key)
-        meant = closest_names(key, known, 2)
-        hint = f": did you mean {' or '.join(meant)}?" if meant else ""
-        yield (*path, key), f"{key} cannot be set here: {said}" if said else f"there is no setting {key[:60]!r}{hint}"
-    runs, models = usable.pop("runs_at_once", RUNS_AT_ONCE), usable.pop("models", [])
-    if not isinstance(runs, int) or isinstance(runs, bool) or not 1 <= runs <= MOST_RUNS_AT_ONCE:
-        yield (*path, "runs_at_once"), f"runs_at_once should be a whole number from 1 to {MOST_RUNS_AT_ONCE:,}"
-    if not isinstance(models, list) or not all(isinstance(each, str) and each for each in models):
-        yield (*path, "models"), 'models should be a list of names, such as ["qwen3-coder"]'
-    elif models and usable.get("model", models[0]) not in models:
-        yield (*path, "model"), f"model should be one of models, which are {', '.join(models)[:200]}"
-    for inner, message in _field_problems(usable):
-        if not inner or inner[0] in table:  # what the defaults have is told there
-            yield (*path, *inner), message
-
-
-def _field_problems(values: Mapping[str, Any]) -> _Found:
+def _table_problems(table: Mapping[str, Any]) -> _Found:
     try:
-        AgentContext.model_validate_json(json.dumps(values, default=str), strict=True)
+        user = _User.model_validate(table)
     except ValidationError as error:
-        for each in error.errors(include_url=False, include_context=False, include_input=False):
-            where = tuple(map(str, each["loc"]))
-            yield where, f"{'.'.join(where)}: {each['msg'].removeprefix('Value error, ')}"
+        yield from _told(error)
+        return
+    fields = {name: value for name, value in table.items() if name not in _User.model_fields}
+    for name in fields.keys() & _ELSEWHERE.keys():
+        yield (name,), f"it cannot be set here: {_ELSEWHERE[name]}"
+    if user.models and fields.get("model", user.models[0]) not in user.models:
+        yield ("model",), f"it should be one of models, which are {', '.join(user.models)[:200]}"
+    try:
+        AgentContext.model_validate_json(json.dumps(fields, default=str), strict=True)
+    except ValidationError as error:
+        yield from _told(error)
+
+
+def _told(error: ValidationError) -> _Found:
+    for each in error.errors(include_url=False, include_context=False, include_input=False):
+        yield tuple(map(str, each["loc"])), each["msg"].removeprefix("Value error, ")

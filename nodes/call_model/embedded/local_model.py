@@ -166,20 +166,10 @@ class ServerSlot:
                 self._server = server
             return server
 
-    def start_with(self, start: Callable[[], LocalServer | ProviderFailure]) -> None:
-        """From the next start on servers come from there; one that is running stays."""
-        with self._lock:
-            self._start = start
-
 
 def shared_local_server() -> LocalServer | ProviderFailure:
     """The embedded model's server of this process, started on first use (about 4 s). Safe in threads."""
     return _SHARED.get()
-
-
-def take_local_server_from(start: Callable[[], LocalServer | ProviderFailure]) -> None:
-    """Let this process use the server that `start` gives, such as one that several processes share."""
-    _SHARED.start_with(start)
 
 
 def local_server_is_starting() -> bool:

@@ -153,17 +153,14 @@ def _rename(source: PythonText, block: PythonText, old: str, new: str) -> Rename
 
 
 def _renamed_import(source: PythonText, block: PythonText, old: str, new: str) -> Rename | None:
-    """`from settings import load`, where the block imports the new name, or uses it without any import."""
-    known, given = imported_names(source), imported_names(block)
+    """`from settings import load`, where the block imports or uses the new name."""
+    known = imported_names(source)
     found = [each for each in known if each.alias.name == old and isinstance(each.node, ast.ImportFrom)]
     if len(found) != 1 or new in {each.name for each in known} | {each.name for each in named_units(source)}:
         return None
     [(_, _, node, alias)] = found
-    same = [each for each in given if each.alias.name == new and ast.dump(each.node) != ast.dump(node)]
-    origins = {(getattr(each.node, "module", ""), getattr(each.node, "level", 0)) for each in same}
-    from_here = origins == {(getattr(node, "module", ""), getattr(node, "level", 0))}
-    foreign = getattr(node, "module", "") in sys.stdlib_module_names
-    if not from_here and (same or foreign or not uses_of("".join(block.lines), new)):
+    given = any(each.alias.name == new for each in imported_names(block)) or uses_of("".join(block.lines), new)
+    if not given or getattr(node, "module", "") in sys.stdlib_module_names:
         return None
     return Rename(old, new, ((alias.lineno, alias.col_offset),))
 
@@ -191,11 +188,10 @@ def rename_uses(source: str, old: str, new: str) -> tuple[str, int]:
 def uses_of(source: str, name: str) -> tuple[int, ...]:
     """The lines of a Python text on which a bare name, or a whole string, is called so; of `A.b`, an attribute `b`."""
     tree = parse(source)
-    if isinstance(tree, SyntaxProblem):
-        return ()
+    nodes = [] if isinstance(tree, SyntaxProblem) else ast.walk(tree)
     last = name.rpartition(".")[2]
     kinds: tuple[type[ast.expr], ...] = (ast.Attribute,) if last != name else (ast.Name, ast.Constant)
-    found = (node for node in ast.walk(tree) if isinstance(node, kinds) and last in _words(node))
+    found = (node for node in nodes if isinstance(node, kinds) and last in _words(node))
     return tuple(sorted({node.end_lineno or node.lineno for node in found}))
 
 

@@ -217,11 +217,12 @@ class _Merge:
             return unit.kind is UnitKind.OTHER or (_is_assignment(unit) and unit.key not in names)
 
         names = set(known)
-        shown = list(takewhile(shows, reversed(units)))
-        if all(unit.kind is not UnitKind.OTHER for unit in shown):
+        shown = [*takewhile(shows, reversed(units))][::-1]
+        loose = [unit for unit in shown if unit.kind is UnitKind.OTHER]
+        if not loose:
             return units
-        self.ignored += [self._aside(unit) for unit in reversed(shown) if unit.kind is not UnitKind.OTHER]
-        return tuple(unit for unit in units if unit not in shown or unit.kind is UnitKind.OTHER)
+        self.ignored += [self._aside(unit) for unit in shown if unit.kind is not UnitKind.OTHER]
+        return (*units[: len(units) - len(shown)], *loose)
 
     def _merge_body(self, body: _Body, units: Sequence[Unit]) -> None:
         """Replace the namesakes in a body, and add the rest after its neighbour in the block, or else before it."""
@@ -412,12 +413,11 @@ def _beyond(units: Sequence[Unit], others: Sequence[Unit]) -> list[Unit]:
 
 
 def _holders(source: PythonText) -> dict[str, list[Unit]]:
-    """For each name the top-level classes that have one member of that name."""
+    """For each name the top-level classes that have a member of that name, in order."""
     found: dict[str, list[Unit]] = {}
     for home in source.units:
-        for key, times in Counter(member.key for member in source.members(home)).items():
-            if times == 1:
-                found.setdefault(key, []).append(home)
+        for key in {member.key for member in source.members(home)}:
+            found.setdefault(key, []).append(home)
     return found
 
 

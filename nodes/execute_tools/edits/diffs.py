@@ -1,7 +1,9 @@
 """What changed between two texts, as a unified diff bounded in length and time."""
 
 import difflib
+import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 from mendgraph.nodes.execute_tools.files.text_files import to_unix
@@ -12,6 +14,7 @@ MAX_DIFF_LINES = 200
 MAX_DIFF_CHARACTERS = 20_000
 _CONTEXT = 3
 _MAX_COMPARED_LINES = 4000
+_FIRST: Final = re.compile(r"(?<=[-+])\d+")
 
 
 class Version(NamedTuple):
@@ -84,29 +87,14 @@ def _common_ends(old: list[str], new: list[str]) -> tuple[int, int]:
 def _hunks(old: list[str], new: list[str], offset: int) -> Iterator[str]:
     """The hunks of a stretch that begins after `offset` lines; a very long one is shown as replaced altogether."""
     if len(old) + len(new) > _MAX_COMPARED_LINES:
-        yield _header(0, len(old), 0, len(new), offset)
+        sizes = (f"{offset + bool(lines)},{len(lines)}" for lines in (old, new))
+        yield "@@ -{} +{} @@\n".format(*sizes)
         yield from ("-" + line for line in old)
         yield from ("+" + line for line in new)
         return
-    for group in difflib.SequenceMatcher(None, old, new).get_grouped_opcodes(_CONTEXT):
-        yield _header(group[0][1], group[-1][2], group[0][3], group[-1][4], offset)
-        for tag, old_start, old_end, new_start, new_end in group:
-            if tag == "equal":
-                yield from (" " + line for line in old[old_start:old_end])
-                continue
-            yield from ("-" + line for line in old[old_start:old_end])
-            yield from ("+" + line for line in new[new_start:new_end])
-
-
-def _header(old_start: int, old_end: int, new_start: int, new_end: int, offset: int) -> str:
-    return f"@@ -{_range(old_start, old_end, offset)} +{_range(new_start, new_end, offset)} @@\n"
-
-
-def _range(start: int, end: int, offset: int) -> str:
-    """A range as `diff -u` writes it: an empty one names the line before it."""
-    length = end - start
-    first = start + offset + (1 if length else 0)
-    return str(first) if length == 1 else f"{first},{length}"
+    for line in islice(difflib.unified_diff(old, new, n=_CONTEXT), 2, None):
+        is_header = line.startswith("@@")
+        yield _FIRST.sub(lambda found: str(int(found[0]) + offset), line) if is_header else line
 
 
 def _bounded(lines: list[str]) -> str:

@@ -144,17 +144,18 @@ def find_loosely(text: str, wanted: str, replacement: str) -> Match | None:
     written = text.split("\n")
     bare = [line.rstrip(_BLANKS) for line in written]
     block = [line.rstrip(_BLANKS) for line in wanted.removesuffix("\n").split("\n")]
-    places = _places([line.lstrip(" \t") for line in bare], [line.lstrip(" \t") for line in block])
-    shifts = [(at, _shift(bare[at : at + len(block)], block)) for at in islice(places, _TRIED)]
-    for tier in (Tier.TRAILING_BLANKS, Tier.INDENTATION):
-        found = [(at, shift) for at, shift in shifts if shift and any(shift) is (tier is Tier.INDENTATION)][:_LISTED]
-        if found:
-            indented = _indented(replacement, found[0][1])
-            starts = [0, *accumulate(len(line) + 1 for line in written)]
-            spots = tuple(_spot(written, starts, at, len(block), ended=wanted.endswith("\n")) for at, _ in found)
-            if spots[0].end == len(text) and written[-1] and wanted.endswith("\n") and indented is not None:
-                indented = indented.removesuffix("\n")
-            return None if indented is None else Match(tier, spots, indented)
+    for tier, blanks in ((Tier.TRAILING_BLANKS, ""), (Tier.INDENTATION, " \t")):
+        places = _places([line.lstrip(blanks) for line in bare], [line.lstrip(blanks) for line in block])
+        shifts = ((at, _shift(bare[at : at + len(block)], block)) for at in islice(places, _TRIED))
+        found = list(islice(((at, shift) for at, shift in shifts if shift is not None), _LISTED))
+        if not found:
+            continue
+        indented = _indented(replacement, found[0][1])
+        starts = [0, *accumulate(len(line) + 1 for line in written)]
+        spots = tuple(_spot(written, starts, at, len(block), ended=wanted.endswith("\n")) for at, _ in found)
+        if spots[0].end == len(text) and written[-1] and wanted.endswith("\n") and indented is not None:
+            indented = indented.removesuffix("\n")
+        return None if indented is None else Match(tier, spots, indented)
     return None
 
 

@@ -11,14 +11,14 @@
     *** End of File                 the lines before end the file
     *** End Patch
 
-As there, spaces around markers, a missing first "@@", empty lines for empty context lines and a wrapper of a heredoc or
-a code fence are accepted; and beyond it, hunk headers with line numbers as `diff` writes them, which are ignored.
+As there, spaces around markers, a missing first "@@" and empty lines for empty context lines are accepted; and beyond
+it, hunk headers with line numbers as `diff` writes them, which are ignored.
 """
 
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from typing import Final, NamedTuple, TypeAlias
 
 from mendgraph.nodes.execute_tools.edits.exact_edits import nearest_region
@@ -36,8 +36,6 @@ MOVE: Final = "*** Move to:"
 MOST_HEADERS: Final = 10
 _SHOWN = 80
 """Characters of a line that a message repeats."""
-_FENCE = re.compile(r"```\w*$")
-_HEREDOC = re.compile(r"(?:apply_patch\s+)?<<-?\s*(?P<quote>['\"]?)(?P<word>\w+)(?P=quote)$")
 _UNIFIED = re.compile(r"-\d+(?:,\d+)? \+\d+(?:,\d+)? @@\s?(?P<rest>.*)")
 
 
@@ -105,7 +103,7 @@ class PatchError(NamedTuple):
 def parse_patch(patch: str) -> tuple[FilePatch, ...] | PatchError:
     """The files of a patch, in order, or the first thing that is wrong."""
     try:
-        files = tuple(_file(header, lines) for header, *lines in _sections(_unwrapped(patch)))
+        files = tuple(_file(header, lines) for header, *lines in _sections(_between_markers(patch)))
     except _MalformedError as error:
         return error.error
     seen: set[str] = set()
@@ -142,28 +140,16 @@ class _Numbered(NamedTuple):
         return self.text.strip()
 
 
-def _unwrapped(patch: str) -> list[_Numbered]:
-    """The lines between the first and the last marker, without heredoc and code fence."""
+def _between_markers(patch: str) -> list[_Numbered]:
     lines = [_Numbered(number, text) for number, text in enumerate(to_unix(patch).split("\n"), start=1)]
-    lines = _trimmed(lines)
-    while len(lines) >= 2 and _is_wrapped(lines[0].marker, lines[-1].marker):
-        lines = _trimmed(lines[1:-1])
+    told = [index for index, line in enumerate(lines) if line.marker]
+    lines = lines[told[0] : told[-1] + 1] if told else []
     if not lines or lines[0].marker != BEGIN:
         found = f", not with {_shown(lines[0].text)}" if lines else ", and it is empty"
         raise _MalformedError(lines[0].number if lines else 1, f"a patch begins with {BEGIN!r}{found}.")
     if len(lines) < 2 or lines[-1].marker != END:
         raise _MalformedError(lines[-1].number, f"a patch ends with {END!r}, not with {_shown(lines[-1].text)}.")
     return lines[1:-1]
-
-
-def _trimmed(lines: list[_Numbered]) -> list[_Numbered]:
-    told = [index for index, line in enumerate(lines) if line.marker]
-    return lines[told[0] : told[-1] + 1] if told else []
-
-
-def _is_wrapped(first: str, last: str) -> bool:
-    heredoc = _HEREDOC.fullmatch(first)
-    return last == heredoc["word"] if heredoc else bool(_FENCE.fullmatch(first)) and last == "```"
 
 
 def _sections(lines: Sequence[_Numbered]) -> Iterator[list[_Numbered]]:
@@ -257,6 +243,16 @@ def _shown(text: str) -> str:
 LISTED_PLACES: Final = 10
 """Places of an ambiguous hunk that a message names."""
 _MOST: Final = LISTED_PLACES + 1
+_MOST_SCOPES: Final = 50
+
+_Key: TypeAlias = Callable[[str], str]
+_KEYS: Final[tuple[_Key, ...]] = (str, str.rstrip, str.strip)
+"""How lines are compared, the tightest first."""
+_HEADER_FITS: Final[tuple[Callable[[str, str], bool], ...]] = (
+    lambda line, header: line.rstrip() == header.rstrip(),
+    lambda line, header: line.strip() == header.strip(),
+    lambda line, header: line.strip().startswith(header.strip()),
+)
 
 
 class Patched(NamedTuple):
@@ -272,200 +268,142 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> Patched | PatchE
     Lines that a hunk only names stay to the letter. New ones get the line ends of the text, and the last line has a
     line end or none as before.
     """
-    file = _File(text)
-    pieces: list[str] = []
+    file, newline = _File(text, path), dominant_newline(text)
+    lines: list[tuple[str, str]] = []
     done = inexact = 0
     for hunk in hunks:
-        found = _place(file, hunk, done, path)
+        found = file.place(hunk, done)
         if isinstance(found, PatchError):
             return found
-        inexact += found.key is not _exact
-        pieces += [*file.ended[done : found.start], *_replaced(file, hunk, found)]
-        done = found.start + len(hunk.old)
-    pieces += file.ended[done:]
-    return Patched(_text_of(pieces, file), inexact)
-
-
-class _File:
-    """The lines of a text: `lines` without and `ended` with their line ends."""
-
-    def __init__(self, text: str) -> None:
-        self.newline = dominant_newline(text)
-        self.has_last_newline = text.endswith("\n") or not text
-        self.ended = text.split("\n")
-        self.ended = [f"{line}\n" for line in self.ended[:-1]] + self.ended[-1:] * bool(self.ended[-1])
-        self.lines = [line.removesuffix("\n").removesuffix("\r") for line in self.ended]
-        self._joined: dict[_Key, tuple[str, list[int]]] = {}
-
-    def joined(self, key: "_Key") -> tuple[str, list[int]]:
-        """All lines in the form that `key` gives them, each after a line break, and where each of these stands."""
-        if key not in self._joined:
-            lines = [key(line) for line in self.lines]
-            text = "".join(f"\n{line}" for line in lines) + "\n"
-            self._joined[key] = text, [0, *accumulate(len(line) + 1 for line in lines)]
-        return self._joined[key]
+        lines += file.ended[done : found.at]
+        done = found.at
+        for sign, line in hunk.lines:
+            if sign == "+":
+                lines.append((found.indented(line), newline))
+                continue
+            lines += file.ended[done : done + 1] * (sign == " ")
+            done += 1
+        inexact += found.key is not str
+    lines += file.ended[done:]
+    last = newline if text.endswith("\n") or not text else ""
+    ends = [*((end or newline) for _, end in lines[:-1]), (lines[-1][1] or last) if last and lines else ""]
+    return Patched("".join(line + end for (line, _), end in zip(lines, ends, strict=False)), inexact)
 
 
 class _Found(NamedTuple):
-    start: int
-    key: "_Key"
+    """Where a hunk fits, how its lines were compared, and the indent of its first line there and in the file."""
+
+    at: int
+    key: _Key = str
+    indents: tuple[str, str] = ("", "")
+
+    def indented(self, line: str) -> str:
+        old, new = self.indents
+        return new + line.removeprefix(old) if line and line.startswith(old) else line
 
 
-def _exact(line: str) -> str:
-    return line
+class _File:
+    """The lines of a text, without (`lines`) and with their ends."""
 
+    def __init__(self, text: str, path: str) -> None:
+        *whole, rest = text.split("\n")
+        self.path = path
+        self.ended = [(line.removesuffix("\r"), "\r\n" if line.endswith("\r") else "\n") for line in whole]
+        self.ended += [(rest, "")] * bool(rest)
+        self.lines = [line for line, _ in self.ended]
+        self._joined: dict[_Key, tuple[str, list[int]]] = {}
 
-_Key: TypeAlias = Callable[[str], str]
-_KEYS: Final[tuple[_Key, ...]] = (_exact, str.rstrip, str.strip)
+    def place(self, hunk: Hunk, done: int) -> _Found | PatchError:
+        """The one place where the hunk fits, in the lines from `done` on: in the blocks of its headers, or below."""
+        scopes = self._scopes(hunk)
+        if isinstance(scopes, PatchError):
+            return scopes
+        if not hunk.old:
+            return self._place_of_addition(hunk, scopes, done)
+        last = len(self.lines) - len(hunk.old)
+        for key in _KEYS if hunk.ends_file and last >= done else ():
+            if [key(line) for line in self.lines[last:]] == [key(line) for line in hunk.old]:
+                return self._found(hunk, last, key)
+        for within in (scopes, [(scopes[0][0], len(self.lines))]):
+            for key in _KEYS:
+                each = (
+                    islice(self._places(hunk.old, max(at, done), end, key), LISTED_PLACES + 1) for at, end in within
+                )
+                places = sorted(set(chain.from_iterable(each)))
+                if places:
+                    return self._found(hunk, places[0], key) if len(places) == 1 else self._ambiguous(hunk, places)
+        return self._miss(hunk, done)
 
+    def _found(self, hunk: Hunk, at: int, key: _Key) -> _Found:
+        if key is not str.strip:
+            return _Found(at, key)
+        offset = next(index for index, line in enumerate(hunk.old) if line.strip())
+        return _Found(at, key, (_indent(hunk.old[offset]), _indent(self.lines[at + offset])))
 
-# --- Finding the place
-
-
-def _place(file: _File, hunk: Hunk, done: int, path: str) -> _Found | PatchError:
-    """The one place where the hunk fits, in the lines from `done` on: in the blocks of its headers, or below them."""
-    scopes = _scopes(file, hunk, path)
-    if isinstance(scopes, PatchError):
+    def _scopes(self, hunk: Hunk) -> list[tuple[int, int]] | PatchError:
+        """The lines that the headers lead to, each from the last header's line on; without any, the file."""
+        scopes = [(0, len(self.lines))]
+        for header in hunk.headers:
+            inside = sorted({at for scope in scopes for at in range(*scope)})
+            every = ([at for at in inside if fits(self.lines[at], header)] for fits in _HEADER_FITS)
+            found = next(filter(None, every), [])
+            if not found or len(found) > _MOST_SCOPES:
+                many = f"occurs more than {_MOST_SCOPES} times" if found else "does not occur"
+                return PatchError(hunk.line, f"the line {header!r} after '@@' {many} in {quoted(self.path)}.")
+            scopes = [(at, self._block_end(at)) for at in found]
         return scopes
-    if not hunk.old:
-        return _place_of_addition(file, hunk, scopes, done, path)
-    last = len(file.lines) - len(hunk.old)
-    if hunk.ends_file and last >= done:
-        for key in _KEYS:
-            if [key(line) for line in file.lines[last:]] == [key(line) for line in hunk.old]:
-                return _Found(last, key)
-    below = (scopes[0][0], len(file.lines))
-    for within in (scopes, [below]):
-        for key in _KEYS:
-            found = (
-                at
-                for start, end in within
-                for at in islice(_places_of(file, hunk.old, max(start, done), end, key), _MOST)
-            )
-            places = sorted(set(found))
-            if len(places) == 1:
-                return _Found(places[0], key)
-            if places:
-                return _ambiguous(hunk, places, path)
-    return _miss(file, hunk, done, path)
 
+    def _block_end(self, start: int) -> int:
+        """Where the block ends that a line opens: at the next one that is not deeper, and no closing bracket."""
+        depth = len(_indent(self.lines[start]))
+        for at, line in enumerate(self.lines[start + 1 :], start=start + 1):
+            indent = len(_indent(line))
+            if line.strip() and (indent < depth or (indent == depth and line.strip()[0] not in ")]}")):
+                return at
+        return len(self.lines)
 
-def _scopes(file: _File, hunk: Hunk, path: str) -> list[tuple[int, int]] | PatchError:
-    """The stretches of lines that the headers lead to, each from the last header's line on; without any, the file."""
-    scopes = [(0, len(file.lines))]
-    for header in hunk.headers:
-        for fits in _HEADER_FITS:
-            found = sorted({at for scope in scopes for at in range(*scope) if fits(file.lines[at], header)})
-            if found:
-                break
-        if not found or len(found) > _MOST_SCOPES:
-            many = f"occurs more than {_MOST_SCOPES} times" if found else "does not occur"
-            return PatchError(hunk.line, f"the line {header!r} after '@@' {many} in {quoted(path)}.")
-        scopes = [(at, _block_end(file.lines, at)) for at in found]
-    return scopes
+    def _place_of_addition(self, hunk: Hunk, scopes: Sequence[tuple[int, int]], done: int) -> _Found | PatchError:
+        """Where to add lines that have no others around them: below the header, or at the end that the patch names."""
+        if hunk.ends_file or not self.lines:
+            return _Found(len(self.lines))
+        starts = [start + 1 for start, _ in scopes if start + 1 >= done] if hunk.headers else []
+        if starts:
+            return _Found(starts[0]) if len(starts) == 1 else self._ambiguous(hunk, starts)
+        message = f"this hunk only adds lines to {quoted(self.path)}, and nothing says where: add lines around them."
+        return PatchError(hunk.line, message)
 
+    def _places(self, old: Sequence[str], start: int, end: int, key: _Key) -> Iterator[int]:
+        """Where the old lines stand, in order, beginning at one of these lines."""
+        if key not in self._joined:
+            lines = [key(line) for line in self.lines]
+            starts = [0, *accumulate(len(line) + 1 for line in lines)]
+            self._joined[key] = "".join(f"\n{line}" for line in lines) + "\n", starts
+        text, starts = self._joined[key]
+        wanted = "".join(f"\n{key(line)}" for line in old) + "\n"
+        last = starts[min(end + len(old) - 1, len(self.lines))] + 1
+        at = text.find(wanted, starts[start], last) if start < end else -1
+        while at >= 0:
+            yield bisect_left(starts, at)
+            at = text.find(wanted, at + 1, last)
 
-_MOST_SCOPES: Final = 50
-_HEADER_FITS: Final[tuple[Callable[[str, str], bool], ...]] = (
-    lambda line, header: line.rstrip() == header.rstrip(),
-    lambda line, header: line.strip() == header.strip(),
-    lambda line, header: line.strip().startswith(header.strip()),
-)
+    def _ambiguous(self, hunk: Hunk, places: Sequence[int]) -> PatchError:
+        more = " and more" if len(places) > LISTED_PLACES else ""
+        shown = ", ".join(str(place + 1) for place in places[:LISTED_PLACES])
+        message = (
+            f"this hunk fits in several places of {quoted(self.path)}, at lines {shown}{more}: add lines around it, or"
+            " '@@' with the function or class above it, until it fits in one."
+        )
+        return PatchError(hunk.line, message)
 
-
-def _block_end(lines: Sequence[str], start: int) -> int:
-    """Where the block ends that a line opens: at the next one that is not indented deeper, and no closing bracket."""
-    depth = len(_indent(lines[start]))
-    for at in range(start + 1, len(lines)):
-        indent = len(_indent(lines[at]))
-        if lines[at].strip() and (indent < depth or (indent == depth and lines[at].strip()[0] not in ")]}")):
-            return at
-    return len(lines)
-
-
-def _place_of_addition(
-    file: _File, hunk: Hunk, scopes: Sequence[tuple[int, int]], done: int, path: str
-) -> _Found | PatchError:
-    """Where to add lines that have no others around them: below the header, or at the end that the patch names."""
-    if hunk.ends_file or not file.lines:
-        return _Found(len(file.lines), _exact)
-    starts = [start + 1 for start, _ in scopes if start + 1 >= done] if hunk.headers else []
-    if len(starts) == 1:
-        return _Found(starts[0], _exact)
-    if starts:
-        return _ambiguous(hunk, starts[: LISTED_PLACES + 1], path)
-    message = f"this hunk only adds lines to {quoted(path)}, and nothing says where: add the lines around them."
-    return PatchError(hunk.line, message)
-
-
-def _places_of(file: _File, old: Sequence[str], start: int, end: int, key: _Key) -> Iterator[int]:
-    """Where the old lines stand, in order, beginning at one of these lines."""
-    text, starts = file.joined(key)
-    wanted = "".join(f"\n{key(line)}" for line in old) + "\n"
-    last = starts[min(end + len(old) - 1, len(file.lines))] + 1
-    at = text.find(wanted, starts[start], last) if start < end else -1
-    while at >= 0:
-        yield bisect_left(starts, at)
-        at = text.find(wanted, at + 1, last)
-
-
-def _ambiguous(hunk: Hunk, places: Sequence[int], path: str) -> PatchError:
-    more = " and more" if len(places) > LISTED_PLACES else ""
-    shown = ", ".join(str(place + 1) for place in places[:LISTED_PLACES])
-    message = (
-        f"this hunk fits in several places of {quoted(path)}, at lines {shown}{more}: add lines around it, or '@@' with"
-        " the function or class above it, until it fits in one."
-    )
-    return PatchError(hunk.line, message)
-
-
-def _miss(file: _File, hunk: Hunk, done: int, path: str) -> PatchError:
-    region = nearest_region("\n".join(file.lines), "\n".join(hunk.old))
-    where = f" from line {done + 1} on, after the hunk before" if done else ""
-    message = f"the lines of this hunk do not occur in {quoted(path)}{where}. "
-    if region is None:
-        return PatchError(hunk.line, f"{message}Nothing in it is near: read_file it first.")
-    message += f"The nearest lines are {region.first}-{region.last}: the suggestion shows them as they are."
-    return PatchError(hunk.line, message, (region.text,))
-
-
-# --- The lines that come there
-
-
-def _replaced(file: _File, hunk: Hunk, found: _Found) -> Iterator[str]:
-    old, new = _indents(file, hunk, found)
-    at = found.start
-    for sign, text in hunk.lines:
-        if sign == "+":
-            yield (new + text.removeprefix(old) if text.startswith(old) and text else text) + file.newline
-            continue
-        if sign == " ":
-            yield file.ended[at]
-        at += 1
-
-
-def _indents(file: _File, hunk: Hunk, found: _Found) -> tuple[str, str]:
-    """The indent of the hunk's first line that says something, and the one that it has in the file."""
-    if found.key is not str.strip:
-        return "", ""
-    # Such a line there is: without any, the hunk would have been found before, by the ends of its lines.
-    offset = next(at for at, line in enumerate(hunk.old) if line.strip())
-    return _indent(hunk.old[offset]), _indent(file.lines[found.start + offset])
+    def _miss(self, hunk: Hunk, done: int) -> PatchError:
+        region = nearest_region("\n".join(self.lines), "\n".join(hunk.old))
+        where = f" from line {done + 1} on, after the hunk before" if done else ""
+        message = f"the lines of this hunk do not occur in {quoted(self.path)}{where}. "
+        if region is None:
+            return PatchError(hunk.line, f"{message}Nothing in it is near: read_file it first.")
+        message += f"The nearest lines are {region.first}-{region.last}: the suggestion shows them as they are."
+        return PatchError(hunk.line, message, (region.text,))
 
 
 def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip())]
-
-
-def _text_of(pieces: Sequence[str], file: _File) -> str:
-    """The text of the lines: all but the last have line ends, and the last one as it was in the file."""
-    if not pieces:
-        return ""
-    ended = [piece if piece.endswith("\n") else piece + file.newline for piece in pieces]
-    if not file.has_last_newline:
-        ended[-1] = _without_newline(pieces[-1])
-    return "".join(ended)
-
-
-def _without_newline(line: str) -> str:
-    return line.removesuffix("\n").removesuffix("\r") if line.endswith("\n") else line

@@ -4,7 +4,6 @@ import ast
 import io
 import re
 import tokenize
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -113,16 +112,6 @@ class PythonText:
         if unit.node not in self._members:
             self._members[unit.node] = self._read_members(unit)
         return self._members[unit.node]
-
-    @cached_property
-    def holders(self) -> Mapping[str, tuple[tuple[Unit, int], ...]]:
-        """For each name the top-level classes with members of that name, in order, and how many each of them has."""
-        found: dict[str, list[tuple[Unit, int]]] = {}
-        for home in self.units:
-            if home.kind is UnitKind.CLASS:
-                for key, times in Counter(member.key for member in self.members(home)).items():
-                    found.setdefault(key, []).append((home, times))
-        return {key: tuple(homes) for key, homes in found.items()}
 
     def _read_members(self, unit: Unit) -> tuple[Unit, ...]:
         body = unit.node.body if isinstance(unit.node, ast.ClassDef) else []

@@ -6,7 +6,7 @@ Nothing is made of the text but a syntax tree or a stream of events: no object, 
 import json
 import posixpath
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import yaml
 
@@ -22,11 +22,6 @@ DEEPEST_YAML: Final = 100
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CANNOT_TELL: Final = SyntaxProblem(0, "cannot be judged")
 """Like what `parse` says of a text that is too much for it: a problem without a line."""
-
-
-class _Language(NamedTuple):
-    name: str
-    judge: Callable[[str], SyntaxProblem | None]
 
 
 def syntax_problem(path: str, text: str) -> str | None:
@@ -48,7 +43,7 @@ def broken_by(path: str, before: str | None, after: str) -> str | None:
     problem = syntax_problem(path, after)
     if problem is None or before is None or _judged(path, before) is not None:
         return None
-    return f"no longer parses as {_LANGUAGES[_suffix(path)].name}: {problem}"
+    return f"no longer parses as {_LANGUAGES[_suffix(path)][0]}: {problem}"
 
 
 def _judged(path: str, text: str) -> SyntaxProblem | None:
@@ -56,7 +51,7 @@ def _judged(path: str, text: str) -> SyntaxProblem | None:
     if language is None or len(text) > LARGEST_JUDGED:
         return _CANNOT_TELL
     try:
-        return language.judge(text)
+        return language[1](text)
     except (ValueError, RecursionError, MemoryError):
         return _CANNOT_TELL
 
@@ -91,25 +86,15 @@ def _yaml(text: str) -> SyntaxProblem | None:
             if depth > DEEPEST_YAML:
                 return _CANNOT_TELL
     except yaml.MarkedYAMLError as error:
-        return _in_words(error)
+        return SyntaxProblem(error.problem_mark.line + 1 if error.problem_mark else 0, str(error.problem))
     except yaml.reader.ReaderError as error:
         return SyntaxProblem(text[: text.find(chr(error.character))].count("\n") + 1, error.reason)
     return None
 
 
-def _in_words(error: yaml.MarkedYAMLError) -> SyntaxProblem:
-    """`did not find expected ',' or ']' while parsing a flow sequence (from line 1)`, with the line of the problem."""
-    words = " ".join(filter(None, [error.problem, error.context]))
-    if error.context and error.context_mark:
-        words += f" (from line {error.context_mark.line + 1})"
-    return SyntaxProblem(error.problem_mark.line + 1 if error.problem_mark else 0, words)
-
-
-_LANGUAGES: Final[Mapping[str, _Language]] = {
-    ".py": _Language("Python", _python),
-    ".pyi": _Language("Python", _python),
-    ".json": _Language("JSON", _json),
-    ".toml": _Language("TOML", _toml),
-    ".yaml": _Language("YAML", _yaml),
-    ".yml": _Language("YAML", _yaml),
+_LANGUAGES: Final[Mapping[str, tuple[str, Callable[[str], SyntaxProblem | None]]]] = {
+    **dict.fromkeys((".py", ".pyi"), ("Python", _python)),
+    ".json": ("JSON", _json),
+    ".toml": ("TOML", _toml),
+    **dict.fromkeys((".yaml", ".yml"), ("YAML", _yaml)),
 }

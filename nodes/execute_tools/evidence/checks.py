@@ -7,8 +7,7 @@ examples, and takes the place of the file when that is imported: so nothing has 
 import json
 import shlex
 from collections.abc import Mapping
-from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -89,20 +88,17 @@ def open_checks(
     return commands if isinstance(commands, ToolError) else Checks(commands, rules, lines)
 
 
+@dataclass
 class Checks:
     """Runs checks in one workspace, one at a time. Made by `open_checks`."""
 
-    def __init__(self, commands: Commands, rules: CheckRules, lines: Mapping[str, list[str]]) -> None:
-        self.root, self.rules = commands.root, rules
-        self._commands, self._lines = commands, lines
+    commands: Commands
+    rules: CheckRules
+    lines: Mapping[str, list[str]] = field(default_factory=dict)
 
     def in_scope(self, scope: CancellationScope | None) -> Self:
         """The same checks for one call: once `scope` is over none is started, and one that runs is killed."""
-        if scope is None:
-            return self
-        view = copy(self)
-        view._commands = self._commands.in_scope(scope)  # noqa: SLF001 - its own kind
-        return view
+        return self if scope is None else replace(self, commands=self.commands.in_scope(scope))
 
     def run_examples(
         self, modules: list[JsonMap], seconds: float = inf, *, first_decides: bool = False
@@ -116,7 +112,7 @@ class Checks:
             ScopeOverError: the call's time is over.
         """
         limit = min(seconds, self.rules.examples_timeout_s)
-        request = {"root": self.root, "seconds": limit, "first_decides": first_decides, "modules": modules}
+        request = {"root": self.commands.root, "seconds": limit, "first_decides": first_decides, "modules": modules}
         given = {_RUNNER: _source("example_runner"), _REQUEST: json.dumps(request).encode()}
         result = self._python(given, ["-I", "-B", _RUNNER, _REQUEST], limit + _START_S)
         if isinstance(result, ToolError):
@@ -146,12 +142,10 @@ class Checks:
         Raises:
             ScopeOverError: the call's time is over.
         """
-        return self._commands.read_only({}, _ENV).run(
-            self._lines[command], timeout_s=min(seconds, self.rules.timeout_s)
-        )
+        return self.commands.read_only({}, _ENV).run(self.lines[command], timeout_s=min(seconds, self.rules.timeout_s))
 
     def _python(self, given: Mapping[str, bytes], arguments: list[str], limit: float) -> CommandResult | ToolError:
-        commands = self._commands.read_only(given, _ENV, self.rules.limits)
+        commands = self.commands.read_only(given, _ENV, self.rules.limits)
         result = commands.run(["sh", "-c", _PYTHON, "sh", *arguments], timeout_s=limit)
         if isinstance(result, CommandResult) and result.exit_code == _NO_PYTHON:
             return ToolError(code=ToolErrorCode.UNAVAILABLE, message="There is no Python that commands can see.")

@@ -172,18 +172,12 @@ def _use_lines(tree: ast.Module, name: str, modules: frozenset[str]) -> Iterator
         if isinstance(node, Function | ast.Lambda) and name in _own_variables(node):
             continue
         waiting.extend(ast.iter_child_nodes(node))
-        match node:
-            case ast.Name(id=found) if found == name:
-                yield node.lineno
-            case ast.FunctionDef(name=found) | ast.AsyncFunctionDef(name=found) | ast.ClassDef(name=found):
-                if found == name:
-                    yield node.lineno
-            case ast.ImportFrom(names=aliases):
-                if any(alias.name == name for alias in aliases):
-                    yield node.lineno
-            case ast.Attribute(value=ast.Name(id=owner), attr=found) if found == name:
-                if owner in modules or owner in {"self", "cls"}:
-                    yield node.lineno
+        used = name in (getattr(node, "id", ""), getattr(node, "name", ""))
+        used |= isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names)
+        if isinstance(node, ast.Attribute) and node.attr == name:
+            used = getattr(node.value, "id", "") in modules | {"self", "cls"}
+        if used and not isinstance(node, ast.alias):
+            yield getattr(node, "lineno", 0)
 
 
 def _own_variables(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:

@@ -25,12 +25,11 @@ class Origin(StrEnum):
 
 
 class Kind(StrEnum):
-    """What is compared: printed output as doctest does, a value, an exception's name, or whether it holds at all."""
+    """What is compared: printed output as doctest does, a value, or an exception's name."""
 
     OUTPUT = "output"
     VALUE = "value"
     RAISES = "raises"
-    HOLDS = "holds"
 
 
 @dataclass(frozen=True)
@@ -222,8 +221,6 @@ def sentence(example: Example, result: Result, seconds: float, setup: Sequence[s
     code = _code([*setup, example.source])
     if result.status is Status.ENDLESS:
         return f"{code} does not end within {seconds:g} s."
-    if example.kind is Kind.HOLDS:
-        return f"{code} raises {_short(result.told)}." if result.status is Status.RAISED else f"{code} does not hold."
     came = f"raises {_short(result.told)}" if result.status is Status.RAISED else f"gives {_short(result.told)}"
     return f"{code} {came}, but must {_wanted(example)}."
 

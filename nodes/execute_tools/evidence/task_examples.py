@@ -106,7 +106,7 @@ def _asserted(lines: list[str], names: Collection[str], module: str) -> Iterator
                 case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
                     yield Example(name, ast.unparse(left), ast.unparse(right), Origin.TASK, Kind.VALUE)
                 case _:
-                    yield Example(name, code, "", Origin.TASK, Kind.HOLDS)
+                    yield Example(name, f"bool({code})", "True", Origin.TASK, Kind.VALUE)
 
 
 def _called_examples(text: str, names: Collection[str], module: str, new: Collection[str]) -> Iterator[Example]:

@@ -7,7 +7,7 @@ the public internet are allowed, and private ones of hosts that the user has nam
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final
 
 import httpcore2
@@ -15,53 +15,29 @@ import httpcore2
 from mendgraph.nodes.execute_tools.files.deadline import call_within, monotonic_s
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.network.url_rules import Target
-from mendgraph.nodes.records import ToolError, ToolErrorCode
 
-_METADATA: Final = "a cloud's metadata service"
-_LOCAL: Final[dict[str, str]] = {
-    "10.0.0.0/8": "private",
-    "100.64.0.0/10": "private (carrier-grade NAT)",
-    "127.0.0.0/8": "loopback",
-    "172.16.0.0/12": "private",
-    "192.168.0.0/16": "private",
-    "::1/128": "loopback",
-    "fc00::/7": "private",
-}
+_PRIVATE: Final = tuple(
+    map(
+        ip_network, ("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7")
+    )
+)
 """What a host may have that a user has named for it."""
-_NEVER: Final[dict[str, str]] = {
-    "100.100.100.200/32": _METADATA,
-    "168.63.129.16/32": _METADATA,
-    "fd00:ec2::/32": _METADATA,
-    "0.0.0.0/8": "unspecified",
-    "169.254.0.0/16": "link-local",
-    "192.0.0.0/24": "reserved",
-    "192.0.2.0/24": "reserved (documentation)",
-    "192.88.99.0/24": "reserved (6to4 relay)",
-    "198.18.0.0/15": "reserved (benchmarks)",
-    "198.51.100.0/24": "reserved (documentation)",
-    "203.0.113.0/24": "reserved (documentation)",
-    "224.0.0.0/4": "multicast",
-    "240.0.0.0/4": "reserved",
-    "::/128": "unspecified",
-    "::ffff:0:0/96": "IPv4 in IPv6",
-    "2001::/32": "IPv4 in IPv6 (Teredo)",
-    "2001::/23": "reserved",
-    "2001:db8::/32": "reserved (documentation)",
-    "2002::/16": "IPv4 in IPv6 (6to4)",
-    "3fff::/20": "reserved (documentation)",
-    "fe80::/10": "link-local",
-    "fec0::/10": "site-local",
-    "ff00::/8": "multicast",
-}
-"""What no host may have. Source: the IANA special-purpose address registries, and the clouds' documentation."""
-
-
-def _networks(table: dict[str, str]) -> tuple[tuple[IPv4Network | IPv6Network, str], ...]:
-    return tuple((ip_network(each), reason) for each, reason in table.items())
-
-
-_LOCAL_NETWORKS: Final = _networks(_LOCAL)
-_NEVER_NETWORKS: Final = _networks(_NEVER)
+_NEVER: Final = tuple(
+    map(
+        ip_network,
+        (
+            "100.100.100.200",
+            "168.63.129.16",
+            "fd00:ec2::/32",
+            "192.0.0.0/24",
+            "192.88.99.0/24",
+            "2001::/23",
+            "2002::/16",
+            "3fff::/20",
+        ),
+    )
+)
+"""Metadata services of clouds, which no host may have, and what some Pythons take for public."""
 _UNICAST: Final = IPv6Network("2000::/3")
 """The only part of IPv6 that is given to hosts of the public internet."""
 _NAT64: Final = IPv6Network("64:ff9b::/96")
@@ -69,26 +45,23 @@ _NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
 def why_forbidden(address: str, *, private_allowed: bool = False) -> str:
-    """Why nothing may connect to this address, or "" where it may: "private", "loopback", "link-local", ...
+    """Why nothing may connect to this address, or "" where it may: "private", "reserved", "no address".
 
-    `private_allowed` lifts private and loopback addresses, and no others. What is no address is forbidden.
+    `private_allowed` lifts private and loopback addresses, and no others. Source: the IANA special-purpose address
+    registries, as `ipaddress` has them.
     """
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:
         return "no address"
     if parsed in _NAT64:
-        embedded = why_forbidden(str(IPv4Address(int(parsed) & 0xFFFF_FFFF)))
-        return f"IPv4 in IPv6 (NAT64), {embedded}" if embedded else ""
-    return _reason(parsed, private_allowed)
-
-
-def _reason(address: IPv4Address | IPv6Address, private_allowed: bool) -> str:
-    never = next((reason for network, reason in _NEVER_NETWORKS if address in network), "")
-    local = next((reason for network, reason in _LOCAL_NETWORKS if address in network), "")
-    if never or local:
-        return never or ("" if private_allowed else local)
-    return "reserved" if isinstance(address, IPv6Address) and address not in _UNICAST else ""
+        parsed, private_allowed = IPv4Address(int(parsed) & 0xFFFF_FFFF), False
+    if any(parsed in network for network in _NEVER):
+        return "reserved"
+    if any(parsed in network for network in _PRIVATE):
+        return "" if private_allowed else "private"
+    public = parsed.is_global and not parsed.is_multicast
+    return "" if public and not (isinstance(parsed, IPv6Address) and parsed not in _UNICAST) else "reserved"
 
 
 Resolve = Callable[[str, int], Sequence[str]]
@@ -99,12 +72,19 @@ _CONNECT_S: Final = 5.0
 _MOST_ADDRESSES: Final = 8
 
 
+def look_up(host: str, port: int) -> Sequence[str]:
+    """What the system says the addresses of `host` are; OSError where it says nothing."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
 class RefusedConnectionError(Exception):
     """Raised out of a request whose address may not be connected to."""
 
-    def __init__(self, error: ToolError) -> None:
-        super().__init__(error.message)
-        self.error = error
+    def __init__(self, target: Target, address: str, reason: str) -> None:
+        liftable = why_forbidden(address) and not why_forbidden(address, private_allowed=True)
+        remedy = " A host of your own has to be named in allowed_private_hosts." if liftable else ""
+        super().__init__(f"Domain {quoted(target.host)} not allowed: its address {address} is {reason}.{remedy}")
 
 
 class Deadline:
@@ -120,6 +100,21 @@ class Deadline:
         if left <= 0:
             raise TimeoutError
         return left
+
+
+def allowed_addresses(target: Target, resolve: Resolve, deadline: Deadline) -> Sequence[str]:
+    """The addresses of the target; RefusedConnectionError where a single one of them may not be connected to.
+
+    A lookup cannot be interrupted, so that one that hangs is left behind at the deadline.
+    """
+    try:
+        found: Sequence[str] = (str(ip_address(target.host)),)
+    except ValueError:
+        found = call_within(deadline.left(), lambda: resolve(target.host, target.port))
+    for address in found:
+        if forbidden := why_forbidden(address, private_allowed=target.private_allowed):
+            raise RefusedConnectionError(target, address, forbidden)
+    return found[:_MOST_ADDRESSES]
 
 
 class CheckedBackend(httpcore2.NetworkBackend):
@@ -166,7 +161,7 @@ class CheckedBackend(httpcore2.NetworkBackend):
         far_end = str(stream.get_extra_info("server_addr")[0])
         forbidden = why_forbidden(far_end, private_allowed=self._target.private_allowed)
         if forbidden or ip_address(far_end) != ip_address(address):
-            raise RefusedConnectionError(refusal(self._target, far_end, forbidden or "not the one that was looked up"))
+            raise RefusedConnectionError(self._target, far_end, forbidden or "not the one that was looked up")
 
 
 class _TimedStream(httpcore2.NetworkStream):
@@ -195,49 +190,3 @@ class _TimedStream(httpcore2.NetworkStream):
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
-
-
-def look_up(host: str, port: int) -> Sequence[str]:
-    """What the system says the addresses of `host` are; OSError where it says nothing."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
-
-
-def allowed_addresses(target: Target, resolve: Resolve, deadline: Deadline) -> tuple[str, ...] | ToolError:
-    """The addresses of the target, all of them allowed; PERMISSION_DENIED where a single one is not.
-
-    A lookup cannot be interrupted, so that one that hangs is left behind at the deadline. Raises TimeoutError: the
-    lookup took too long.
-    """
-    if _is_literal(target.host):
-        found: Sequence[str] = (target.host,)
-    else:
-        try:
-            found = call_within(deadline.left(), lambda: resolve(target.host, target.port))
-        except TimeoutError:
-            raise
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or type(error).__name__
-            message = f"The address of {quoted(target.host)} cannot be looked up: {reason}."
-            return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
-    for address in found:
-        forbidden = why_forbidden(address, private_allowed=target.private_allowed)
-        if forbidden:
-            return refusal(target, address, forbidden)
-    return tuple(found[:_MOST_ADDRESSES])
-
-
-def refusal(target: Target, address: str, reason: str) -> ToolError:
-    """That this address of the target is not connected to."""
-    liftable = why_forbidden(address) and not why_forbidden(address, private_allowed=True)
-    remedy = " A host of your own has to be named in allowed_private_hosts." if liftable else ""
-    message = f"Domain {quoted(target.host)} not allowed: its address {address} is {reason}.{remedy}"
-    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
-
-
-def _is_literal(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -9,7 +9,7 @@ from urllib.parse import quote, urljoin
 
 import idna
 
-from mendgraph.nodes.execute_tools.files.failures import quoted
+from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 DISABLED: Final = "Network access is disabled in this Environment."
@@ -38,7 +38,7 @@ class NetworkRules:
 
     `hosts` are exact names or addresses, `*.example.com` (all names below it), or `*` (any public host), each with
     `:port` where it is not 80 or 443; none means no network. `allow_private` names those that may have private or
-    loopback addresses; a host has to be in `hosts` as well. Sizes are bytes after decompression, times seconds.
+    loopback addresses; a host has to be in `hosts` as well. Sizes are bytes, times seconds.
     """
 
     hosts: tuple[str, ...] = ()
@@ -120,7 +120,11 @@ def names_target(entries: Iterable[str], target: Target, *, any_host: bool = Tru
 
 def judge_redirect(origin: Target, location: str, rules: NetworkRules) -> Target | ToolError:
     """Where a Location header of `origin` leads, judged as if it had been asked for in the first place."""
-    target = _located(origin, location, rules)
+    problem = _unreadable(location)
+    try:
+        target = invalid(problem) if problem else judge_url(urljoin(origin.url, location), rules)
+    except ValueError:
+        target = invalid(f"{quoted(location)} is no URL.")
     if isinstance(target, Target):
         return target
     message = f"{quoted(origin.url)} redirects to {quoted(location)}, which is not followed. {target.message}"
@@ -139,7 +143,7 @@ def parse_host_entry(entry: str) -> HostPattern | None:
         return HostPattern("", port=port)
     subdomains = match["host"].startswith("*.")
     host = canonical_host(match["host"].removeprefix("*."))
-    if not host or (subdomains and _is_address(host)):
+    if not host or (subdomains and (":" in host or _NUMBER.fullmatch(host.rpartition(".")[2]))):
         return None
     return HostPattern(host, subdomains, port)
 
@@ -181,36 +185,25 @@ def read_url(url: str) -> Target | ToolError:
     """Where `url` leads, whether or not that is allowed; INVALID_ARGUMENT for what is no http or https URL."""
     problem = _unreadable(url)
     if problem:
-        return _invalid(problem)
+        return invalid(problem)
     match = _URL.fullmatch(url)
     if match is None:
-        return _invalid(f"{quoted(url)} is no absolute URL: write it as https://host/path.")
+        return invalid(f"{quoted(url)} is no absolute URL: write it as https://host/path.")
     scheme = match["scheme"].lower()
     if scheme not in _DEFAULT_PORTS:
-        return _invalid(f"{quoted(url)} is not http or https.")
+        return invalid(f"{quoted(url)} is not http or https.")
     if "@" in match["authority"]:
-        return _invalid("The URL has a user name or password: take it out, as no credentials are sent.")
+        return invalid("The URL has a user name or password: take it out, as no credentials are sent.")
     authority = _AUTHORITY.fullmatch(match["authority"])
     port = _port(authority["port"] or "", _DEFAULT_PORTS[scheme]) if authority else None
     host = canonical_host(authority["host"]) if authority else ""
     if not host or not port:
-        return _invalid(
+        return invalid(
             f"{quoted(match['authority'])} is no host: write a name, four decimal numbers, or IPv6 in brackets, and a"
             " port from 1 to 65535 where it needs one."
         )
     path = quote((match["path"] or "/") + (match["query"] or ""), safe=_KEPT)
     return Target(scheme, host, port, path)
-
-
-def _located(origin: Target, location: str, rules: NetworkRules) -> Target | ToolError:
-    problem = _unreadable(location)
-    if problem:
-        return _invalid(problem)
-    try:
-        url = urljoin(origin.url, location)
-    except ValueError:
-        return _invalid(f"{quoted(location)} is no URL.")
-    return judge_url(url, rules)
 
 
 def _unreadable(url: str) -> str:
@@ -227,16 +220,8 @@ def _port(digits: str, default: int) -> int | None:
     return port if port <= 65_535 else None
 
 
-def _is_address(host: str) -> bool:
-    return ":" in host or _NUMBER.fullmatch(host.rpartition(".")[2]) is not None
-
-
 def _patterns(entries: Iterable[str]) -> list[HostPattern]:
     return [pattern for pattern in map(parse_host_entry, entries) if pattern is not None]
-
-
-def _invalid(message: str) -> ToolError:
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
 def _denied(message: str) -> ToolError:

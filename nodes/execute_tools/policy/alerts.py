@@ -21,8 +21,6 @@ COST_FACTOR = 3.0
 FEWEST_COSTS = 4
 """A median of fewer calls says nothing."""
 
-_LARGEST = 1e300
-
 
 class AlertKind(StrEnum):
     """What went up."""
@@ -58,51 +56,40 @@ class Vitals(Record):
 
 def observe_tool(vitals: Vitals, ok: bool) -> tuple[Vitals, Alert | None]:
     """Take in how a tool call ended."""
-    tools = (*vitals.tools, ok)[-WINDOW:]
-    rate, up = _rate(tools, up=vitals.tools_alerted)
-    alert = None
-    if up and not vitals.tools_alerted:
-        message = f"{tools.count(False)} of the last {len(tools)} tool calls failed: look at their errors."
-        alert = Alert(AlertKind.ERROR_RATE, message, rate, THRESHOLD)
-    return vitals.model_copy(update={"tools": tools, "tools_alerted": up}), alert
+    said = "{} of the last {} tool calls failed: look at their errors."
+    return _observed(vitals, "tools", ok, AlertKind.ERROR_RATE, said)
 
 
 def observe_reply(vitals: Vitals, valid: bool) -> tuple[Vitals, Alert | None]:
     """Take in whether a model's reply could be used as it was."""
-    replies = (*vitals.replies, valid)[-WINDOW:]
-    rate, up = _rate(replies, up=vitals.replies_alerted)
-    alert = None
-    if up and not vitals.replies_alerted:
-        message = (
-            f"{replies.count(False)} of the last {len(replies)} replies of the model were invalid: "
-            "another model or protocol may do better."
-        )
-        alert = Alert(AlertKind.INVALID_REPLIES, message, rate, THRESHOLD)
-    return vitals.model_copy(update={"replies": replies, "replies_alerted": up}), alert
+    said = "{} of the last {} replies of the model were invalid: another model or protocol may do better."
+    return _observed(vitals, "replies", valid, AlertKind.INVALID_REPLIES, said)
+
+
+def _observed(vitals: Vitals, what: str, good: bool, kind: AlertKind, said: str) -> tuple[Vitals, Alert | None]:
+    outcomes: tuple[bool, ...] = (*getattr(vitals, what), good)[-WINDOW:]
+    was_up = getattr(vitals, f"{what}_alerted")
+    failed = outcomes.count(False)
+    up = failed / WINDOW > (ALL_CLEAR if was_up else THRESHOLD)
+    vitals = vitals.model_copy(update={what: outcomes, f"{what}_alerted": up})
+    raised = up and not was_up
+    return vitals, Alert(kind, said.format(failed, len(outcomes)), failed / WINDOW, THRESHOLD) if raised else None
 
 
 def observe_cost(vitals: Vitals, amount: float, unit: str) -> tuple[Vitals, Alert | None]:
     """Take in what a model call cost, in `unit` (such as "tokens" or "USD"). Another unit begins anew.
 
-    An amount that is negative or no number is no news, and where calls cost nothing there is nothing to compare with.
+    Where calls cost nothing there is nothing to compare with.
     """
-    if not 0 <= amount <= _LARGEST:
-        return vitals, None
     before = vitals.costs if unit == vitals.cost_unit else ()
-    threshold = COST_FACTOR * median(before) if len(before) >= FEWEST_COSTS else 0.0
-    dear = 0.0 < threshold < amount
+    usual = median(before) if len(before) >= FEWEST_COSTS else 0.0
+    dear = 0.0 < COST_FACTOR * usual < amount
     alert = None
     if dear and not vitals.cost_alerted:
         message = (
             f"A model call cost {amount:g} {unit}, more than {COST_FACTOR:g} times the median of the last"
-            f" {len(before)} ({median(before):g} {unit}): look at what it was sent."
+            f" {len(before)} ({usual:g} {unit}): look at what it was sent."
         )
-        alert = Alert(AlertKind.COST, message, float(amount), threshold)
+        alert = Alert(AlertKind.COST, message, float(amount), COST_FACTOR * usual)
     costs = (*before, float(amount))[-WINDOW:]
     return vitals.model_copy(update={"costs": costs, "cost_unit": unit, "cost_alerted": dear}), alert
-
-
-def _rate(outcomes: tuple[bool, ...], *, up: bool) -> tuple[float, bool]:
-    """The rate of failures, and whether an alert is up now, given whether it was."""
-    rate = outcomes.count(False) / WINDOW
-    return rate, rate > (ALL_CLEAR if up else THRESHOLD)

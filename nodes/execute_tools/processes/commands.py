@@ -3,7 +3,6 @@
 The sandbox is safe by construction: there is no way around it.
 """
 
-import codecs
 import functools
 import os
 import shutil
@@ -13,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
@@ -33,20 +31,13 @@ from mendgraph.nodes.execute_tools.processes.workspace_cover import (
     find_cover,
     find_ways_out,
     kept_settings,
+    linked_repository,
     protected_git,
 )
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
-MOST_ARGUMENTS: Final = 1_000
-LONGEST_ARGUMENTS: Final = 100_000
-"""Bytes of all arguments together. Source: Linux takes 131,072 in one argument."""
-
 LONGEST_LAST_WORDS: Final = 1_500
 """Characters of an output that an error message repeats."""
-
-_Decoder: Final = codecs.getincrementaldecoder("utf-8")
-_LATER_BYTES: Final = bytes(range(0b1000_0000, 0b1100_0000))
-"""Of a character in UTF-8, all but the first."""
 
 _NEVER_SHOWN = ("/dev", "/proc", "/run", "/sys")
 """They lead to other processes, to devices and to services outside of the sandbox."""
@@ -69,24 +60,6 @@ class CommandRules:
     max_output_bytes: int = 16_000
     readable: tuple[str, ...] = ()
     limits: ResourceLimits = field(default_factory=command_limits)
-
-
-def malformed_command(argv: Sequence[str]) -> ToolError | None:
-    """Why this is no command line."""
-    try:
-        sizes = [len(each.encode()) + 1 for each in argv]
-    except UnicodeEncodeError:
-        return _invalid("An argument of the command is not valid Unicode text.")
-    if not argv or not argv[0]:
-        return _invalid("The command is empty: name a program, and its arguments one by one.")
-    if any("\0" in each for each in argv):
-        return _invalid("An argument of the command contains a NUL character.")
-    if len(argv) > MOST_ARGUMENTS or sum(sizes) > LONGEST_ARGUMENTS:
-        return _invalid(
-            f"The command is too long: {MOST_ARGUMENTS} arguments and {LONGEST_ARGUMENTS} bytes are allowed."
-            " Write a long input to a file, and name that."
-        )
-    return None
 
 
 def find_program(name: str, rules: CommandRules, root: str, path: str) -> str | ToolError:
@@ -134,10 +107,6 @@ def command_environment(root: str, readable: Sequence[str]) -> dict[str, str]:
         "HOME": HOME,
         "TMPDIR": SCRATCH,
     }
-
-
-def _invalid(message: str) -> ToolError:
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
 def own_installation() -> tuple[str, ...]:
@@ -210,9 +179,27 @@ def open_commands(
     if isinstance(real, ToolError):
         return real
     readable = readable_folders(rules)
-    return readable if isinstance(readable, ToolError) else Commands(real, rules, denied, readable, contents)
+    if isinstance(readable, ToolError):
+        return readable
+    remembered = functools.lru_cache(_REMEMBERED)(denied)
+    return Commands(
+        root=real,
+        rules=rules,
+        env=command_environment(real, readable),
+        limits=rules.limits,
+        _denied=remembered,
+        _holds=HeldSecrets(contents),
+        _paths=JudgedPaths(real, functools.partial(_judged, remembered)),
+        _readable=readable,
+    )
 
 
+def _judged(denied: Denied, name: str, for_write: bool) -> ToolError | None:
+    message = f"No command may {'change' if for_write else 'run in'} {quoted(name)}."
+    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message) if denied(name) else None
+
+
+@dataclass(frozen=True)
 class Commands:
     """Starts programs in one workspace, one at a time, each inside a sandbox of its own (see `bubblewrap`).
 
@@ -220,46 +207,33 @@ class Commands:
     settings of mendgraph, and denied files, which it cannot even open. There is no network, no other process, no home
     and no secret of ours. Sockets, pipes and devices that are there when it starts are hidden. A file with another name
     outside of the workspace (a hard link, as uv and pnpm make them to their caches) is changed there as well.
+
+    With `scope`, none is started once it is revoked, and one that runs is killed. `given` are texts that programs find
+    under these absolute names, which lie below `/run`.
     """
 
-    def __init__(
-        self,
-        root: str,
-        rules: CommandRules,
-        denied: Denied,
-        readable: tuple[str, ...],
-        contents: ContentJudge = lambda _: None,
-    ) -> None:
-        self.root, self.rules = root, rules
-        self._denied = functools.lru_cache(_REMEMBERED)(denied)
-        self._holds = HeldSecrets(contents)
-        self._paths = JudgedPaths(root, self._judge)
-        self._readable = readable
-        self._env = command_environment(root, readable)
-        self._one_at_a_time = threading.Lock()
-        self._scope = CancellationScope()
-        self._read_only, self._limits = False, rules.limits
-        self._given: Mapping[str, bytes] = {}
+    root: str
+    rules: CommandRules
+    env: Mapping[str, str]
+    limits: ResourceLimits
+    _denied: Denied
+    _holds: HeldSecrets
+    _paths: JudgedPaths
+    _readable: tuple[str, ...]
+    scope: CancellationScope = field(default_factory=CancellationScope)
+    given: Mapping[str, bytes] = field(default_factory=dict)
+    looks_only: bool = False
+    _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
 
     def in_scope(self, scope: CancellationScope) -> Self:
-        """The same commands for one call: after `scope` is revoked none is started, and one that runs is killed."""
-        view = copy(self)
-        view._scope = scope  # noqa: SLF001 - its own kind
-        return view
+        """The same commands for one call."""
+        return replace(self, scope=scope)
 
     def read_only(
         self, given: Mapping[str, bytes], env: Mapping[str, str], limits: ResourceLimits | None = None
     ) -> Self:
-        """The same commands for programs that may look at the workspace and change nothing in it.
-
-        `given` are texts that they find under these absolute names, which lie below `/run`; `env` are more variables.
-        `limits` replace those of the rules.
-        """
-        view = copy(self)
-        view._read_only, view._given = True, given  # noqa: SLF001 - its own kind
-        view._limits = limits or self._limits  # noqa: SLF001 - its own kind
-        view._env = {**self._env, **env}  # noqa: SLF001 - its own kind
-        return view
+        """The same commands for programs that may look at the workspace and change nothing, with more variables."""
+        return replace(self, looks_only=True, given=given, env={**self.env, **env}, limits=limits or self.limits)
 
     def run(self, argv: Sequence[str], cwd: str = ".", timeout_s: float | None = None) -> CommandResult | ToolError:
         """Run a program with its arguments, without a shell and without input, and wait until all of it is gone.
@@ -269,7 +243,7 @@ class Commands:
         """
         limit = self.rules.soft_timeout_s if timeout_s is None else min(timeout_s, self.rules.soft_timeout_s)
         started = time.monotonic()
-        program = malformed_command(argv) or find_program(argv[0], self.rules, self.root, self._env["PATH"])
+        program = find_program(argv[0], self.rules, self.root, self.env["PATH"])
         if isinstance(program, ToolError):
             return program
         self._check_scope()
@@ -297,20 +271,22 @@ class Commands:
         started, limit = times
         with ExitStack() as protection:
             problem = None
-            if not self._read_only:
+            if not self.looks_only:
                 problem = protection.enter_context(protected_git(root, started + limit))
                 protection.enter_context(kept_settings(root))
             before = problem or find_cover(root, self._denied, started + limit, self._holds)
             if isinstance(before, ToolError):
                 return before
-            asked = [each for each in self._readable if each not in own_installation()]  # it is like the system
+            linked = linked_repository(self.root)
+            readable = self._readable if linked is None else (*self._readable, linked)
+            asked = [each for each in readable if each not in own_installation()]  # it is like the system
             beside = find_ways_out(asked, self.root, started + limit)
             if isinstance(beside, ToolError):
                 return beside
             with ExitStack() as handles:
-                view = replace(self._view(root, before, beside, handles), cwd=self._absolute(folder))
+                view = replace(self._view(root, before, beside, handles), cwd=self._absolute(folder), readable=readable)
                 result = self._wait(view, command, started, limit)
-            if self._read_only or isinstance(result, ToolError):
+            if self.looks_only or isinstance(result, ToolError):
                 return result
             return self._looked_after(result, root, before)
 
@@ -319,8 +295,8 @@ class Commands:
     ) -> CommandResult | ToolError:
         stdout, stderr = (EndsOfOutput(self.rules.max_output_bytes) for _ in range(2))
         with ExitStack() as stack:
-            with self._scope.effect():
-                running = stack.enter_context(bubblewrap.started(view, command, self._env))
+            with self.scope.effect():
+                running = stack.enter_context(bubblewrap.started(view, command, self.env))
             if isinstance(running, ToolError):
                 return running
             takers = running.takers(stdout.take, stderr.take)
@@ -353,11 +329,11 @@ class Commands:
             )
 
     def _printed(self, *outputs: EndsOfOutput) -> LimitReached | None:
-        size, most = sum(each.size for each in outputs), self._limits.output_bytes
+        size, most = sum(each.size for each in outputs), self.limits.output_bytes
         return LimitReached(Limit.OUTPUT, size, most) if size > most else None
 
     def _check_scope(self) -> None:
-        with self._scope.effect():
+        with self.scope.effect():
             pass
 
     def _looked_after(self, result: CommandResult, root: int, before: Cover) -> CommandResult:
@@ -369,20 +345,19 @@ class Commands:
     def _view(self, root: int, cover: Cover, beside: tuple[str, ...], handles: ExitStack) -> bubblewrap.View:
         read_only = [
             (handles.enter_context(closing(open_beneath(root, name.split("/"), os.O_PATH))), self._absolute(name))
-            for name in (() if self._read_only else (*cover.repositories, *cover.settings))
+            for name in (() if self.looks_only else (*cover.repositories, *cover.settings))
         ]
-        given = [(handles.enter_context(bubblewrap.text_handle(text)), name) for name, text in self._given.items()]
+        given = [(handles.enter_context(bubblewrap.text_handle(text)), name) for name, text in self.given.items()]
         return bubblewrap.View(
             root=self.root,
             root_fd=root,
             cwd=self.root,
-            readable=self._readable,
             read_only=tuple(read_only),
             hidden_files=(*map(self._absolute, cover.files), *beside),
             hidden_folders=tuple(map(self._absolute, cover.folders)),
             given=tuple(given),
-            root_read_only=self._read_only,
-            limits=self._limits,
+            root_read_only=self.looks_only,
+            limits=self.limits,
         )
 
     def _folder(self, root: int, cwd: str) -> str | ToolError:
@@ -400,12 +375,6 @@ class Commands:
 
     def _absolute(self, name: str) -> str:
         return os.path.normpath(os.path.join(self.root, name))
-
-    def _judge(self, name: str, for_write: bool) -> ToolError | None:
-        if not self._denied(name):
-            return None
-        message = f"No command may {'change' if for_write else 'run in'} {quoted(name)}."
-        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
 
 def _not_started(program: str, stderr: Ends) -> ToolError:
@@ -426,26 +395,19 @@ def _exit_code(code: int) -> int:
 def output_text(ends: Ends) -> str:
     """The output as text; where bytes are left out, a line of its own says how many.
 
-    Bytes that are no UTF-8 become U+FFFD, and NUL characters, which JSON and databases dislike, are dropped. A
-    character that was cut in half is left out whole.
+    Bytes that are no UTF-8 become U+FFFD, and NUL characters, which JSON and databases dislike, are dropped.
     """
     if not ends.left_out:
         return _decoded(ends.head + ends.tail)
-    tail = _decoded(_whole_characters(ends.tail))
-    return f"{_decoded(ends.head, final=False)}\n[... {ends.left_out} of {ends.size} bytes left out ...]\n{tail}"
+    between = f"[... {ends.left_out} of {ends.size} bytes left out ...]"
+    return f"{_decoded(ends.head)}\n{between}\n{_decoded(ends.tail)}"
 
 
 def last_words(*outputs: Ends) -> str:
     """The ends of the outputs that have something to say, one below the other."""
-    texts = (_decoded(_whole_characters(each.tail) if each.left_out else each.head + each.tail) for each in outputs)
+    texts = (_decoded(each.tail if each.left_out else each.head + each.tail) for each in outputs)
     return "\n".join(text.strip()[-LONGEST_LAST_WORDS:] for text in texts if text.strip())
 
 
-def _decoded(data: bytes, *, final: bool = True) -> str:
-    """What is not `final` may end in the middle of a character, which is left out."""
-    return _Decoder(errors="replace").decode(data, final).replace("\0", "")
-
-
-def _whole_characters(data: bytes) -> bytes:
-    """Without the last bytes of a character whose first ones are missing."""
-    return data[:3].lstrip(_LATER_BYTES) + data[3:]
+def _decoded(data: bytes) -> str:
+    return data.decode(errors="replace").replace("\0", "")

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from mendgraph.nodes.execute_tools.files.handles import closing
 
@@ -29,55 +29,35 @@ _NEEDED: Final = {"memory", "pids"}
 _OURS: Final = re.compile(r"mendgraph-([0-9]+)-.*")
 
 
-class ControlGroup:
-    """A control group of one sandbox."""
+_numbers = itertools.count()
 
-    _numbers = itertools.count()
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-
-    @classmethod
-    def made_for(cls, process: int, *, processes: int, memory_bytes: int) -> Self | None:
-        """A group with these limits that holds this process; None where we may not make one."""
-        parent = group_parent()
-        if parent is None:
-            return None
-        made = cls(f"{parent}/mendgraph-{os.getpid()}-{next(cls._numbers)}")
-        try:
-            os.mkdir(made._folder)
-            made._write("pids.max", processes)
-            made._write("memory.max", memory_bytes)
-            made._write("memory.oom.group", 1)
-            with suppress(OSError):  # a kernel without swap
-                made._write("memory.swap.max", 0)
-            made._write("cgroup.procs", process)
-        except OSError:
-            made.remove()
-            return None
-        return made
-
-    def events(self, controller: str, name: str) -> int:
-        """How often this has happened."""
-        counts = dict(line.split() for line in self._read(f"{controller}.events").splitlines())
-        return int(counts.get(name, 0))
-
-    def most_memory(self, otherwise: int) -> int:
-        """The most memory that was used, which kernels before 5.19 do not tell."""
-        return int(self._read("memory.peak") or otherwise)
-
-    def remove(self) -> None:
-        """Take it away; its processes have to be gone."""
+def control_group(process: int, *, processes: int, memory_bytes: int) -> Path | None:
+    """The folder of a group with these limits that holds this process; None where we may not make one."""
+    parent = group_parent()
+    if parent is None:
+        return None
+    folder = Path(parent, f"mendgraph-{os.getpid()}-{next(_numbers)}")
+    try:
+        folder.mkdir()
+        for name, value in (("pids.max", processes), ("memory.max", memory_bytes), ("memory.oom.group", 1)):
+            (folder / name).write_text(str(value))
+        with suppress(OSError):  # a kernel without swap
+            (folder / "memory.swap.max").write_text("0")
+        (folder / "cgroup.procs").write_text(str(process))
+    except OSError:
         with suppress(OSError):
-            os.rmdir(self._folder)
+            folder.rmdir()
+        return None
+    return folder
 
-    def _write(self, name: str, value: int) -> None:
-        Path(self._folder, name).write_text(str(value))
 
-    def _read(self, name: str) -> str:
-        with suppress(OSError):
-            return Path(self._folder, name).read_text()
-        return ""
+def group_says(folder: Path | None, file: str, name: str = "") -> int:
+    """The number that a file of a control group has, after this name if it is a list; 0 where there is none."""
+    with suppress(OSError, KeyError, ValueError):
+        text = (folder / file).read_text() if folder is not None else ""
+        return int(dict(line.split() for line in text.splitlines())[name] if name else text)
+    return 0
 
 
 @functools.cache
@@ -120,8 +100,7 @@ class ResourceLimits:
     """`processes` counts threads as well; `memory_bytes` includes what lies in `/tmp`, `/dev/shm` and the home.
 
     Each of those three holds `scratch_bytes` at most. A file may have `file_bytes`, and a process `open_files`. On the
-    disk of the workspace a program may use `disk_bytes` and `files` more than when it was started, and print
-    `output_bytes`.
+    disk of the workspace a program may use `disk_bytes` more than when it was started, and print `output_bytes`.
     """
 
     processes: int
@@ -130,15 +109,14 @@ class ResourceLimits:
     file_bytes: int = 4 * _GIB
     open_files: int = 8_192
     disk_bytes: int = 8 * _GIB
-    files: int = 1_000_000
     output_bytes: int = _GIB
 
 
 class Limit(StrEnum):
     """Which limit a program has reached."""
 
-    PROCESSES, MEMORY, MACHINE_MEMORY, OPEN_FILES = "processes", "memory", "machine_memory", "open_files"
-    FILE_SIZE, SCRATCH, DISK, FILES, OUTPUT = "file_size", "scratch", "disk", "files", "output"
+    PROCESSES, MEMORY, MACHINE_MEMORY = "processes", "memory", "machine_memory"
+    FILE_SIZE, DISK, OUTPUT = "file_size", "disk", "output"
 
 
 @dataclass(frozen=True)
@@ -152,24 +130,20 @@ class LimitReached:
     def __str__(self) -> str:
         """What follows the program's name, with the remedy."""
         reached, allowed = (
-            f"{each:,}" if self.limit in _COUNTED else f"{each / _MB:,.0f} MB" for each in (self.reached, self.allowed)
+            f"{each:,}" if self.limit is Limit.PROCESSES else f"{each / _MB:,.0f} MB"
+            for each in (self.reached, self.allowed)
         )
         return _WORDS[self.limit].format(reached=reached, allowed=allowed)
 
 
-_COUNTED: Final = (Limit.PROCESSES, Limit.OPEN_FILES, Limit.FILES)
 _WORDS: Final = {
     Limit.PROCESSES: "came to its limit of {allowed} processes and threads ({reached} were seen): let it do less at"
     " once (such as `-j 4`).",
     Limit.MEMORY: "was stopped: all its processes together used {reached} of memory, and may use {allowed}. Let it do"
     " less at once, or work on less data.",
     Limit.MACHINE_MEMORY: "was stopped: the machine had {reached} of memory left, and {allowed} have to stay free.",
-    Limit.OPEN_FILES: "came to its limit of {allowed} open files in one process: let it close what it does not need.",
     Limit.FILE_SIZE: "came to its limit of {allowed} for one file: let it write several, or less.",
-    Limit.SCRATCH: "filled its own `/tmp`, `/dev/shm` or home, which hold {allowed} each: let it write less there.",
     Limit.DISK: "was stopped: the disk of the workspace held {reached} more than before, and {allowed} are allowed.",
-    Limit.FILES: "was stopped: the disk of the workspace held {reached} files more than before, and {allowed} are"
-    " allowed.",
     Limit.OUTPUT: "was stopped: it printed {reached}, and may print {allowed}. Let it write to a file.",
 }
 
@@ -227,7 +201,7 @@ _NO_FORK = re.compile(
     rb"|new OS thread"
 )
 """What common programs say when no further process can be started; of the others, C's words for the error."""
-_TOO_LARGE, _TOO_MANY_OPEN, _FULL = b"File too large", b"Too many open files", b"No space left on device"
+_TOO_LARGE: Final = b"File too large"
 
 
 class Watch:
@@ -249,7 +223,7 @@ class Watch:
         total, available = _machine_memory()
         self._floor = min(total // _LEAST_LEFT, available // 2)
         _inherit(first, limits)
-        self._group = ControlGroup.made_for(
+        self._group = control_group(
             first, processes=limits.processes + _OWN_PROCESSES, memory_bytes=limits.memory_bytes
         )
 
@@ -273,7 +247,8 @@ class Watch:
         for handle in (*self._scratch, *(() if self._proc is None else (self._proc,))):
             os.close(handle)
         if self._group is not None:
-            self._group.remove()
+            with suppress(OSError):
+                self._group.rmdir()
 
     def look(self) -> LimitReached | None:
         """Which limit is exceeded right now, if it is time to look again; whoever asks has to kill the sandbox."""
@@ -294,17 +269,14 @@ class Watch:
         limits = self._limits
         if exit_code == 0:
             return None
-        if self._group is not None and self._group.events("memory", "oom_kill"):
-            return LimitReached(Limit.MEMORY, self._group.most_memory(limits.memory_bytes), limits.memory_bytes)
-        refused = self._most >= limits.processes or (self._group is not None and self._group.events("pids", "max"))
+        if group_says(self._group, "memory.events", "oom_kill"):
+            most = group_says(self._group, "memory.peak") or limits.memory_bytes  # kernels before 5.19 do not tell
+            return LimitReached(Limit.MEMORY, most, limits.memory_bytes)
+        refused = self._most >= limits.processes or group_says(self._group, "pids.events", "max")
         if refused or _NO_FORK.search(said):
             return LimitReached(Limit.PROCESSES, max(self._most, limits.processes), limits.processes)
         if exit_code == 128 + signal.SIGXFSZ or _TOO_LARGE in said:
             return LimitReached(Limit.FILE_SIZE, limits.file_bytes, limits.file_bytes)
-        if _TOO_MANY_OPEN in said:
-            return LimitReached(Limit.OPEN_FILES, limits.open_files, limits.open_files)
-        if _FULL in said and any(os.fstatvfs(each).f_bfree * 16 < os.fstatvfs(each).f_blocks for each in self._scratch):
-            return LimitReached(Limit.SCRATCH, limits.scratch_bytes, limits.scratch_bytes)
         return None
 
     def _excess(self, proc: int) -> LimitReached | None:
@@ -326,11 +298,10 @@ class Watch:
     def _disk_excess(self) -> LimitReached | None:
         if self._disk is None or self._disk_fd is None:
             return None
-        limits, before, now = self._limits, self._disk, os.fstatvfs(self._disk_fd)
-        grown, files = (before.f_bfree - now.f_bfree) * now.f_frsize, before.f_ffree - now.f_ffree
-        if grown > limits.disk_bytes and (self._written() * 2 > grown or now.f_bfree * 2 < before.f_bfree):
-            return LimitReached(Limit.DISK, grown, limits.disk_bytes)
-        return LimitReached(Limit.FILES, files, limits.files) if files > limits.files else None
+        allowed, before, now = self._limits.disk_bytes, self._disk, os.fstatvfs(self._disk_fd)
+        grown = (before.f_bfree - now.f_bfree) * now.f_frsize
+        taken = grown > allowed and (self._written() * 2 > grown or now.f_bfree * 2 < before.f_bfree)
+        return LimitReached(Limit.DISK, grown, allowed) if taken else None
 
     def _written(self) -> int:
         """Bytes that the sandbox's processes have written to disks; others may be at work on this one."""

@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from typing import Final
 
 from mendgraph.nodes.execute_tools.files.failures import os_failure
-from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_beneath, open_root
+from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_beneath, open_regular, open_root
 from mendgraph.nodes.execute_tools.files.judged_paths import ContentJudge
 from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
@@ -347,6 +347,30 @@ def _made_placeholder(root_fd: int) -> ToolError | None:
         return None
     message = "'.git' is a symbolic link, which cannot be made read-only, so no command is run in this workspace."
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+def linked_repository(root: str) -> str | None:
+    """The repository elsewhere of which `root` is a linked worktree, if that repository says so itself.
+
+    The pointer in the workspace could name any folder; only git has written the pointer back.
+    """
+    pointer = _line_of(root, GIT_DIRECTORY)
+    own = os.path.realpath(os.path.join(root, pointer.removeprefix("gitdir:").strip()))
+    repository, kind = os.path.split(os.path.dirname(own))
+    if not pointer.startswith("gitdir:") or kind != "worktrees":
+        return None
+    back = os.path.realpath(_line_of(own, "gitdir") or "/")
+    known = back == os.path.join(root, GIT_DIRECTORY) and os.path.isfile(os.path.join(repository, "HEAD"))
+    return repository if known else None
+
+
+def _line_of(folder: str, name: str) -> str:
+    """The text of a small regular file, "" where there is none."""
+    with suppress(OSError, ValueError), closing(open_root(folder)) as parent:
+        handle, _ = open_regular(parent, (name,), os.O_RDONLY)
+        with closing(handle):
+            return os.fsdecode(os.read(handle, 10_000)).strip().replace("\0", "")
+    return ""
 
 
 SET_ASIDE: Final = f"{SETTINGS_FILE}.untrusted"

@@ -7,17 +7,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
+from itertools import accumulate
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
-from mendgraph.nodes.execute_tools.secrets.assignments import (
-    Word,
-    assignment_spans,
-    fold,
-    has_secret_word,
-    passwords_in,
-)
+from mendgraph.nodes.execute_tools.secrets.assignments import assignment_spans, fold, has_secret_word
 from mendgraph.nodes.execute_tools.secrets.keys import (
     is_about,
     is_secret_key,
@@ -232,11 +227,15 @@ def _fields(value: Mapping[Any, Any], kind: _Kind, secret: str) -> Iterator[tupl
 def _without_passwords(value: Iterable[Any], kind: _Kind) -> list[Any]:
     """The items of a list; where it is a command line, with a mark for each password in it."""
     items = list(value)
-    if not (items and all(isinstance(each, str) for each in items)):
+    if not all(isinstance(each, str) for each in items) or not any(each.startswith("-") for each in items):
         return items
-    for place, start, end in list(passwords_in([Word(each, 0) for each in items])):
-        items[place] = items[place][:start] + kind.mark + items[place][end:]
-    return items
+    line = " ".join(items)
+    spans = _DEFAULT.spans(line)
+    starts = accumulate((len(each) + 1 for each in items), initial=0)
+    return [
+        without_spans(line, spans, kind.mark, start, start + len(each))
+        for start, each in zip(starts, items, strict=False)
+    ]
 
 
 def _occurrences(text: str, form: str) -> list[tuple[int, int]]:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from mendgraph.nodes.execute_tools.secrets.assignments import COMMAND_WORDS, command_spans
 from mendgraph.nodes.execute_tools.secrets.keys import hinted, is_filler, is_plain, looks_secret, meanings_in
 
 GAP: Final = 160
@@ -90,8 +89,8 @@ _TOKEN_BYTES: Final = bytes(
 class Shape:
     """What a kind of secret looks like. The pattern's group `secret` is what is taken out.
 
-    A text holds at least one of `words` where it holds such a secret. `folded`: words and pattern are in lower case
-    and are looked for in the text in lower case. `loose`: the secret may be no token of `SHORTEST_TOKEN` characters.
+    A text holds at least one of `words` where it holds such a secret. `loose`: the secret may be no token of
+    `SHORTEST_TOKEN` characters, and the words are looked for in the text in lower case; `folded`: the pattern as well.
     `accepts` has the last word on what was found.
     """
 
@@ -104,11 +103,11 @@ class Shape:
 
 def shape_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
     """Where secrets with a known shape stand. `folded` is the same text in lower case."""
-    shapes = dict.fromkeys(meanings_in(_FOLDED_WORDS, folded))
+    shapes = dict.fromkeys(meanings_in(_LOOSE_WORDS, folded))
+    if _OPTION.search(text):
+        shapes.update(dict.fromkeys(meanings_in(_COMMAND_WORDS, folded)))
     if tokens := _long_tokens(text):
         shapes.update(dict.fromkeys(meanings_in(_TOKEN_WORDS, tokens)))
-    if "://" in text:
-        shapes[_URL_LOGIN] = None
     for shape in shapes:
         searched = folded if shape.folded else text
         for found in shape.pattern.finditer(searched):
@@ -117,8 +116,6 @@ def shape_spans(text: str, folded: str) -> Iterator[tuple[int, int]]:
                 yield start, end
     if "PRIVATE KEY" in text:
         yield from key_block_spans(text)
-    if _OPTION.search(text) and next(meanings_in(_COMMANDS, folded), ""):
-        yield from command_spans(text)
 
 
 def url_password(value: str) -> str:
@@ -213,6 +210,54 @@ def _key(prefix: str, rest: str, accepts: Callable[[str], bool] = _is_key) -> Sh
 def _folded(words: str, pattern: str, accepts: Callable[[str], bool]) -> Shape:
     return Shape(tuple(words.split()), re.compile(pattern), accepts, folded=True, loose=True)
 
+
+def _is_password(found: str) -> bool:
+    """Whether the password of a command line is none of an example's, no variable, and no word."""
+    if found.startswith(("$", "-", "<", "/")) or is_filler(found):
+        return False
+    return any(not (char.isalpha() or char in "._-") for char in found) or looks_secret(found)
+
+
+def _is_command_login(found: str) -> bool:
+    """`user:password`, or a key in the place of the user."""
+    user, _, password = found.partition(":")
+    if not password:
+        return looks_secret(user)
+    return len(password) >= 4 and password != user and not (user + password).isdigit() and _is_password(password)
+
+
+def _command(program: str, options: str, before: str, secret: str) -> Shape:
+    """The password behind one of these options of a program, on its line or in a list of its arguments."""
+    accepts = _is_command_login if ":" in secret else _is_password
+    arguments = r"""(?:[^\n|;&"']|"[^"\n]{0,200}"|'[^'\n]{0,200}'|\\\r?\n){0,100}?"""
+    started = "".join(f"|(?<={login} {program})" for login in _LOGGING_IN.split()) if program == "login" else ""
+    start = f"(?:{started[1:]})" if started else rf"(?<![\w.-]{re.escape(program)})"
+    option = rf"""(?<=[\s"'`])(?:{options}){before}"""
+    pattern = rf"""{re.escape(program)}{start}(?=[\s"']){arguments}{option}(?P<secret>{secret})"""
+    word = program if len(program) > 5 or program == "curl" else f"{program} "
+    return Shape((word,), re.compile(pattern), accepts, loose=True)
+
+
+_LOGGING_IN: Final = "docker podman nerdctl buildah skopeo registry oras az oc cf"
+"""What stands before the command `login` where that takes a password."""
+
+_BEHIND: Final = r"""[\s\\"'`,=]{1,6}+"""
+_SAID: Final = r"""[^\s"'`,;|&<>(){}\[\]\\]"""
+_LOGIN: Final = rf"[^:{_SAID[2:]}{{1,64}}+:{_SAID}{{0,200}}+"
+
+_COMMANDS: Final[tuple[tuple[str, str, str, str], ...]] = (
+    ("curl", "-u|-U|--user|--proxy-user", r"""[\s\\"'`,=]{0,6}+""", _LOGIN),
+    ("http https", "-a|--auth", _BEHIND, _LOGIN),
+    ("mysql mysqldump mysqladmin mysqlimport mariadb mariadb-dump 7z 7za", "-p", r"""["'`]?+""", _SAID + "{4,200}+"),
+    ("mongo mongosh mongodump mongorestore mongoexport mongoimport sshpass login", "-p", _BEHIND, _SAID + "{4,200}+"),
+    ("redis-cli", "-a|--pass", _BEHIND, _SAID + "{4,200}+"),
+    ("ldapsearch ldapmodify ldapadd ldapwhoami", "-w", _BEHIND, _SAID + "{4,200}+"),
+    ("smbclient", "-U", _BEHIND + r"[^\s%]{1,64}+%", _SAID + "{4,200}+"),
+    ("sqlcmd bcp unzip zip", "-P", _BEHIND, _SAID + "{4,200}+"),
+    ("openssl", "-passin|-passout|-pass", _BEHIND + "pass:", _SAID + "{4,200}+"),
+    ("keytool jarsigner", "-storepass|-keypass", _BEHIND, _SAID + "{4,200}+"),
+)
+"""Programs, and the options behind which their passwords stand. Source: the manual page of each."""
 
 _T = "[A-Za-z0-9_-]"
 _N = "[A-Za-z0-9]"
@@ -327,7 +372,10 @@ _URL_LOGIN: Final = Shape(
     loose=True,
 )
 
+_COMMAND_SHAPES: Final = tuple(_command(program, *how) for programs, *how in _COMMANDS for program in programs.split())
+
 SHAPES: Final = (
+    *_COMMAND_SHAPES,
     *(_key(prefix, rest) for prefixes, rest in _PREFIXED for prefix in prefixes.split()),
     _key("sk-", _T + "{16,}+", _is_random_key),  # OpenAI, Anthropic, DeepSeek, OpenRouter
     _key("hf_", rf"(?:{_N}{{30,40}}+(?![A-Za-z0-9_])|(?=[A-Za-z]*+[0-9]){_N}{{20,}}+)"),  # Hugging Face
@@ -422,14 +470,16 @@ SHAPES: Final = (
         _is_setting,
     ),
 )
-"""All shapes but blocks of keys, which `key_blocks` finds, and command lines, which `commands` reads."""
+"""All shapes but blocks of keys, which `key_block_spans` finds."""
 
-_FOLDED_WORDS: Final = hinted(
-    ((word, shape) for shape in SHAPES if shape.folded for word in shape.words),
+_LOOSE_WORDS: Final = hinted(
+    ((word, shape) for shape in SHAPES if shape.loose and shape not in _COMMAND_SHAPES for word in shape.words),
     ("password", "pwd", "auth", "key=", "sig", "-credential=", "security-token=", "$", "{s"),
 )
 _OPTION: Final = re.compile(r"""[ \t"'`]-[a-zA-Z-]""")
-_COMMANDS: Final = hinted(((word, word) for word in COMMAND_WORDS), ("mysql", "mongo", "ldap"))
+_COMMAND_WORDS: Final = hinted(
+    ((word, shape) for shape in _COMMAND_SHAPES for word in shape.words), ("mysql", "mongo", "ldap")
+)
 _TOKEN_WORDS: Final = hinted(
     ((word, shape) for shape in SHAPES if not shape.loose for word in shape.words), ("_", ".", "-")
 )

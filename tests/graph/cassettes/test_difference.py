@@ -2,17 +2,8 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
 from mendgraph.graph.cassettes.difference import MOST_LINES, difference
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=8,
-)
-MESSAGES = st.lists(st.dictionaries(st.sampled_from(["role", "content", "tool_calls", "name"]), JSON), max_size=3)
-BODIES = st.fixed_dictionaries({}, optional={"messages": MESSAGES | JSON, "tools": JSON, "n": JSON}) | JSON
 
 
 def of(recorded: Any, sent: Any) -> list[str]:
@@ -65,25 +56,7 @@ LONG, X60 = "x" * 300, "x" * 60
         (
             {"messages": [user("a")]},
             {"messages": [user("a"), CALL]},
-            [
-                "messages: 1 were recorded, 2 were sent",
-                f"messages[1] (assistant): only sent, {json.dumps(CALL['tool_calls'])}",
-            ],
-        ),
-        (
-            {"messages": [CALL, {"role": "tool", "tool_call_id": "c1", "content": "a"}]},
-            {"messages": [CALL, {"role": "tool", "tool_call_id": "c1", "content": "b"}]},
-            ["messages[1] (tool).content: recorded 'a', sent 'b'"],
-        ),
-        (
-            {"messages": [{"role": "tool", "tool_call_id": "c1", "name": "glob", "content": "a"}]},
-            {"messages": [{"role": "tool", "tool_call_id": "c1", "name": "glob"}]},
-            ["messages[0] (tool).content: recorded 'a', not sent"],
-        ),
-        (
-            {"messages": [CALL, {"role": "tool", "tool_call_id": "c2"}]},
-            {"messages": [CALL, {"role": "tool", "tool_call_id": "c3"}]},
-            ["messages[1] (tool).tool_call_id: recorded 'c2', sent 'c3'"],
+            [f"messages[1] (assistant): not recorded, sent {json.dumps(CALL)}"],
         ),
         ({"messages": [1]}, {"messages": [2]}, ["messages[0]: recorded 1, sent 2"]),
         (
@@ -93,37 +66,23 @@ LONG, X60 = "x" * 300, "x" * 60
         ),
         (
             {"contents": [{"role": "user", "parts": [{"text": "a"}]}]},
-            {"contents": [{"role": "user", "parts": [{"text": "b"}]}, {"role": "model", "parts": [{"text": "c"}]}]},
-            [
-                "contents: 1 were recorded, 2 were sent",
-                "contents[0] (user).parts[0].text: recorded 'a', sent 'b'",
-                'contents[1] (model): only sent, [{"text": "c"}]',
-            ],
-        ),
-        (
-            {"input": [{"type": "function_call_output", "output": "a"}]},
-            {"input": [{"type": "function_call_output", "output": "b"}]},
-            ["input[0] (function_call_output).output: recorded 'a', sent 'b'"],
+            {"contents": [{"role": "user", "parts": [{"text": "b"}]}]},
+            ["contents[0] (user).parts[0].text: recorded 'a', sent 'b'"],
         ),
         ({"input": "a"}, {"input": "b"}, ["input: recorded 'a', sent 'b'"]),
         (
-            {"tools": [{"name": "a", "input_schema": {"type": "object"}}]},
-            {"tools": [{"name": "a", "input_schema": {"type": "array"}}]},
-            ["tools[a].input_schema.type: recorded 'object', sent 'array'"],
-        ),
-        ({"tools": [tool("a"), tool("b")]}, {"tools": [tool("b"), tool("c")]}, [
-            "tools: a was recorded and is not sent",
-            "tools: c is sent and was not recorded",
-        ]),
-        (
-            {"tools": [tool("a", "old")]},
-            {"tools": [tool("a", "new")]},
-            ["tools[a].function.description: recorded 'old', sent 'new'"],
+            {"tools": [tool("a", "old"), tool("b")]},
+            {"tools": [tool("c"), tool("a", "new")]},
+            [
+                "tools[a].function.description: recorded 'old', sent 'new'",
+                f"tools[b]: recorded {json.dumps(tool('b'))}, not sent",
+                f"tools[c]: not recorded, sent {json.dumps(tool('c'))}",
+            ],
         ),
         (
             {"tools": [tool("a"), tool("b")]},
             {"tools": [tool("b"), tool("a")]},
-            ["tools: they were recorded in the order a, b, and sent as b, a"],
+            ["the tools are sent in another order"],
         ),
         ({"tools": [{"x": 1}]}, {"tools": [{"x": 2}]}, ["tools[0].x: recorded 1, sent 2"]),
         ({"tools": [tool("a")]}, {}, [f"tools: recorded {json.dumps([tool('a')])}, not sent"]),
@@ -151,9 +110,3 @@ def test_a_difference_is_bounded() -> None:
     assert len(lines) == MOST_LINES + 1
     assert lines[-1] == f"... and {50 - MOST_LINES} more differences"
     assert len(of({"a": LONG * 9}, {"a": 1})[0]) < 200
-
-
-@given(recorded=BODIES, sent=BODIES)
-def test_there_is_a_difference_exactly_where_the_bodies_differ(recorded: Any, sent: Any) -> None:
-    assert (of(recorded, sent) == []) == (recorded == sent)
-    assert of(sent, sent) == []

@@ -8,35 +8,45 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
+from hypothesis import given, settings, strategies as st
+from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.cassettes.cassette_file import CassetteFile, context_on, parse
 from mendgraph.graph.cassettes.from_run import (
-    TestedRun,
     WrittenCassette,
     cassette_from_run,
     library_of,
-    render_test as text_of,
-    settings_in_test,
+    read_run,
     tests_root as root_of,
 )
+from mendgraph.graph.cassettes.servers import Reciter
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.langchain.chat_models import endpoint_model
+from mendgraph.graph.machine.build import build_graph
+from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.run import Session, run_task
-from mendgraph.graph.runs.runs import fork_run
+from mendgraph.graph.runs.runs import fork_run, list_runs, thread_config
+from mendgraph.graph.spending.store import spent_by_day
+from mendgraph.nodes.call_model.driver import MODEL_LOOP
+from mendgraph.nodes.call_model.endpoint import PLAIN, Endpoint
 from mendgraph.nodes.call_model.model import Call
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
+from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.records import (
+    FinishReason,
     ModelReply,
-    Outcome,
     OutcomeKind,
     ProviderFailure,
+    RawCall,
     StopReason,
     ToolError,
     ToolErrorCode,
 )
 from tests.doubles.replies import Calls, Say
 from tests.doubles.scripted_model import Line, ScriptedModel
-from tests.doubles.scripted_server import ScriptedServer
-from tests.graph.runs.run_plays import EDIT, LINES, cut_off, project, tree, use
+from tests.graph.runs.run_plays import EDIT, LINES, cut_off, error, project, tree, use
 from tests.providers import script as provided
 from tests.providers.servers import FAMILIES
 
@@ -97,16 +107,13 @@ def cassette(folder: Path, name: str) -> CassetteFile:
 def test_written_tests_replay_their_runs(
     folder: Path, tmp_path: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs: dict[str, tuple[Line, ...]] = {
-        "healed": (Calls([("edit_file", '{"path": "calc.py"')]), Say(""), EDIT, Say("Done.")),
-    }
     everything = tmp_path / "all"
     everything.mkdir()
     (everything / "pyproject.toml").write_text("[tool.pytest.ini_options]\n", encoding="utf-8")
-    for name, lines in runs.items():
-        own = project(tmp_path / name)
-        made = written(own, played(own, *lines), name=name, folder=str(everything / "tests"))
-        assert made.paths[0] == str(everything / f"tests/test_{name}.py")
+    own = project(tmp_path / "healed")
+    healed = played(own, Calls([("edit_file", '{"path": "calc.py"')]), Say(""), EDIT, Say("Done."), max_steps=7)
+    made = written(own, healed, name="healed", folder=str(everything / "tests"))
+    assert made.paths[0] == str(everything / "tests/test_healed.py")
     text = played(folder, Say(READ), Say(FIX), Say("tool: nothing("), Say("Done."), protocol="text")
     written(folder, text, name="in_text", folder=str(everything / "tests"))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
@@ -116,45 +123,40 @@ def test_written_tests_replay_their_runs(
 
 
 def test_runs_on_models_of_any_provider_are_replayed_through_chat_completions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    everything, endpoint = (
-        project(tmp_path / "all"),
-        ScriptedServer([Calls([("edit_file", json.dumps(CHANGE))]), Say("Done.")]),
-    )
-    (everything / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     script = [provided.use(("edit_file", json.dumps(CHANGE))), provided.say("Done.")]
-    with endpoint, FAMILIES["anthropic"](script) as anthropic:
+    with FAMILIES["anthropic"](script) as anthropic:
         monkeypatch.setenv("ANTHROPIC_API_KEY", anthropic.key)
-        for model, url in (
-            (f"anthropic:{anthropic.model}", anthropic.url),
-            ("openai:gpt-4o-mini", endpoint.base_url),
-        ):
-            provider, _, name = model.partition(":")
-            own = project(tmp_path / provider)
-            context = AgentContext(workspace=str(own), model=model, base_url=url, evidence=False, read_ahead=False)
-            run = run_task("Mend add.", context)
-            assert run.outcome.kind is OutcomeKind.FINISHED, run.outcome.message
-            written(own, run.thread_id, name=provider, folder=str(everything / "tests"))
-            assert cassette(everything, provider).settings["model"] == name
+        context = AgentContext(
+            workspace=str(folder), model=f"anthropic:{anthropic.model}", base_url=anthropic.url, evidence=False
+        )
+        run = run_task("Mend add.", context)
+    assert run.outcome.kind is OutcomeKind.FINISHED, run.outcome.message
+    written(folder, run.thread_id, name="other")
+    assert cassette(folder, "other").settings["model"] == anthropic.model
 
 
 def test_a_run_becomes_a_test_a_cassette_and_its_files(folder: Path) -> None:
-    run = played(folder, *LINES)
-    before = tree(folder)
+    (folder / "gone.txt").write_text("gone\n", encoding="utf-8")
+    gone = (use(("read_file", {"path": "gone.txt"})), use(("delete_file", {"path": "gone.txt"})))
+    run = played(folder, *gone, *LINES, task='Mend "add".')
+    before, known = tree(folder), (list_runs(str(folder)), spent_by_day(1))
     made = written(folder, run, name="mended")
+    assert (list_runs(str(folder)), spent_by_day(1)) == known
     root = "cassettes/tests/test_mended"
-    assert [os.path.relpath(path, folder) for path in made.paths] == [
-        "tests/test_mended.py",
-        f"{root}/mended.yaml",
-        f"{root}/files/before/calc.py",
-        f"{root}/files/before/notes.txt",
+    assert sorted(os.path.relpath(path, folder) for path in made.paths) == [
         f"{root}/files/after/calc.py",
         f"{root}/files/after/docs/calc.md",
         f"{root}/files/after/pkg/new.py",
+        f"{root}/files/before/calc.py",
+        f"{root}/files/before/gone.txt",
+        f"{root}/files/before/notes.txt",
         f"{root}/files/conftest.py",
+        f"{root}/mended.yaml",
+        "tests/test_mended.py",
     ]
-    assert (made.exchanges, made.files, made.end) == (6, 2, "FINISHED (answered)")
+    assert (made.exchanges, made.files, made.end) == (8, 3, "FINISHED (answered)")
     assert (folder / root / "files/before/calc.py").read_text(encoding="utf-8") == "def add(a, b):\n    return a - b\n"
     now = tree(folder)
     assert {path: now[path] for path in before} == before
@@ -165,73 +167,110 @@ def test_a_run_becomes_a_test_a_cassette_and_its_files(folder: Path) -> None:
         "protocol": "native",
         "edit_form": "replace",
     }
+    assert (
+        (folder / "tests/test_mended.py").read_text(encoding="utf-8")
+        == f'''\
+"""The run {run[:8]} once more, on what its model said."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mendgraph import Session
+
+
+@pytest.mark.mendgraph_cassette("mended")
+def test_mended(mendgraph_cassette, tmp_path):
+    files = Path(mendgraph_cassette.path).parent / "files"
+    shutil.copytree(files / "before", tmp_path, dirs_exist_ok=True)
+    with Session(mendgraph_cassette.context(tmp_path, read_ahead=False)) as session:
+        session.work('Mend "add".')
+        outcome = session.result().outcome
+    assert (outcome.kind, outcome.reason) == ("FINISHED", "answered")
+    for path in ["calc.py", "docs/calc.md", "pkg/new.py"]:
+        assert (tmp_path / path).read_bytes() == (files / "after" / path).read_bytes()
+    for path in ["gone.txt", "notes.txt"]:
+        assert not (tmp_path / path).exists()
+'''
+    )
 
 
 def test_turns_of_one_session_are_played_one_after_the_other(folder: Path) -> None:
     context = AgentContext(workspace=str(folder), evidence=False, read_ahead=False, protocol="native")
     with Session(context, model=ScriptedModel([EDIT, Say("Edited."), Say("Done.")])) as session:
         session.work("Mend add.")
-        session.work("Go on.")
+        session.work("Go\non.")
     written(folder, session.thread_id, name="turns")
     assert [exchange.status for exchange in cassette(folder, "turns").exchanges] == [200, 200, 200]
     text = (folder / "tests/test_turns.py").read_text(encoding="utf-8")
-    assert 'session.work("Mend add.")\n        session.work("Go on.")\n' in text
+    assert "session.work(\"Mend add.\")\n        session.work('Go\\non.')\n" in text
+    assert ast.parse(text)
 
 
 def test_copies_of_earlier_runs_are_not_copied_again(folder: Path) -> None:
     (folder / ".gitignore").write_text("*.log\n", encoding="utf-8")
+    (folder / "cassettes").mkdir()
+    (folder / "cassettes/.gitignore").write_text("*.log\n", encoding="utf-8")
     run = played(folder, EDIT, Say("Done."))
     made = [written(folder, run, name=f"n{number}") for number in range(2)]
     assert [(each.files, len(each.paths)) for each in made] == [(2, 6)] * 2
 
 
-def test_cassettes_go_where_the_project_keeps_them(folder: Path) -> None:
-    (folder / "pytest.ini").write_text("[pytest]\nmendgraph_cassettes = kept\n", encoding="utf-8")
-    run = played(folder, Say("Done."))
-    made = written(folder, run, name="one")
-    assert made.paths == (f"{folder}/tests/test_one.py", f"{folder}/kept/tests/test_one/one.yaml")
-    assert made.command == f"pytest {folder}/tests/test_one.py"
-    (folder / "pytest.ini").write_text("[pytest]\nmendgraph_cassettes = ../kept\n", encoding="utf-8")
-    assert "which is no folder below it" in refusal(folder, run, name="two").message
+def test_what_a_call_names_is_kept_and_what_it_needs_is_looked_for(folder: Path) -> None:
+    for name in ("other.txt", "more.txt"):
+        (folder / name).write_text("unread\n", encoding="utf-8")
+    named, listed = use(("read_file", {"path": "./other.txt"})), use(("list_files", {}))
+    few, every = (played(folder, each, Say("Done.")) for each in (named, listed))
+    assert [written(folder, run, folder=str(folder.parent / "out/tests")).files for run in (few, every)] == [1, 4]
 
 
-def test_a_file_that_holds_a_secret_is_refused_by_name(folder: Path) -> None:
+def test_a_file_that_holds_a_secret_is_refused_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "private.txt").write_text("one\nsk-" + "a1B2" * 10, encoding="utf-8")
-    error = refusal(folder, played(folder, use(("read_file", {"path": "private.txt"})), Say("Done.")))
-    assert (error.code, error.suggestions) == (ToolErrorCode.PERMISSION_DENIED, ("private.txt",))
-    assert "a secret in line 2" in error.message
+    run = played(folder, use(("read_file", {"path": "private.txt"})), Say("Done."))
+    refused = refusal(folder, run)
+    assert (refused.code, refused.suggestions) == (ToolErrorCode.PERMISSION_DENIED, ("private.txt",))
+    assert "a secret in line 2" in refused.message
+    monkeypatch.setenv("SOME_API_KEY", "correct-horse-battery")
+    (folder / "private.txt").write_text("correct-horse-battery", encoding="utf-8")
+    assert "a secret of the environment" in refusal(folder, run).message
 
 
 def test_a_run_that_does_not_repeat_says_where(folder: Path) -> None:
     run = played(folder, use(("read_file", {"path": "notes.txt"})), Say("Done."))
     (folder / "notes.txt").write_text("newer\n", encoding="utf-8")
-    error = refusal(folder, run)
-    assert error.code is ToolErrorCode.CONFLICT
-    assert error.message.startswith("The run does not repeat: in step 1 read_file gave another result: it was ")
-    assert "old" in error.message
-    assert "newer" in error.message
+    refused = refusal(folder, run)
+    assert refused.code is ToolErrorCode.CONFLICT
+    assert refused.message.startswith("The run does not repeat: message 3 was ...")
+    assert "old" in refused.message
+    assert "newer" in refused.message
 
 
 def test_too_many_files_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.graph.cassettes.replayed_run.MOST_FILES", 1)
-    error = refusal(folder, played(folder, use(("list_files", {})), EDIT, Say("Done.")))
-    assert error.message.startswith("The run does not repeat: in step 1 list_files gave another result")
-    assert "The run needs more than 1 files or 2,000,000 bytes" in error.message
+    monkeypatch.setattr("mendgraph.graph.cassettes.from_run.MOST_FILES", 1)
+    refused = refusal(folder, played(folder, use(("list_files", {})), EDIT, Say("Done.")))
+    assert refused.message.startswith("The run does not repeat: message 3 was ...")
+    assert "The run needs more than 1 files or 2,000,000 bytes" in refused.message
+    monkeypatch.setattr("mendgraph.graph.cassettes.from_run.MOST_FILES", 0)
+    assert (
+        "more than 0 files"
+        in refusal(folder, played(folder, use(("read_file", {"path": "calc.py"})), Say("."))).message
+    )
 
 
-def test_nothing_is_written_over_without_force(folder: Path) -> None:
-    run = played(folder, EDIT, Say("Done."))
-    written(folder, run, name="one")
+def test_nothing_is_written_over_without_force_and_nothing_old_is_left_with_it(folder: Path) -> None:
+    written(folder, played(folder, *LINES), name="one")
+    run = played(folder, Say("Done."))
     (folder / "tests/test_one.py").write_text("# mine\n", encoding="utf-8")
     assert refusal(folder, run, name="one").code is ToolErrorCode.CONFLICT
     assert written(folder, run, name="one", force=True).name == "one"
     assert "mine" not in (folder / "tests/test_one.py").read_text(encoding="utf-8")
+    assert [path.name for path in (folder / "cassettes").rglob("*") if path.is_file()] == ["one.yaml"]
 
 
-def test_a_name_is_one_that_a_test_can_have(folder: Path) -> None:
-    run = played(folder, Say("Done."))
-    for name in ("Über", "a-b", "../a", "a b"):
-        assert refusal(folder, run, name=name).code is ToolErrorCode.INVALID_ARGUMENT
+@pytest.mark.parametrize("name", ["Über", "a-b", "../a", "a b"])
+def test_a_name_is_one_that_a_test_can_have(folder: Path, name: str) -> None:
+    assert refusal(folder, played(folder, Say("Done.")), name=name).code is ToolErrorCode.INVALID_ARGUMENT
 
 
 def test_a_run_that_somebody_stopped_is_refused(folder: Path) -> None:
@@ -243,13 +282,10 @@ def test_a_run_that_somebody_stopped_is_refused(folder: Path) -> None:
     assert "ended with cancelled" in refusal(folder, session.thread_id).message
 
 
-def test_a_fork_is_refused(folder: Path) -> None:
+def test_forks_and_runs_that_have_not_ended_are_refused(folder: Path) -> None:
     forked = fork_run(played(folder, *LINES), 1, str(folder))
     assert not isinstance(forked, ToolError)
     assert "was forked from" in refusal(folder, forked.run_id).message
-
-
-def test_a_run_that_has_not_ended_is_refused(folder: Path) -> None:
     assert refusal(folder, cut_off(folder)).message.startswith("The run has not ended: ")
 
 
@@ -266,10 +302,10 @@ def test_what_another_process_would_ask_otherwise_is_no_test(folder: Path, monke
         return context_on(*given).model_copy(update={"temperature": 0.5})
 
     monkeypatch.setattr("mendgraph.graph.cassettes.from_run.context_on", warmer)
-    error = refusal(folder, played(folder, EDIT, Say("Done.")))
-    assert error.code is ToolErrorCode.CONFLICT
-    assert error.message.startswith("The run does not repeat: in another folder it asks for something else: ")
-    assert "temperature" in error.message
+    refused = refusal(folder, played(folder, EDIT, Say("Done.")))
+    assert refused.code is ToolErrorCode.CONFLICT
+    assert refused.message.startswith("The run does not repeat: in another folder it asks for something else: ")
+    assert "temperature" in refused.message
 
 
 def test_what_is_in_the_way_of_a_test_is_told(folder: Path) -> None:
@@ -280,86 +316,45 @@ def test_what_is_in_the_way_of_a_test_is_told(folder: Path) -> None:
     assert "cassettes" in refusal(folder, run, name="other").message
 
 
-def test_neither_the_spending_book_nor_the_store_hears_of_it(folder: Path) -> None:
-    from mendgraph.graph.runs.runs import list_runs
-    from mendgraph.graph.spending.store import spent_by_day
-
+def test_bytes_that_were_not_kept_are_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = played(folder, EDIT, Say("Done."))
-    before = (list_runs(str(folder)), spent_by_day(1))
-    written(folder, run, name="quiet")
-    assert (list_runs(str(folder)), spent_by_day(1)) == before
+    monkeypatch.setattr(Journal, "backup", lambda *_: None)
+    assert refusal(folder, run).message == "What 'calc.py' held before the run is gone or damaged."
 
 
-def test_what_an_older_cassette_had_beside_it_is_gone(folder: Path) -> None:
-    written(folder, played(folder, *LINES), name="one")
-    written(folder, played(folder, Say("Done.")), name="one", force=True)
-    assert [path for path in tree(folder / "cassettes") if path.endswith((".py", ".txt", ".md"))] == []
+def in_memory(folder: Path, *lines: Line, **options: Any) -> tuple[InMemorySaver, Session]:
+    mode = options.pop("mode", "auto")
+    context = AgentContext(workspace=str(folder), evidence=False, protocol="native", mode=mode)
+    saver = InMemorySaver(serde=serializer())
+    return saver, Session(context, model=ScriptedModel(lines), checkpointer=saver, thread_id="t", **options)
 
 
-OUTCOME = Outcome(kind=OutcomeKind.FINISHED, reason=StopReason.ANSWERED, message="Done.")
-PINNED = {"model": "m", "protocol": "text", "edit_form": "replace", "mendgraph": "0.1.0"}
-
-
-def run_of(**changed: Any) -> TestedRun:
-    usual: dict[str, Any] = {
-        "name": "mended",
-        "run_id": "0123456789",
-        "given": {},
-        "requests": ("Mend add.",),
-        "outcome": OUTCOME,
-        "has_files": True,
-        "left": ("calc.py",),
-        "gone": ("notes.txt",),
-    }
-    return TestedRun(**{**usual, **changed})
-
-
-def test_a_test_is_what_a_person_would_write() -> None:
-    assert (
-        text_of(run_of())
-        == '''\
-"""The run 01234567 once more, on what its model said."""
-
-import shutil
-from pathlib import Path
-
-import pytest
-
-from mendgraph import Session
-
-
-@pytest.mark.mendgraph_cassette("mended")
-def test_mended(mendgraph_cassette, tmp_path):
-    files = Path(mendgraph_cassette.path).parent / "files"
-    shutil.copytree(files / "before", tmp_path, dirs_exist_ok=True)
-    with Session(mendgraph_cassette.context(tmp_path)) as session:
+def test_what_nobody_can_repeat_is_refused(folder: Path) -> None:
+    saver, session = in_memory(folder, EDIT, Say("Done."), mode="ask")
+    with session:
         session.work("Mend add.")
-        outcome = session.result().outcome
-    assert (outcome.kind, outcome.reason) == ("FINISHED", "answered")
-    for path in ["calc.py"]:
-        assert (tmp_path / path).read_bytes() == (files / "after" / path).read_bytes()
-    for path in ["notes.txt"]:
-        assert not (tmp_path / path).exists()
-'''
-    )
+        session.work_on("approve")
+    assert "In step 1 a person was asked" in error(read_run(saver, "t")).message
+    saver, session = in_memory(folder, Say("Done."), durability="exit")
+    with session:
+        session.work("Mend add.")
+    assert "only runs with durability sync or async" in error(read_run(saver, "t")).message
+    saver, session = in_memory(folder, Say("Done."))
+    with session:
+        session.work("Look.")
+    build_graph(saver).update_state(thread_config("t"), {"step": 7}, as_node="FINISHED")
+    assert error(read_run(saver, "t")).message.startswith("The run was forked or taken up again at step 7: ")
 
 
-@pytest.mark.parametrize("request_text", ['Say "hi".', "back\\slash", "two\nlines", "x'''y", "snow \u2603", "\x1b[0m"])
-def test_any_request_is_a_literal(request_text: str) -> None:
-    tree = ast.parse(text_of(run_of(requests=(request_text,))))
-    assert request_text in {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+def test_a_turn_that_was_cut_off_is_told_apart_from_those_that_ended(folder: Path) -> None:
+    saver, session = in_memory(folder, Say("Done."))
+    cut_off(folder, 1, checkpointer=saver, thread_id="t")
+    with session:
+        session.work("Go on.")
+    assert error(read_run(saver, "t")).message.startswith("The run has 2 requests and 1 ends: a turn of it was cut off")
 
 
-def test_only_what_the_fixture_does_not_give_is_said() -> None:
-    context = AgentContext(
-        workspace="/w", base_url="http://u/v1", model="m", protocol="text", edit_form="replace", max_steps=3
-    )
-    given = settings_in_test(context, PINNED)
-    assert given == {"evidence": True, "max_steps": 3}
-    assert context_on(PINNED, given, "/w", "http://u/v1") == context
-
-
-@pytest.mark.parametrize("name", ["pytest.ini", ".pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py"])
+@pytest.mark.parametrize("name", ["pytest.ini", "pyproject.toml", "setup.py"])
 def test_the_nearest_folder_that_is_set_up_is_the_root(tmp_path: Path, name: str) -> None:
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a" / name).touch()
@@ -373,45 +368,52 @@ def test_without_a_file_it_is_the_workspace_or_the_folder_outside_of_it(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("files", "library"),
+    ("name", "text", "library"),
     [
-        ({}, "cassettes"),
-        ({"pytest.ini": "[pytest]\nmendgraph_cassettes = kept/here/\n"}, "kept/here"),
-        ({"pytest.ini": "[pytest]\naddopts = -q\n"}, "cassettes"),
-        ({".pytest.ini": "", "tox.ini": "[pytest]\nmendgraph_cassettes = a\n"}, "cassettes"),
-        ({"pytest.toml": "[pytest]\nmendgraph_cassettes = 'a'\n"}, "a"),
-        ({"pyproject.toml": "[tool.pytest.ini_options]\nmendgraph_cassettes = 'a'\n"}, "a"),
-        ({"pyproject.toml": "[tool.pytest]\nmendgraph_cassettes = 'a'\n"}, "a"),
-        ({"pyproject.toml": "tool = 1\n", "setup.cfg": "[tool:pytest]\nmendgraph_cassettes = ./a%b\n"}, "a%b"),
-        (
-            {"pyproject.toml": "[tool.pytest.ini_options]\n", "tox.ini": "[pytest]\nmendgraph_cassettes = a"},
-            "cassettes",
-        ),
-    ],
-    ids=str,
-)
-def test_the_library_is_what_the_option_says(tmp_path: Path, files: dict[str, str], library: str) -> None:
-    for name, text in files.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    assert library_of(str(tmp_path)) == library
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "told"),
-    [
-        ("pytest.ini", b"[pytest]\nmendgraph_cassettes = ../kept\n", "is '../kept', which is no folder below it: name"),
-        ("pytest.ini", b"[pytest]\nmendgraph_cassettes\n", "is None, which is no folder below it: name one there"),
-        ("pyproject.toml", b"[tool.pytest]\nmendgraph_cassettes = '/kept'\n", "is '/kept', which is no folder below"),
-        ("pyproject.toml", b"[tool.pytest]\nmendgraph_cassettes = 5\n", "is 5, which is no folder below it: name one"),
-        ("pytest.ini", b"mendgraph_cassettes = a\n", "cannot be read, so pytest would not start: File contains no"),
-        ("pyproject.toml", b"[tool.pytest\n", "cannot be read, so pytest would not start: "),
-        ("tox.ini", b"[pytest]\naddopts = \xff\n", "cannot be read, so pytest would not start: 'utf-8' codec"),
+        ("pytest.ini", "[pytest]\nmendgraph_cassettes = kept/here/\n", "kept/here"),
+        ("pytest.ini", "[pytest]\naddopts = -q\n", "cassettes"),
+        ("pyproject.toml", "[tool.pytest.ini_options]\nmendgraph_cassettes = 'a'\n", "a"),
+        ("setup.cfg", "[tool:pytest]\nmendgraph_cassettes = ./a%b\n", "a%b"),
+        ("pytest.ini", "[pytest]\nmendgraph_cassettes = ../kept\n", None),
+        ("pyproject.toml", "[tool.pytest]\nmendgraph_cassettes = '/kept'\n", None),
     ],
 )
-def test_what_cannot_be_followed_is_refused_by_name(tmp_path: Path, name: str, data: bytes, told: str) -> None:
-    (tmp_path / name).write_bytes(data)
+def test_cassettes_go_where_the_project_keeps_them(tmp_path: Path, name: str, text: str, library: str | None) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
     found = library_of(str(tmp_path))
-    assert isinstance(found, ToolError)
-    assert found.code is ToolErrorCode.INVALID_ARGUMENT
-    assert told in found.message
-    assert f"{tmp_path}/{name}" in found.message
+    assert found == library or (isinstance(found, ToolError) and "which is no folder below it" in found.message)
+    assert isinstance(found, ToolError) == (library is None)
+    if library is None:
+        own = project(tmp_path / "own")
+        assert "no folder below" in refusal(own, played(own, Say("Done."))).message
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+NAMES = st.text("abc_", min_size=1, max_size=8)
+REPLIES = st.builds(
+    ModelReply,
+    text=TEXTS,
+    calls=st.lists(st.builds(RawCall, call_id=NAMES, tool=NAMES, arguments=TEXTS), max_size=3).map(tuple),
+    reasoning=TEXTS,
+    model=NAMES,
+    input_tokens=st.just(90),
+    output_tokens=st.just(40),
+    cached_tokens=st.integers(0, 9),
+    reasoning_tokens=st.integers(0, 9),
+    cache_write_tokens=st.integers(0, 9),
+    finish_reason=st.sampled_from([each for each in FinishReason if each is not FinishReason.REFUSAL]),
+)
+
+
+@settings(max_examples=20)
+@given(REPLIES)
+def test_a_reply_is_recited_as_it_was_and_once(reply: ModelReply) -> None:
+    call = Call(prompt=Prompt(messages=({"role": "user", "content": "a"},)), max_output_tokens=9, timeout_s=60.0)
+    with Reciter("m", [reply]) as reciter:
+        model = endpoint_model(Endpoint(model="m", base_url=reciter.base_url), PLAIN)
+        assert not isinstance(model, ProviderFailure)
+        said = MODEL_LOOP.run(model.acomplete(call, lambda _: None))
+        assert httpx2.post(f"{reciter.base_url}/chat/completions", json={}).status_code == 422
+    assert isinstance(said, ModelReply)
+    assert said.model_copy(update={"seconds": 0.0, "allowed_tokens": 0, "provider": {}}) == reply
+    assert len(reciter.exchanges) == 1

@@ -1,6 +1,3 @@
-import asyncio
-import gzip
-import http.client
 import json
 import sys
 from typing import Any, ClassVar
@@ -22,7 +19,7 @@ from mendgraph.graph.cassettes.player import (
     recorded_path,
     replayed,
 )
-from tests.doubles.scripted_server import Chunked, Say, ScriptedServer, nobody_listening
+from tests.doubles.scripted_server import Chunked, Say, ScriptedServer
 
 PATH = "/v1/chat/completions"
 CAUSE = "\nWhat usually causes this: "
@@ -52,10 +49,6 @@ def test_each_exchange_answers_once_whatever_the_order_of_requests() -> None:
     played = player(body("a"), body("b"), body("a"))
     assert answers(played, body("b"), body("a"), body("a")) == ["1", "0", "2"]
     assert (played.misses, played.unplayed, played.played) == ([], [], 3)
-
-
-def test_a_query_and_the_layout_of_json_make_no_difference() -> None:
-    assert answers(player(body("a")), body("a").replace(b" ", b""), path=f"{PATH}?key=x") == ["0"]
 
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/v1/v1/chat/completions"])
@@ -89,13 +82,6 @@ def test_a_request_too_many_is_told_by_how_it_ends() -> None:
     assert (
         answers(player(body("a")), body("a"), body("a", "b\n c"))[1]
         == f"POST {PATH} was not recorded in c.yaml: {ends}"
-    )
-
-
-def test_a_request_that_comes_again_is_told_as_such() -> None:
-    again = answers(player(body("a")), body("a"), body("a"))[1]
-    assert again.startswith(
-        f"POST {PATH} was asked for again, and c.yaml holds its answer as often as it was recorded:"
     )
 
 
@@ -135,21 +121,7 @@ def by_stream(tape: Tape) -> str:
         return "".join(reply.iter_text())
 
 
-def by_async_client(tape: Tape) -> str:
-    async def talk() -> str:
-        async with httpx2.AsyncClient() as client:
-            return (await client.post(f"{tape.base_url}/chat/completions", json=BODY)).text
-
-    return asyncio.run(talk())
-
-
-def by_http_client(tape: Tape) -> str:
-    connection = http.client.HTTPConnection(tape.base_url.split("/")[2])
-    connection.request("POST", "/v1/chat/completions", json.dumps(BODY))
-    return connection.getresponse().read().decode()
-
-
-@pytest.mark.parametrize("client", [by_httpx2, by_httpx, by_stream, by_async_client, by_http_client])
+@pytest.mark.parametrize("client", [by_httpx2, by_httpx, by_stream])
 def test_clients_of_all_kinds_hear_what_was_recorded(client: Any, conversation: tuple[str, CassetteFile]) -> None:
     said, cassette = conversation
     player = Player(cassette, "c.yaml")
@@ -218,11 +190,6 @@ def test_what_asks_no_model_goes_on_to_its_host(method: str, body: Any, heard: b
     assert (Tape("http://h/v1", recording=True).heard(request) is request) is heard
 
 
-def test_requests_that_ask_no_model_are_not_caught(conversation: tuple[str, CassetteFile]) -> None:
-    with nobody_listening() as url, replayed(Player(conversation[1], "c")), pytest.raises(httpx2.ConnectError):
-        httpx2.post(f"{url}/chat/completions", json={"a": 1})
-
-
 def test_a_body_that_aiohttp_is_still_to_encode_plays(conversation: tuple[str, CassetteFile]) -> None:
     player, tape = Player(conversation[1], "c.yaml"), Tape(REPLAY_URL, recording=False)
     request: Any = VcrRequest("post", "https://h/chat/completions", BODY, {})
@@ -288,15 +255,3 @@ def test_an_exchange_holds_no_host_and_no_foreign_header() -> None:
 )
 def test_paths_at_the_endpoint_are_recorded_below_one_root(uri: str, base_url: str, recorded_as: str) -> None:
     assert recorded_path(uri, base_url) == recorded_as
-
-
-def test_what_comes_compressed_is_recorded_as_text() -> None:
-    def answer(_: httpx2.Request) -> httpx2.Response:
-        headers = {"content-type": "text/plain", "content-encoding": "gzip"}
-        return httpx2.Response(200, headers=headers, stream=httpx2.ByteStream(gzip.compress(b"hello")))
-
-    with recorded("http://h/v1") as tape, httpx2.Client(transport=httpx2.MockTransport(answer)) as client:
-        assert client.get("http://h/v1/a").text == "hello"
-    said = tape.exchanges[0]
-    assert (said.path, said.response, said.headers) == ("/v1/a", b"hello", {"content-type": "text/plain"})
-    assert tape.requests == []

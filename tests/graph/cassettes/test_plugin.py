@@ -11,7 +11,7 @@ import mendgraph.graph.cassettes.fixture
 import mendgraph.graph.runs.run  # noqa: F401 - the same
 from mendgraph.graph.cassettes.plugin import FIXTURE, CassetteSession
 from tests.doubles.provider_server import ProviderServer
-from tests.doubles.scripted_server import Calls, Say, ScriptedServer
+from tests.doubles.scripted_server import Say, ScriptedServer
 
 pytest_plugins = ("pytester",)
 
@@ -73,40 +73,11 @@ def test_a_recording_plays_offline(recorded: Path, run: Run, endpoint: ScriptedS
     assert (result.ret, len(endpoint.requests), "mendgraph cassettes" in result.stdout.str()) == (0, 1, False)
 
 
-@pytest.mark.usefixtures("recorded")
-def test_runs_are_kept_where_the_environment_says(
-    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MENDGRAPH_DATA_DIR", str(pytester.path / "mine"))
-    body = f"""
-def test_one(mendgraph_cassette):
-    import os
-    assert os.environ["MENDGRAPH_DATA_DIR"] == {str(pytester.path / "mine")!r}
-    ask(mendgraph_cassette, "one")
-"""
-    pytester.makepyfile(test_it=ASKING + body)
-    run().assert_outcomes(passed=1)
-
-
 def test_a_missing_cassette_says_how_it_is_recorded(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_it=ONE)
     result = run()
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines([f"there is no cassette {FILE}: record it with `pytest --mendgraph-record=missing`"])
-
-
-@pytest.mark.parametrize("marker", ["mendgraph_cassette", "xfail"])
-def test_an_expected_failure_is_not_one_for_want_of_a_cassette(
-    pytester: pytest.Pytester, run: Run, marker: str
-) -> None:
-    """Nor for want of the argument."""
-    text = ONE if marker == "xfail" else "\nimport pytest\ndef test_one():\n    assert 0\n"
-    pytester.makepyfile(test_it=text.replace("\ndef test", f"\n@pytest.mark.{marker}\n@pytest.mark.xfail\ndef test"))
-    result = run()
-    result.assert_outcomes(xfailed=1)
-    told = f"there is no cassette {FILE}: *" if marker == "xfail" else "the test is marked mendgraph_cassette, so *"
-    result.stdout.fnmatch_lines(["*= mendgraph cassettes =*", f"test_it.py::test_one: {told}"])
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.mark.usefixtures("recorded")
@@ -127,12 +98,10 @@ def test_a_half_played_cassette_fails_its_test(run: Run, pytester: pytest.Pytest
     ("body", "outcome"),
     [
         ("ask(mendgraph_cassette, 'two')", {"failed": 1}),
-        ("try:\n        ask(mendgraph_cassette, 'two')\n    except BaseException:\n        assert 0", {"failed": 1}),
         (
             "try:\n        ask(mendgraph_cassette, 'two')\n    except BaseException:\n        pass",
             {"passed": 1, "errors": 1},
         ),
-        ("try:\n        ask(mendgraph_cassette, 'two')\n    except Exception:\n        pass", {"failed": 1}),
     ],
 )
 def test_a_miss_is_shown_whatever_the_agent_makes_of_it(
@@ -172,26 +141,6 @@ def test_models_that_know_their_host_are_recorded_and_replayed_without_a_key(
     assert text.startswith("recorded_from: model at 127.0.0.1\nsettings:\n  mendgraph: ")
     assert "canary" not in text
     pytester.makepyfile(test_it=PLAIN.format(url=""))
-    run().assert_outcomes(passed=1)
-
-
-def test_a_placeholder_of_a_key_in_the_workspace_is_replayed_as_it_was_recorded(
-    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    body = """
-from mendgraph import run_task
-
-def test_one(tmp_path, mendgraph_cassette):
-    (tmp_path / "app.py").write_text('client = OpenAI(api_key="not-needed", other="dummy-key")')
-    outcome = run_task("Which key is in `app.py`?", mendgraph_cassette.context(tmp_path)).outcome
-    assert outcome.kind == "FINISHED", outcome.message
-"""
-    pytester.makepyfile(test_it=body)
-    with ScriptedServer([Calls([("read_file", '{"path": "app.py"}')]), Say("A placeholder.")]) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
-        run("--mendgraph-record").assert_outcomes(passed=1)
-    monkeypatch.delenv("OPENAI_BASE_URL")
-    assert "not-needed" in (pytester.path / FILE).read_text(encoding="utf-8")
     run().assert_outcomes(passed=1)
 
 
@@ -259,12 +208,8 @@ def test_a_cassette_with_a_secret_is_not_played_and_fails_the_session(recorded: 
             "the marker mendgraph_cassette takes allow_hosts, base_url, edit_form, model, name, protocol, not url",
         ),
         ("model='anthropic:m'", f"{FILE} cannot be recorded: 'anthropic:m' names a provider, *: give the chat model *"),
-        ("protocol='morse'", f"{FILE} cannot be recorded: protocol: Input should be 'text', 'native' or 'auto'"),
         ("'a', name='b'", "('a', 'b') is no name of a cassette: one marker of one test may give one, *"),
-        ("name=5", "(5,) is no name of a cassette: *"),
         ("allow_hosts=5", "allow_hosts of the marker mendgraph_cassette is a list of host names, not 5"),
-        ("allow_hosts=[5]", "allow_hosts of the marker mendgraph_cassette is a list of host names, not ?5?"),
-        ("allow_hosts='x'", "allow_hosts of the marker mendgraph_cassette is a list of host names, not 'x'"),
     ],
 )
 def test_a_marker_that_says_nonsense_fails_its_test(
@@ -339,27 +284,6 @@ def test_n(mendgraph_cassette, n):
     result = run()
     result.assert_outcomes(passed=3)
     assert (result.ret, len(endpoint.requests)) == (0, 3)
-
-
-def test_an_agent_is_tested_in_ten_lines(pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytester.makepyfile(
-        test_it="""\
-import pytest
-from mendgraph import run_task
-
-@pytest.mark.mendgraph_cassette
-def test_one(tmp_path, mendgraph_cassette):
-    (tmp_path / "calc.py").write_text("def add(a, b):\\n    return a - b\\n")
-    result = run_task("Fix calc.py: add subtracts.", mendgraph_cassette.context(tmp_path, provider_retries=0))
-    assert result.outcome.kind == "FINISHED"
-    assert "a + b" in (tmp_path / "calc.py").read_text()
-"""
-    )
-    edit = 'tool: edit_file({"path":"calc.py","old_str":"a - b","new_str":"a + b"})'
-    with ScriptedServer([Say(edit), Say("add now adds.")]) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
-        run("--mendgraph-record").assert_outcomes(passed=1)
-    run().assert_outcomes(passed=1)
 
 
 def test_pytest_starts_without_the_heavy_libraries(pytester: pytest.Pytester) -> None:

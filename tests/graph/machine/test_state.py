@@ -18,10 +18,10 @@ from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
 from mendgraph.nodes.call_model.ledger import Mending, RunLimits, Spending
 from mendgraph.nodes.call_model.prompts.estimates import Gauge
 from mendgraph.nodes.call_model.window import Window
-from mendgraph.nodes.execute_tools import journaled_calls
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals
 from mendgraph.nodes.execute_tools.store.database import FINGERPRINT
 from mendgraph.nodes.execute_tools.store.database_schema import SQLITE_TABLES
+from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.guard.approvals import Grant
 from mendgraph.nodes.heal.corrective_prompt import HealingAttempt
 from mendgraph.nodes.language.project_notes import ProjectNotes
@@ -212,9 +212,7 @@ def fingerprint(types: Iterable[type[Any]], channels: Iterable[str], nodes: Iter
 
 
 def test_whoever_changes_what_is_stored_decides_what_becomes_of_older_databases() -> None:
-    now = fingerprint(
-        [*CHECKPOINT_TYPES, journaled_calls._Recorded], AgentState.__annotations__, NODES, ";".join(SQLITE_TABLES)
-    )
+    now = fingerprint([*CHECKPOINT_TYPES, ToolRun], AgentState.__annotations__, NODES, ";".join(SQLITE_TABLES))
     assert now == FINGERPRINT, (
         f"What a database stores has changed: its fingerprint is {now!r} now. Can this version read what the last"
         " released one has stored, with the same meaning? Then put the new FINGERPRINT into"

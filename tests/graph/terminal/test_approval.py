@@ -163,14 +163,10 @@ def test_help_and_all_arguments_can_be_seen() -> None:
     assert '│   "old_str": "a - b",' in shown
 
 
-def test_what_was_wrong_with_an_edit_and_what_is_cut_is_said() -> None:
+def test_what_is_wrong_and_what_is_cut_is_said() -> None:
     preview = {"kind": "problem", "text": "The call would fail: no.", "truncated": True}
-    _, shown = decided(Person("n x"), {**EDIT, "problem": "Blocked by rule 'env_file'.", "preview": preview})
-    assert shown[1:4] == [
-        "│ The call would fail: no.",
-        "not all of it is shown here: v shows all arguments",
-        "Not taken: Blocked by rule 'env_file'.",
-    ]
+    _, shown = decided(Person("n x"), {**EDIT, "preview": preview})
+    assert shown[1:3] == ["│ The call would fail: no.", "not all of it is shown here: v shows all arguments"]
 
 
 def test_nothing_that_a_call_says_can_look_like_a_question_or_steer_the_screen() -> None:

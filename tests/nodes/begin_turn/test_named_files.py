@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.begin_turn.turn_start import (
     MAX_FEW_BYTES,
@@ -15,9 +14,7 @@ from mendgraph.nodes.begin_turn.turn_start import (
     preload,
     read_ahead,
 )
-from mendgraph.nodes.language.json_arguments import read_native_calls
-from mendgraph.nodes.language.text_protocol import extract_in_order
-from mendgraph.nodes.records import EditForm, ModelReply, Profile, Protocol, RawCall, ToolInvocation
+from mendgraph.nodes.records import EditForm, ModelReply, Profile, Protocol, RawCall
 
 KNOWN = frozenset({"read_file", "list_files", "run_checks", "search_files"})
 TEXT, NATIVE = Profile(protocol=Protocol.TEXT), Profile(protocol=Protocol.NATIVE)
@@ -57,7 +54,6 @@ USUAL, ANY_NAME = Workspace(), Workspace(named=frozenset())
     ("request_text", "paths"),
     [
         ("Fix calc.py", ["calc.py"]),
-        ("What does calc.py do?", ["calc.py"]),
         ("calc.py is wrong, see names.md", ["calc.py", "names.md"]),
         ("Fix other.py", []),
         ("Fix the bug", []),
@@ -75,12 +71,10 @@ def test_outside_the_block_form_named_files_are_read_and_nothing_else(
     ("request_text", "paths", "code"),
     [
         ("Fix calc.py", ["calc.py"], ["calc.py"]),
-        ("calc.py gives 3, expected 2.5", ["calc.py"], ["calc.py"]),
         ("Fix calc.py and names.md", ["calc.py", "names.md"], ["calc.py"]),
         ("Fix names.md", ["names.md"], []),
         ("Why is calc.py wrong?", ["calc.py", "names.md"], []),
         ("Fix the bug", ["calc.py", "names.md"], ["calc.py"]),
-        ("The sum is wrong.", ["calc.py", "names.md"], ["calc.py"]),
         ("Hello.", [], []),
         ("What is here?", ["calc.py", "names.md"], []),
     ],
@@ -141,15 +135,6 @@ def test_a_small_workspace_is_shown_as_a_whole(files: list[tuple[str, int]], sho
     assert few_files(files) == shown
 
 
-def test_the_workspace_is_walked_only_for_a_change_that_names_no_file() -> None:
-    class Unwalked(Workspace):
-        def readable(self) -> Iterable[tuple[str, int]]:
-            raise AssertionError("walked")
-
-    for request_text, profile in (("Fix calc.py", BLOCKS), ("Hello.", BLOCKS), ("Fix the bug", TEXT)):
-        preload(request_text, profile, Unwalked(), checked=True)
-
-
 def test_the_calls_are_written_in_the_protocol_of_the_turn() -> None:
     text = read_ahead(["a.py", "ü b.py"], Protocol.TEXT, ["a.py"], ["a_1", "b_2"])
     assert text.preloaded
@@ -168,16 +153,3 @@ def test_the_calls_are_written_in_the_protocol_of_the_turn() -> None:
     )
     assert read_ahead([], Protocol.TEXT).text == 'tool: list_files({"path": "."})'
     assert json.loads(read_ahead([], Protocol.NATIVE).calls[0].arguments) == {"path": "."}
-
-
-@settings(max_examples=50)
-@given(st.text(), st.sampled_from([TEXT, NATIVE, BLOCKS]), st.booleans())
-def test_what_is_done_ahead_calls_only_what_reads(request_text: str, profile: Profile, checked: bool) -> None:
-    reply = preload(request_text, profile, ANY_NAME, checked=checked)
-    if reply is not None:
-        outcomes = [call.outcome for call in extract_in_order(reply.text, KNOWN)]
-        outcomes += [call.outcome for call in read_native_calls(reply.calls, KNOWN)]
-        tools = [outcome.tool_name for outcome in outcomes if isinstance(outcome, ToolInvocation)]
-        assert (reply.preloaded, len(tools)) == (True, len(outcomes))
-        assert set(tools) <= KNOWN
-        assert len(tools) <= MAX_NAMED_FILES + 1

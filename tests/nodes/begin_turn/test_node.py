@@ -8,7 +8,7 @@ from mendgraph.nodes.begin_turn.node import BeginTurnState, begin_turn
 from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN, TurnResources, read_ahead
 from mendgraph.nodes.language.content_blocks import media_of, media_problem
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls
-from mendgraph.nodes.records import EditForm, LoopRecord, Plan, PlanStep, Profile, Protocol, StopCause, StopReason
+from mendgraph.nodes.records import EditForm, Plan, PlanStep, Profile, Protocol, StopCause, StopReason
 
 BLOCKS = Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS, embedded=True)
 NO_REQUEST = "There is no request: the last message has to be a person's, with text in it."
@@ -78,30 +78,6 @@ def test_only_the_last_request_is_read_for_names() -> None:
     assert begun(BeginTurnState(messages=history)) == fresh()
 
 
-def test_in_the_block_form_the_code_that_is_to_be_changed_is_checked_too() -> None:
-    state = BeginTurnState(messages=[HumanMessage("Fix calc.py")])
-    expected = read_ahead(["calc.py"], Protocol.TEXT, ["calc.py"])
-    assert begun(state, BLOCKS, checked=True) == fresh(profile=BLOCKS, preload=expected)
-
-
-@pytest.mark.parametrize(("task", "paths"), [("Fix calc.py and other.py", ["calc.py"]), ("What is here?", [])])
-@pytest.mark.parametrize("protocol", list(Protocol))
-def test_in_the_block_form_named_files_are_read_ahead(task: str, paths: list[str], protocol: Protocol) -> None:
-    profile = BLOCKS.model_copy(update={"protocol": protocol})
-    state = BeginTurnState(messages=[HumanMessage(task)])
-    assert begun(state, profile) == fresh(profile=profile, preload=read_ahead(paths, protocol))
-
-
-def test_a_request_that_names_none_is_shown_the_files_of_a_small_workspace() -> None:
-    state = BeginTurnState(messages=[HumanMessage("Fix the bug")])
-    small = [("calc.py", 10), ("names.py", 20)]
-    assert begun(state, BLOCKS, files=small)["preload"] == read_ahead(["calc.py", "names.py"], Protocol.TEXT)
-    assert begun(state, BLOCKS, files=[("calc.py", 10_000)])["preload"] == read_ahead([], Protocol.TEXT)
-    assert begun(state, files=small)["preload"] is None
-    greeted = BeginTurnState(messages=[HumanMessage("hello")])
-    assert begun(greeted, BLOCKS, files=small)["preload"] == read_ahead([], Protocol.TEXT)
-
-
 def test_a_dangling_call_is_closed_before_the_request() -> None:
     history: list[AnyMessage] = [HumanMessage("Fix it"), DANGLING, HumanMessage("And?")]
     assert begun(BeginTurnState(messages=history)) == fresh(messages=("replaced", close_dangling_calls(history)))
@@ -137,7 +113,6 @@ def test_a_problem_of_the_context_is_told_first(history: list[AnyMessage]) -> No
     ("content", "kinds"),
     [
         ("Fix it", ()),
-        ([{"type": "text", "text": "Fix it"}], ()),
         (["Fix it", {"type": "image", "base64": "aGk=", "mime_type": "image/png"}], ("image",)),
         ([{"type": "input_image"}, {"type": "image_url"}, {"type": "document"}], ("image", "file")),
         ([{"type": "video"}], ("video",)),
@@ -152,12 +127,3 @@ def test_content_that_a_model_does_not_take_is_named_with_the_model() -> None:
     problem = media_problem(("image", "file"), "m")
     assert problem.startswith("The request holds content of the kind 'image' and content of the kind 'file', which m ")
     assert "which the model does not take" in media_problem(("audio",), "")
-
-
-def test_nothing_of_the_last_turn_is_left() -> None:
-    assert {name: value for name, value in FRESH_TURN.items() if value} == {"loop": LoopRecord()}
-
-
-def test_it_cannot_be_changed() -> None:
-    with pytest.raises(TypeError, match="does not support item assignment"):
-        FRESH_TURN["stop"] = "now"  # type: ignore[index] # what mypy forbids is what is shown

@@ -32,13 +32,6 @@ def both(tool: Tool, context: ToolContext, timeout_s: float = 5) -> list[object]
     return [call_tool(tool, context, {}, timeout_s), asyncio.run(await_tool(tool, context, {}, timeout_s))]
 
 
-def given_up(tool: Tool, context: ToolContext, timeout_s: float) -> None:
-    with pytest.raises(TimeoutError):
-        call_tool(tool, context, {}, timeout_s)
-    with pytest.raises(TimeoutError):
-        asyncio.run(await_tool(tool, context, {}, timeout_s))
-
-
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_after_its_deadline_a_tool_changes_nothing(context: ToolContext, tmp_path: Path, asynchronous: bool) -> None:
     tried = threading.Event()
@@ -131,34 +124,6 @@ def test_a_tool_that_keeps_its_own_time_is_waited_for_a_little_longer(context: T
     assert both(replace(make(slow), self_timed=True), context, 0.01) == [ToolOutput.ok(own=True)] * 2
 
 
-def test_an_async_tool_is_cancelled_at_the_deadline(context: ToolContext) -> None:
-    cancelled: list[bool] = []
-
-    async def slow(*_: object) -> ToolOutput:
-        try:
-            await asyncio.sleep(20)
-        except asyncio.CancelledError:
-            cancelled.append(True)
-            raise
-        return ToolOutput.ok()
-
-    given_up(make(slow), context, 0.01)
-    assert cancelled == [True, True]
-
-
-def test_a_cancellation_of_its_own_is_an_error_of_the_tool(context: ToolContext) -> None:
-    async def leave(*_: object) -> ToolOutput:
-        raise asyncio.CancelledError
-
-    ways: list[Callable[[], object]] = [
-        lambda: call_tool(make(leave), context, {}, 5),
-        lambda: asyncio.run(await_tool(make(leave), context, {}, 5)),
-    ]
-    for way in ways:
-        with pytest.raises(RuntimeError, match="CancelledError was raised"):
-            way()
-
-
 def test_an_async_tool_that_exits_does_not_end_the_event_loop(context: ToolContext) -> None:
     async def leave(*_: object) -> ToolOutput:
         raise SystemExit(3)
@@ -167,12 +132,9 @@ def test_an_async_tool_that_exits_does_not_end_the_event_loop(context: ToolConte
         asyncio.run(await_tool(make(leave), context, {}, 5))
 
 
-def test_inside_a_loop_an_async_tool_cannot_be_called_synchronously(context: ToolContext) -> None:
-    async def later(*_: object) -> ToolOutput:
-        return ToolOutput.ok()
+def test_a_cancellation_of_its_own_is_an_error_of_the_tool(context: ToolContext) -> None:
+    async def leave(*_: object) -> ToolOutput:
+        raise asyncio.CancelledError
 
-    async def inside() -> None:
-        call_tool(make(later), context, {}, 5)
-
-    with pytest.raises(RuntimeError, match=r"asyncio\.run\(\) cannot be called"):
-        asyncio.run(inside())
+    with pytest.raises(RuntimeError, match="CancelledError was raised"):
+        asyncio.run(await_tool(make(leave), context, {}, 5))

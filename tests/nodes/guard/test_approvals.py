@@ -1,18 +1,12 @@
-import json
-from typing import Any
-
 import pytest
-from hypothesis import given, strategies as st
 
 from mendgraph.nodes.guard.approvals import (
-    ACTIONS,
     NO_PREVIEW,
     UNANSWERED,
     UNREADABLE,
     Decision,
     Preview,
     ShownPreview,
-    asked_call,
     digest_of,
     read_decision,
 )
@@ -25,21 +19,6 @@ DIFF = ShownPreview(kind="diff", text="-a\n+b", truncated=False)
 SHOWN = Preview(DIFF, ("a.py",), (("a.py", "0" * 64, "mark"),))
 REJECTED = Decision("reject")
 NO_WORD, NO_ANSWER = Decision("reject", UNREADABLE), Decision("reject", UNANSWERED)
-
-
-def test_a_call_is_shown_with_what_it_would_do_as_json() -> None:
-    asked = asked_call(1, CALL, ASK, SHOWN, "edit_file on every file")
-    assert asked == {
-        "index": 1,
-        "tool": "edit_file",
-        "path": "a.py",
-        "rule": "ask_before_write",
-        "arguments": ARGUMENTS,
-        "preview": DIFF,
-        "grant": "edit_file on every file",
-        "digest": digest_of(CALL, SHOWN),
-    }
-    assert json.loads(json.dumps(asked)) == asked
 
 
 def test_the_digest_is_another_one_for_other_arguments_another_file_and_another_diff() -> None:
@@ -84,19 +63,3 @@ def test_the_digest_is_another_one_for_other_arguments_another_file_and_another_
 )
 def test_an_answer_is_read_or_counts_as_a_rejection(answer: object, decision: Decision) -> None:
     assert read_decision(answer, 0) == decision
-
-
-keys = st.sampled_from(["decisions", "0", "action", "reason", "arguments", 0, 1])
-answers = st.recursive(
-    st.sampled_from(["approve", "reject", "edit", "stop", "", "APPROVE"]) | st.integers() | st.none(),
-    lambda children: st.lists(children, max_size=2) | st.dictionaries(keys, children, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(answers)
-def test_no_call_runs_unless_the_answer_says_so(answer: Any) -> None:
-    decision = read_decision(answer, 0)
-    assert decision.action in ACTIONS
-    if decision.action not in {"reject", "stop", "nobody"}:
-        assert repr(decision.action) in repr([answer])

@@ -6,28 +6,24 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.guard.approvals import ApprovalRequest, Grant, Preview, ShownPreview
-from mendgraph.nodes.guard.asking import NOBODY, Hands, Settled, settle_with_person, stop_asked_for
-from mendgraph.nodes.guard.policy import denied
-from mendgraph.nodes.records import (
-    CallError,
-    Effect,
-    ExtractionError,
-    ExtractionErrorType,
-    JsonMap,
-    ToolCall,
-    ToolErrorCode,
-    ToolSpec,
-    Verdict,
-    VerdictKind,
+from mendgraph.nodes.guard.approvals import (
+    NOBODY,
+    ApprovalRequest,
+    Grant,
+    Hands,
+    Preview,
+    Settled,
+    ShownPreview,
+    settle_with_person,
+    stop_asked_for,
 )
+from mendgraph.nodes.guard.policy import denied
+from mendgraph.nodes.records import Effect, JsonMap, ToolCall, ToolErrorCode, ToolSpec, Verdict, VerdictKind
 
 SPECS = {"write": ToolSpec(name="write", description="", parameters={}, effect=Effect.WRITE, path_fields=("path",))}
 CALL = ToolCall(call_id="1", tool="write", arguments={"path": "a.py", "text": "x"}, raw_arguments="")
 ASKED = Verdict(kind=VerdictKind.ASK, rule="ask_before_write", path="link.py")
 ALLOWED = Verdict(kind=VerdictKind.ALLOW, path="c.py")
-ERROR = ExtractionError(ExtractionErrorType.EMPTY_TOOL_NAME, 1, "", "")
-BROKEN = CallError(call_id="2", tool="x", raw_arguments="", error=ERROR)
 PINS = (("a.py", "old", "mark"),)
 DIFF = ShownPreview(kind="diff", text="+x", truncated=False)
 REMEDY = "Do something else, or explain in your answer what is needed."
@@ -145,8 +141,3 @@ def test_a_stop_lets_nothing_of_the_reply_run() -> None:
     assert [each.kind for each in settled.verdicts] == [VerdictKind.DENY] * 3
     assert stop_asked_for(settled.verdicts) is not None
     assert stop_asked_for([ALLOWED, ASKED]) is None
-
-
-def test_a_malformed_call_beside_it_is_never_asked_about() -> None:
-    settled = settle_with_person([BROKEN], [ASKED], SPECS, Desk().hands)
-    assert settled.verdicts == [ASKED]

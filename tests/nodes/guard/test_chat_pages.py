@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.guard.approvals import read_decision
-from mendgraph.nodes.guard.asking import page_answer, page_fields
+from mendgraph.nodes.guard.approvals import page_answer, page_fields, read_decision
 
 EDIT = {"path": "a.py", "old_str": "1", "new_str": "2", "replace_all": False}
 DIFF = {"kind": "diff", "text": "-1\n+2", "truncated": False}
@@ -33,15 +32,6 @@ def test_one_call_is_a_form_of_its_arguments() -> None:
         "action_requests": [{"name": "edit_file", "args": EDIT, "description": described}],
         "review_configs": [{"action_name": "edit_file", "allowed_decisions": ["approve", "edit", "reject"]}],
     }
-
-
-def test_several_calls_are_shown_together_and_cannot_be_edited_together() -> None:
-    fields = page_fields([ONE, TWO])
-    shown = {"0 edit_file": json.dumps(EDIT), "2 run_command": json.dumps(RUN)}
-    assert fields["action_request"] == {"action": "2 calls", "args": shown}
-    assert fields["config"]["allow_edit"] is False
-    assert [each["name"] for each in fields["action_requests"]] == ["edit_file", "run_command"]
-    assert fields["description"] == "edit_file a.py (ask)\n\n```diff\n-1\n+2\n```\n\nrun_command (ask)"
 
 
 def test_a_file_cannot_end_the_block_in_which_it_is_shown() -> None:
@@ -81,13 +71,6 @@ def test_a_field_that_held_no_text_is_read_as_json() -> None:
     assert page_answer(answer, [ONE]) == {
         "decisions": {"0": {"action": "edit", "arguments": {"replace_all": "perhaps"}}}
     }
-
-
-@pytest.mark.parametrize(
-    "answer", ["approve", None, 7, [], {}, {"decisions": {}}, {"decisions": {"0": "approve"}}, [1]]
-)
-def test_any_other_answer_is_left_alone(answer: Any) -> None:
-    assert page_answer(answer, [ONE]) is answer
 
 
 words = st.sampled_from(["accept", "approve", "edit", "ignore", "reject", "respond", "response", "stop", "", "x"])

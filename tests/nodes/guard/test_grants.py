@@ -56,16 +56,3 @@ def test_what_cannot_be_told_is_not_offered(spec: ToolSpec, arguments: JsonMap) 
 def test_project_configuration_and_a_run_without_a_thread_are_asked_for_each_time() -> None:
     assert granted(WRITE, {}, rule="project_config") is None
     assert granted(WRITE, {}, thread="") is None
-
-
-def test_a_grant_covers_the_same_thread_rule_tool_and_subject_only() -> None:
-    make = granted(RUN, {"argv": ["make"]})
-    assert make is not None
-    assert granted(RUN, {"argv": ["make", "all"]}) == make
-    others = [
-        granted(RUN, {"argv": ["rm"]}),
-        granted(RUN, {"argv": ["make"]}, thread="fork"),
-        granted(RUN, {"argv": ["make"]}, rule="other"),
-        granted(WRITE, {"argv": ["make"]}),
-    ]
-    assert make not in others

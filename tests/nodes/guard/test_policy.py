@@ -1,18 +1,10 @@
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.guard.file_rules import (
-    DEFAULT_GUARDRAIL_RULES,
-    FileGuardrailRule,
-    WorkspacePath,
-    check_file_guardrails,
-    create_protected_edit_file_tool,
-    format_guardrail_violations,
-)
+from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from mendgraph.nodes.guard.paths import shown
 from mendgraph.nodes.guard.policy import (
     GuardConfig,
@@ -23,7 +15,6 @@ from mendgraph.nodes.guard.policy import (
     judge_call,
     judge_path,
     judge_reply,
-    results_of_denied,
     verdict_on_malformed,
 )
 from mendgraph.nodes.records import (
@@ -99,12 +90,6 @@ def test_what_is_harmless_may_run(tool: ToolSpec, arguments: dict[str, Any], pat
     assert judge(tool, **arguments) == allowed(path)
 
 
-def test_an_unknown_tool_is_denied() -> None:
-    verdict = judge_call(call("rm_rf\n", path="a.py"), None, AUTO, [], "")
-    message = "There is no tool 'rm_rf\\n'. Call one of the tools that you were given."
-    assert verdict == denied("unknown_tool", ToolErrorCode.UNKNOWN_TOOL, message)
-
-
 @pytest.mark.parametrize(("target", "named"), [("a.py", "read_file on 'a.py'"), ("", "read_file")])
 def test_an_overridden_action_is_refused_before_anything_else(target: str, named: str) -> None:
     override = OVERRIDE.model_copy(update={"target": target})
@@ -146,23 +131,13 @@ def test_a_path_that_leads_inside_by_another_name_is_judged_by_its_own() -> None
 
 
 @pytest.mark.parametrize(
-    ("path", "problem"),
-    [
-        ("", "is empty"),
-        ("a\0", "contains a NUL character"),
-        ("\ud800", "contains a lone surrogate, which is not text"),
-        ("a" * 5000, "is longer than 4096 characters"),
-    ],
+    ("path", "problem"), [("a\0", "The path contains a NUL character."), (["a.py", None], "A path must be text,")]
 )
-def test_a_text_that_is_no_path_is_named_as_such(path: str, problem: str) -> None:
-    message = f"The path {problem}. Use a relative path under '.', such as 'src/a.py'."
-    assert judge(READ, path=path) == denied("invalid_path", INVALID, message, (".",))
-
-
-@pytest.mark.parametrize("path", [3, True, {"a": 1}, ["a.py", None], [["a.py"]]])
-def test_a_path_must_be_text(path: Any) -> None:
-    message = "A path must be text, such as '.' or 'src/a.py'."
-    assert judge(READ, path=path) == denied("invalid_path", INVALID, message)
+def test_what_is_no_path_is_named_as_such(path: Any, problem: str) -> None:
+    verdict = judge(READ, path=path)
+    assert (verdict.rule, verdict.error and verdict.error.code) == ("invalid_path", INVALID)
+    assert verdict.error is not None
+    assert verdict.error.message.startswith(problem)
 
 
 @pytest.mark.parametrize(
@@ -206,28 +181,6 @@ def test_sensitive_files_are_neither_read_nor_changed_in_any_mode(
     assert verdict.model_copy(update={"blocked": ""}) == denied(next(iter(reasons)), DENIED, message, path=target)
 
 
-@pytest.mark.parametrize("path", ["a.py", ".env", ".git/.env", "certs/x.key", "secrets.yaml", ".npmrc", "a/.GIT/x"])
-def test_a_change_is_denied_by_the_same_rules_as_in_the_protected_tool_and_told_in_the_same_words(path: str) -> None:
-    """The documents' functions and the guard node are one: spec 1 sections 3.2 and 3.3."""
-    judged = check_file_guardrails(WorkspacePath(path))
-    edit = create_protected_edit_file_tool(lambda path, *_: {"path": path, "violations": []})(f"/work/{path}", "", "")
-    rules = [(each.rule_name, each.rule_description) for each in judged.violations]
-    assert [(each["rule"], each["description"]) for each in edit["violations"]] == rules
-    verdict = judge(WRITE, path=path)
-    assert (verdict.kind is VerdictKind.ALLOW, verdict.rule) == (judged.allowed, rules[0][0] if rules else "")
-    assert verdict.blocked == format_guardrail_violations(judged)
-    assert judge(READ, path=path).blocked == ""
-    assert all(each.message in (verdict.error.message if verdict.error else "") for each in judged.violations)
-
-
-def test_the_configured_rules_are_the_ones_that_judge() -> None:
-    lock = FileGuardrailRule("lock", "Lock files", lambda path: path.suffix == ".lock")
-    config = replace(AUTO, rules=(lock,))
-    message = "Blocked by rule 'lock': Lock files (uv.lock). Go on without this file."
-    assert judge(READ, config, path="uv.lock") == denied("lock", DENIED, message, path="uv.lock")
-    assert judge(READ, config, path=".env") == allowed(".env")
-
-
 @pytest.mark.parametrize("mode", ["read-only", "everything"])
 def test_a_run_that_may_not_write_reads_on(mode: Mode) -> None:
     config = replace(AUTO, mode=mode)
@@ -249,26 +202,6 @@ def test_a_run_that_may_not_write_reads_on(mode: Mode) -> None:
 )
 def test_a_person_is_asked_before_anything_changes(tool: ToolSpec, arguments: dict[str, Any], verdict: Verdict) -> None:
     assert judge(tool, ASK, **arguments) == verdict
-
-
-@pytest.mark.parametrize(
-    ("path", "for_write", "rule"),
-    [
-        ("src/a.py", True, None),
-        (".env.example", False, None),
-        (".env.example", True, "env_file"),
-        (".env", False, "env_file"),
-        ("deep/.GIT/hooks/x", False, "git_internal"),
-        ("../../etc/passwd", False, "system_path"),
-    ],
-)
-def test_the_real_name_of_a_file_is_judged_by_the_same_rules(path: str, for_write: bool, rule: str | None) -> None:
-    descriptions = {rule.name: rule.description for rule in DEFAULT_GUARDRAIL_RULES}
-    expected = rule and ToolError(
-        code=DENIED,
-        message=f"Blocked by rule '{rule}': {descriptions[rule]} ({path}). Go on without this file.",
-    )
-    assert judge_path(path, for_write, DEFAULT_GUARDRAIL_RULES) == expected
 
 
 def test_a_reply_is_judged_call_by_call_in_order() -> None:
@@ -330,14 +263,6 @@ def test_every_call_gets_a_verdict_and_only_a_clean_one_runs(
         assert judge_path(verdict.path, tool.effect is Effect.WRITE, rules) is None
 
 
-@pytest.mark.parametrize("bad", ["../a", "/etc/passwd", ".env", ".git/x", "a\0", "", "~/x"])
-@pytest.mark.parametrize("tool", [READ, WRITE, MOVE])
-def test_one_bad_path_among_several_denies_the_call(bad: str, tool: ToolSpec) -> None:
-    arguments: dict[str, Any] = dict.fromkeys(tool.path_fields, "fine.py")
-    arguments[tool.path_fields[-1]] = ["fine.py", bad]
-    assert judge(tool, **arguments).kind is VerdictKind.DENY
-
-
 # --- Roles, programs, the network, what stands inside arguments -------------------------------------------------
 
 
@@ -389,24 +314,7 @@ def test_a_kept_result_may_be_read_and_not_written() -> None:
     assert judge(WRITE, path="./@result/3") == allowed("@result/3")
 
 
-def test_an_absolute_name_is_judged_each_time_because_its_links_may_lead_elsewhere_by_then(tmp_path: Path) -> None:
-    link = tmp_path / "link"
-    link.symlink_to(tmp_path)
-    assert judge_path(str(link), for_write=True, rules=DEFAULT_GUARDRAIL_RULES) is None
-    link.unlink()
-    link.symlink_to("/etc")
-    assert judge_path(str(link), for_write=True, rules=DEFAULT_GUARDRAIL_RULES) is not None
-
-
-CALL = ToolCall(call_id="1", tool="read_file", arguments={"path": ".env"}, raw_arguments='{"path": ".env"}')
-ASKED = Verdict(kind=VerdictKind.ASK, rule="ask_before_write")
 DENIED_FILE = denied("env_file", ToolErrorCode.PERMISSION_DENIED, "Blocked.", ("a.py",), path=".env")
-NOT_APPROVED = "This call was not approved, so it did not run. Do something else, or ask for it again."
-
-
-def malformed(kind: ExtractionErrorType, line: int = 3) -> CallError:
-    error = ExtractionError(kind, line, "tool: read_fil({})", "what is wrong, and what to do")
-    return CallError(call_id="2", tool="read_fil", raw_arguments="{}", error=error)
 
 
 def result(call_id: str, tool: str, code: ToolErrorCode, message: str, *suggestions: str) -> CallResult:
@@ -416,20 +324,6 @@ def result(call_id: str, tool: str, code: ToolErrorCode, message: str, *suggesti
 def test_a_denial_carries_its_rule_and_what_the_model_reads() -> None:
     error = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="Blocked.", suggestions=("a.py",))
     assert Verdict(kind=VerdictKind.DENY, rule="env_file", error=error, path=".env") == DENIED_FILE
-
-
-@pytest.mark.parametrize("kind", list(ExtractionErrorType))
-def test_a_malformed_call_is_denied_with_what_was_wrong(kind: ExtractionErrorType) -> None:
-    own = {"UNKNOWN_TOOL_NAME": ToolErrorCode.UNKNOWN_TOOL, "TOO_MANY_CALLS": ToolErrorCode.RATE_LIMITED}
-    code = own.get(kind.name, ToolErrorCode.INVALID_ARGUMENT)
-    message = f"{kind.name} in line 3: what is wrong, and what to do"
-    assert verdict_on_malformed(malformed(kind)) == denied("malformed", code, message)
-
-
-@pytest.mark.parametrize("verdicts", [[], [ASKED], [Verdict(kind=VerdictKind.DENY)]])
-def test_what_nobody_allowed_is_settled_as_denied(verdicts: list[Verdict]) -> None:
-    expected = result("1", "read_file", ToolErrorCode.PERMISSION_DENIED, NOT_APPROVED)
-    assert results_of_denied([CALL], verdicts) == [expected]
 
 
 EDITED = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", edited=("content", "gone"))

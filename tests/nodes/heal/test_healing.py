@@ -89,15 +89,6 @@ def test_three_retries_and_no_more() -> None:
     assert [len(conversation) for conversation in seen] == [1, 3, 5, 7]
 
 
-def test_the_configuration_is_used() -> None:
-    ask, seen = scripted(BAD)
-    config = SelfHealingConfig(max_retries=1, include_format_reminder=False)
-    result = attempt_extraction_with_healing(ask, START, KNOWN, config)
-    assert result == HealingResult(False, [], BAD, (attempt(0, BAD, config),))
-    assert len(seen) == 2
-    assert attempt_extraction_with_healing(ask, START, KNOWN, SelfHealingConfig(max_retries=0)).attempts == ()
-
-
 def test_a_rescued_reply_is_kept_as_one_line_for_each_call() -> None:
     call = ToolCall(call_id="1", tool="read_file", arguments={"path": "a"}, raw_arguments='{"path": "a"}')
     broken = CallError(call_id="2", tool="edit_file", raw_arguments="{}", error=errors_of(E.INVALID_ARGUMENTS)[0])
@@ -159,33 +150,6 @@ def test_each_count_has_its_limit(
         assert decision == cause
 
 
-@pytest.mark.parametrize(
-    ("kinds", "met", "max_claims", "again"),
-    [
-        ([E.UNFOUNDED_CLAIM], 0, 1, True),
-        ([E.UNFOUNDED_CLAIM], 1, 1, False),
-        ([E.UNFOUNDED_CLAIM], 2, 3, True),
-        ([E.UNFOUNDED_CLAIM], 3, 3, False),
-        ([E.UNFOUNDED_CLAIM], 0, 0, False),
-        ([E.UNFOUNDED_CLAIM, E.EMPTY_TOOL_NAME], 1, 1, False),
-        ([E.EMPTY_TOOL_NAME], 9, 1, True),
-    ],
-)
-def test_an_answer_is_met_with_the_facts_so_often(
-    kinds: list[ExtractionErrorType], met: int, max_claims: int, again: bool
-) -> None:
-    decision = decided(errors_of(*kinds), 2, 1, SelfHealingConfig(max_claims=max_claims), met)
-    if again:
-        assert isinstance(decision, HealingAttempt)
-        return
-    cause = StopCause(
-        reason=StopReason.NOTHING_CHANGED,
-        message="No file was changed, although a change was asked for.",
-        diagnostics=tuple(f"{'' if not at else f'line {at}: '}{kind.name}: details" for at, kind in enumerate(kinds)),
-    )
-    assert decision == cause
-
-
 def counted(
     now: ExtractionErrorType, *before: ExtractionErrorType, opened: int | None = None, config: SelfHealingConfig
 ) -> bool:
@@ -197,24 +161,6 @@ def counted(
 
 
 AGAIN, OVER = False, True
-
-
-def test_each_sort_of_failure_is_counted_by_itself() -> None:
-    config = SelfHealingConfig(max_retries=2, max_schema_repairs=1, max_claims=2)
-    claim, schema, form = E.UNFOUNDED_CLAIM, E.INVALID_ARGUMENTS, E.EMPTY_TOOL_NAME
-    assert counted(form, claim, claim, schema, form, config=config) is AGAIN
-    assert counted(form, claim, form, schema, form, config=config) is OVER
-    assert counted(schema, claim, claim, form, form, config=config) is AGAIN
-    assert counted(schema, schema, claim, config=config) is OVER
-    assert counted(claim, form, form, schema, claim, config=config) is AGAIN
-    assert counted(claim, claim, form, claim, config=config) is OVER
-
-
-def test_diagnostics_are_bounded_and_name_the_line() -> None:
-    errors = [ExtractionError(E.EMPTY_TOOL_NAME, 4, "line", "x" * 900)] * 9
-    cause = decided(errors, 3, 0)
-    assert isinstance(cause, StopCause)
-    assert cause.diagnostics == (("line 4: EMPTY_TOOL_NAME: " + "x" * 900)[:500],) * 5
 
 
 @given(st.lists(st.sampled_from(list(E)), max_size=40), st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))

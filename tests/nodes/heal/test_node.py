@@ -78,14 +78,6 @@ def test_a_call_in_another_form_is_read_as_it_is(protocol: Protocol, text: str) 
     }
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in OTHER_FORMS])
-def test_nothing_else_is_rescued(kind: Kind) -> None:
-    """Above all no reply that was cut, refused or filtered, however complete its call looks."""
-    update, asked = healed(kind, ModelReply(text=DIALECT), [CALL])
-    assert asked == []
-    assert "items" not in update
-
-
 @pytest.mark.parametrize("kind", OTHER_FORMS)
 def test_a_call_with_or_without_its_prefix_may_be_in_another_form(kind: Kind) -> None:
     update, asked = healed(kind, ModelReply(text=DIALECT), [CALL])
@@ -123,30 +115,6 @@ def test_a_correction_is_added_to_those_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "extractions", "repairs", "reason"),
-    [
-        (Kind.INVALID_JSON_SYNTAX, 1, 5, None),
-        (Kind.INVALID_JSON_SYNTAX, 2, 0, StopReason.HEALING_EXHAUSTED),
-        (Kind.INVALID_ARGUMENTS, 5, 0, None),
-        (Kind.INVALID_ARGUMENTS, 0, 1, StopReason.SCHEMA_REPAIR_EXHAUSTED),
-        (Kind.EMPTY_REPLY, 2, 0, StopReason.EMPTY_REPLY),
-        (Kind.REFUSED_REPLY, 0, 0, StopReason.REFUSED),
-        (Kind.FILTERED_REPLY, 0, 0, StopReason.REFUSED),
-    ],
-)
-def test_the_two_sorts_of_failure_are_counted_apart(
-    kind: Kind, extractions: int, repairs: int, reason: StopReason | None
-) -> None:
-    corrections = [correction()] * extractions + [correction(schema_repair=True)] * repairs
-    update, _ = healed(kind, ModelReply(text="x"), corrections=corrections)
-    if reason is None:
-        assert update["corrections"][:-1] == corrections
-    else:
-        assert list(update) == ["stop"]
-        assert update["stop"].reason is reason
-
-
-@pytest.mark.parametrize(
     ("profile", "line", "manner"),
     [
         (Profile(protocol=Protocol.TEXT), "calc.py", "text"),
@@ -173,20 +141,3 @@ def test_an_unfounded_answer_is_met_once_and_then_ends_the_run() -> None:
     again, _ = healed(Kind.UNFOUNDED_CLAIM, ModelReply(text="Fixed."), errors=[facts], healing_attempts=[first])
     assert list(again) == ["stop"]
     assert again["stop"].reason is StopReason.NOTHING_CHANGED
-
-
-def test_the_correction_quotes_all_that_was_said() -> None:
-    calls = (RawCall(call_id="x", tool="final_answer", arguments='{"answer": "Done."}'),)
-    update, _ = healed(Kind.UNFOUNDED_CLAIM, ModelReply(text="I fixed it.", calls=calls), protocol=Protocol.NATIVE)
-    assert update["corrections"][0].reply == 'I fixed it.\nfinal_answer({"answer": "Done."})'
-
-
-def test_the_document_s_flags_say_what_a_prompt_holds() -> None:
-    state = HealState(reply=ModelReply(text="x"), errors=[error(Kind.EMPTY_TOOL_NAME)], profile=Profile())
-    short = SelfHealingConfig(include_error_details=False, include_format_reminder=False)
-    prompt = heal(state, short, lambda _text, _step: [])["corrections"][0].prompt
-    assert prompt.splitlines() == [
-        "I could not parse your tool invocation. Please fix the following issues:",
-        "",
-        "Please retry your response with the correct format.",
-    ]

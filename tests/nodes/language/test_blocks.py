@@ -106,24 +106,6 @@ def test_other_blocks_are_prose(text: str) -> None:
     assert read_blocks(text, ["calc.py"]).outcomes == []
 
 
-@pytest.mark.parametrize(
-    ("path", "info"), [("run.sh", "bash"), ("notes.txt", "text"), ("calc.py", "text"), ("a.bash", "sh")]
-)
-def test_a_file_of_quoted_language_is_a_file_where_its_path_says_so(path: str, info: str) -> None:
-    assert read_blocks(f"{path}\n```{info}\nhello\n```", ["calc.py"]).outcomes == [edit(path, "hello\n")]
-
-
-@pytest.mark.parametrize("language", ["bash", "sh", "shell", "console", "text", "diff", "output", "pycon", "Bash"])
-def test_what_is_quoted_is_no_edit(language: str) -> None:
-    assert read_blocks(f"```{language}\n{CODE}```", ["calc.py"]).outcomes == []
-    assert read_blocks(f"other.py\n```{language}\n{CODE}```", ["calc.py"]).outcomes == []
-
-
-def test_several_blocks_are_several_edits_in_order() -> None:
-    text = f"Both:\n\ncalc.py\n{BLOCK}\n\n**src/util.py**\n\n```python\nX = 1\n```\nThen run:\n```bash\nmake\n```\n"
-    assert read_blocks(text, SHOWN)[:2] == ([edit(line=4), edit("src/util.py", "X = 1\n", 11)], "Both:\n\n\nThen run:")
-
-
 def test_a_heading_is_for_one_block_only() -> None:
     assert read_blocks(f"calc.py\n{BLOCK}\n{BLOCK}", SHOWN).outcomes == [edit()]
 
@@ -148,40 +130,6 @@ def test_an_unclosed_block_is_never_written(text: str, path: str, quoted: str) -
     details = f"The block for {path} has no closing fence. Send it again, complete."
     line = text.split("\n").index(next(each for each in text.split("\n") if each.startswith("`"))) + 1
     assert error == ExtractionError(ExtractionErrorType.TRUNCATED_REPLY, line, quoted, details)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "# Readme\n\n```sh\nmake\n```\n",
-        "~~~~\n```` four\n",
-        'def f():\n    """\n    ```\n    f()\n    ```\n    """\n',
-        "",
-    ],
-)
-def test_a_longer_fence_holds_shorter_ones(content: str) -> None:
-    assert read_blocks(render_file("README.md", content), []).outcomes == [edit("README.md", content)]
-
-
-def test_a_fence_that_is_indented_as_code_is_content() -> None:
-    body = 'def f():\n    """\n    ```\n    f()\n    ```\n    """\n'
-    assert read_blocks(f"calc.py\n```python\n{body}```", SHOWN).outcomes == [edit(content=body)]
-
-
-@pytest.mark.parametrize(
-    ("path", "content", "shown"),
-    [
-        ("calc.py", CODE, f"calc.py\n```python\n{CODE}```"),
-        ("stub.pyi", "x: int", "stub.pyi\n```python\nx: int\n```"),
-        ("a.json", "{}\n", "a.json\n```json\n{}\n```"),
-        ("LICENSE", "MIT\n", "LICENSE\n```\nMIT\n```"),
-        ("a.py", "", "a.py\n```python\n```"),
-        ("a.tar.gz", "x\n", "a.tar.gz\n```gz\nx\n```"),
-        ("R.md", "```\n", "R.md\n````md\n```\n````"),
-    ],
-)
-def test_a_file_is_shown_in_the_form_of_an_answer(path: str, content: str, shown: str) -> None:
-    assert render_file(path, content) == shown
 
 
 LINES = st.text(st.characters(codec="utf-8"), max_size=12) | st.sampled_from(
@@ -211,13 +159,6 @@ def test_any_text_can_be_read(text: str, shown: list[str]) -> None:
     for outcome in reading.outcomes:
         if isinstance(outcome, ToolInvocation):
             assert outcome.args["content"] in text
-
-
-@pytest.mark.parametrize("example", sorted(EXAMPLE_EDITS))
-def test_an_examples_text_is_no_edit(example: str) -> None:
-    [error] = read_blocks(render_file(example, EXAMPLE_EDITS[example]), ["calc.py"]).outcomes
-    details = f"This block is the example's. Write the new text of {example}, or answer in words."
-    assert error == ExtractionError(ExtractionErrorType.INVALID_ARGUMENTS, 2, example, details)
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,11 @@
 """Calls and results in a few words."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.registry import Tool
-from mendgraph.nodes.execute_tools.tools.apply_patch import apply_patch
-from mendgraph.nodes.execute_tools.tools.edit_file import multi_edit
-from mendgraph.nodes.execute_tools.tools.move_file import delete_file, move_file
-from mendgraph.nodes.execute_tools.tools.write_file import append_file
-from mendgraph.nodes.language.display import count_of, error_words, result_words, target_of
+from mendgraph.nodes.language.display import error_words, result_words, target_of
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolErrorCode, ToolResult
-from tests.nodes.execute_tools.conftest import Bench
 
 
 @pytest.mark.parametrize(
@@ -85,31 +78,9 @@ def test_what_a_result_amounts_to(data: dict[str, Any], words: str) -> None:
     assert result_words(ToolResult.success(**data)) == words
 
 
-def test_the_words_fit_the_results_of_the_tools(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    patch = "*** Begin Patch\n*** Update File: b.py\n*** Move to: d.py\n@@\n-b\n+B\n*** End Patch"
-
-    def done(tool: Tool, **arguments: Any) -> str:
-        return result_words(bench.run(tool, **arguments).result)
-
-    assert done(append_file, path="a.py", content="a\n") == "created, 1 line"
-    assert done(append_file, path="a.py", content="c\n") == "appended, 1 line"
-    assert done(multi_edit, path="a.py", edits=[{"old_str": "a", "new_str": "A"}]) == "1 edit, 1 replacement"
-    assert done(move_file, path="a.py", target="b.py") == "moved"
-    assert done(multi_edit, path="b.py", edits=[{"old_str": "A", "new_str": "b"}]) == "1 edit, 1 replacement"
-    assert done(apply_patch, patch=patch) == "moved b.py → d.py"
-    assert done(delete_file, path="d.py") == "deleted"
-
-
 def test_a_failure_is_named_with_its_message() -> None:
     failure = ToolResult.failure(ToolErrorCode.NOT_FOUND, "No such\nfile: 'a\x1b'.")
     assert result_words(failure) == r"not found: No such file: 'a\x1b'."
-
-
-def test_lines_that_only_part_a_test_report_are_left_out() -> None:
-    message = f"test_a.py fails:\n.F\n{'=' * 70}\nFAIL: test_total\n{'-' * 70}\na ---- b"
-    failure = ToolResult.failure(ToolErrorCode.CHECK_FAILED, message)
-    assert result_words(failure) == "check failed: test_a.py fails: .F FAIL: test_total a ---- b"
 
 
 def test_what_an_error_says_for_the_model_alone_is_left_out() -> None:
@@ -124,11 +95,3 @@ def test_errors_of_a_reply() -> None:
     assert error_words(()) == "it could not be read"
     assert error_words((cut,)) == "TRUNCATED_REPLY"
     assert error_words((paren, cut, cut)) == "MISSING_CLOSING_PAREN in line 3 and 2 more"
-
-
-def test_counting() -> None:
-    assert [count_of(1, "line"), count_of(2_000, "line"), count_of(0, "match", "matches")] == [
-        "1 line",
-        "2,000 lines",
-        "0 matches",
-    ]

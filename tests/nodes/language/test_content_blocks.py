@@ -78,13 +78,6 @@ STATE: JsonMap = {
 }
 
 
-def test_a_reply_goes_back_byte_for_byte() -> None:
-    message = with_state("Look:", CALLS, STATE, {})
-    assert (message.content, message.tool_calls) == ([THOUGHT, TEXT, USE, ITEM], CALLS)
-    assert (message.additional_kwargs, message.response_metadata) == ({"k": 1}, {"model_provider": "anthropic"})
-    assert message.text == "Look:"
-
-
 @pytest.mark.parametrize(
     ("text", "calls", "changed", "content"),
     [

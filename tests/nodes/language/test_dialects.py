@@ -138,34 +138,6 @@ def test_an_answer_stays_an_answer(text: str) -> None:
     assert looks_like_call(text, KNOWN) is None
 
 
-PIECES = [
-    "```",
-    "```json",
-    "<tool_call>",
-    "</tool_call>",
-    "Action:",
-    "tool:",
-    "read_file({})",
-    "text",
-    "[",
-    '{"name":"read_file","args":',
-    "I will read it:",
-    "Action Input:",
-    "[TOOL_CALLS]",
-    "<|python_tag|>",
-]
-pieces = st.sampled_from([*PIECES, "\n", "<tool: read_file({})>", JSON_CALL, LIST, PYTHON_CALL])
-
-
-@given(st.lists(pieces, max_size=12).map("".join) | st.text())
-def test_whatever_is_read_is_known_and_noticed(text: str) -> None:
-    rescue = recognised(text, KNOWN)
-    if rescue is not None:
-        assert rescue.calls
-        assert {call.tool_name for call in rescue.calls} <= KNOWN
-        assert looks_like_call(text, KNOWN) is not None
-
-
 PARAGRAPHS = st.sampled_from(
     [
         "# mendgraph",

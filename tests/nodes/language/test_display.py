@@ -1,9 +1,6 @@
 """Nothing that comes from elsewhere can steer a terminal."""
 
-from unicodedata import category
-
 import pytest
-from hypothesis import given, strategies as st
 
 from mendgraph.nodes.language.display import one_line, plain
 
@@ -20,15 +17,6 @@ from mendgraph.nodes.language.display import one_line, plain
 )
 def test_what_steers_a_terminal_is_written_as_its_escape(text: str, shown: str) -> None:
     assert plain(text) == shown
-
-
-@given(st.text())
-def test_what_is_shown_is_harmless_and_stays_as_it_is(text: str) -> None:
-    shown = plain(text)
-    assert {category(character) for character in shown if character not in "\n\t\u200c\u200d"}.isdisjoint(
-        {"Cc", "Cf", "Cs", "Zl", "Zp"}
-    )
-    assert plain(shown) == shown
 
 
 def test_one_line_is_one_line_of_bounded_length() -> None:

@@ -77,23 +77,6 @@ def test_native_calls_in_a_text_turn_become_lines() -> None:
     assert told == AIMessage('tool: read_file({"filename": "a.py"})')
 
 
-def test_native_results_are_one_message_for_each_call_and_broken_arguments_are_dropped() -> None:
-    failure = '{"ok":false,"error":{"code":"not_found","message":"There is no b.py.","suggestions":[]}}'
-    assert settle_exchange(ModelReply(text="Look:"), ITEMS, RESULTS, Protocol.NATIVE) == [
-        AIMessage(
-            "Look:",
-            tool_calls=[
-                native("read_file", {"filename": "a.py"}, "x"),
-                native("read_file", {}, "y"),
-                native("unknown", {}, "z"),
-            ],
-        ),
-        ToolMessage(ENVELOPE, tool_call_id="x", name="read_file", status="success"),
-        ToolMessage(failure, tool_call_id="y", name="read_file", status="error"),
-        ToolMessage(failure, tool_call_id="z", name="unknown", status="error"),
-    ]
-
-
 OUTCOMES = st.lists(st.tuples(st.booleans(), st.sampled_from([OK, FAILED])), max_size=6)
 
 
@@ -208,17 +191,6 @@ def test_a_repaired_history_is_valid_and_stays_as_it_is(history: list[AnyMessage
         assert all(message in history or message.status == "error" for message in repaired if message.type == "tool")
 
 
-def test_an_implied_call_has_no_place_in_the_history() -> None:
-    edit = ToolCall(call_id="a", tool="edit_blocks", arguments={"path": "calc.py"}, raw_arguments="x = 1\n")
-    ending = ToolCall(call_id="b", tool="final_answer", arguments={}, raw_arguments="", implied=True)
-    results = [CallResult(call_id=c.call_id, tool=c.tool, result=ToolResult.success(n=1)) for c in (edit, ending)]
-    _, told = settle_exchange(ModelReply(text="calc.py"), [edit, ending], results, Protocol.TEXT)
-    assert told.text == 'tool_result({"tool":"edit_blocks","ok":true,"data":{"n":1}})'
-    reply, *answers = settle_exchange(ModelReply(), [edit, ending], results, Protocol.NATIVE)
-    assert isinstance(reply, AIMessage)
-    assert ([call["id"] for call in reply.tool_calls], len(answers)) == (["a"], 1)
-
-
 CHECKS = ToolCall(call_id="b", tool="run_checks", arguments={}, raw_arguments='{"paths": ["calc.py"]}', implied=True)
 ENDING = ToolCall(call_id="c", tool="final_answer", arguments={}, raw_arguments="", implied=True)
 FOUND = ToolResult.failure(ToolErrorCode.CHECK_FAILED, "add(1, 2) gives -1.")
@@ -325,17 +297,6 @@ def test_a_path_is_told_relative_in_its_call_and_nowhere_else() -> None:
     text = f'tool: write_file({{"path": "n.md"}})\n```\n{call}\n```\n{call}'
     told = told_of(text, "read_file", {"path": "/w/a.py"}, '{"path": "/w/a.py"}', 5).text
     assert told == f'{text.removesuffix(call)}tool: read_file({{"path": "a.py"}})'
-    text = 'I write /w/a.py.\ntool: write_file({"path": "/w/a.py"})\n```\np = "/w/a.py"\n```'
-    arguments = {"path": "/w/a.py", "content": 'p = "/w/a.py"\n'}
-    told = told_of(text, "write_file", arguments, json.dumps(arguments), 2).text
-    assert told == text.replace('"path": "/w/a.py"', '"path": "a.py"')
-
-
-def test_a_path_in_a_dialect_that_is_no_json_is_told_relative_too() -> None:
-    call = ToolCall(call_id="x", tool="read_file", arguments={"path": "/w/a.py"}, raw_arguments='{"path": "/w/a.py"}')
-    result = CallResult(call_id="x", tool="read_file", result=OK)
-    reply = ModelReply(text='read_file(path="/w/a.py")')
-    assert settle_exchange(reply, [call], [result], Protocol.TEXT, SPECS, "/w")[0].text == 'read_file(path="a.py")'
 
 
 @pytest.mark.parametrize(

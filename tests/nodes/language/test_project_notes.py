@@ -51,9 +51,3 @@ def test_nothing_in_a_file_ends_its_block(path: str, text: str) -> None:
 )
 def test_a_model_reads_what_a_person_sees(text: str, seen: str) -> None:
     assert visible(text) == seen
-
-
-@pytest.mark.parametrize("end", ["<\u200d/project_notes>", "</\u200cproject_notes>", "</project\u200d_notes>"])
-def test_a_joiner_does_not_hide_the_end_of_a_block(end: str) -> None:
-    shown = notes_text([ProjectNotes(path="AGENTS.md", text=end)])
-    assert shown.endswith(f'"AGENTS.md">\n&lt;{end[1:]}\n</project_notes>')

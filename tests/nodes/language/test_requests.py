@@ -1,13 +1,6 @@
 import pytest
-from hypothesis import given, strategies as st
 
-from mendgraph.nodes.language.names import (
-    asks_for_a_change,
-    claims_a_change,
-    is_question,
-    orders_a_change,
-    reports_a_problem,
-)
+from mendgraph.nodes.language.names import claims_a_change, orders_a_change, reports_a_problem
 
 
 @pytest.mark.parametrize(
@@ -85,32 +78,3 @@ def test_a_problem_is_reported_and_not_asked_about(request_text: str, reports: b
 )
 def test_a_claim_says_that_something_was_done(answer: str, claims: bool) -> None:
     assert claims_a_change(answer) is claims
-
-
-@pytest.mark.parametrize(
-    ("request_text", "asks"),
-    [("Does add work? Then fix it.", False), ("Does add work?", True), ("Tell me about it.", True), ("Fix it!", False)],
-)
-def test_a_question_that_also_orders_is_none(request_text: str, asks: bool) -> None:
-    assert is_question(request_text) is asks
-
-
-@given(st.text(max_size=300))
-def test_any_text_has_an_answer_and_no_question_is_a_report(text: str) -> None:
-    assert {asks_for_a_change(text), orders_a_change(text), claims_a_change(text)} <= {True, False}
-    assert not (is_question(text) and reports_a_problem(text))
-
-
-@pytest.mark.parametrize(
-    ("request_text", "asks"),
-    [
-        ("Fix the bug", True),
-        ("It subtracts. Find it and fix it.", True),
-        ("Please RENAMED everything", True),
-        ("hello", False),
-        ("Explain how quicksort works.", False),
-        ("What is a fixture?", False),
-    ],
-)
-def test_a_word_of_change_is_looked_for(request_text: str, asks: bool) -> None:
-    assert asks_for_a_change(request_text) is asks

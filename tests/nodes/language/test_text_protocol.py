@@ -7,7 +7,6 @@ from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.language import text_protocol
 from mendgraph.nodes.language.text_protocol import (
-    TextCall,
     extract_in_order,
     extract_tool_invocations_with_errors,
     format_extraction_errors,
@@ -92,31 +91,6 @@ def test_a_reply_gives_its_calls_and_errors(
     invocations, errors = extract_tool_invocations_with_errors(text, KNOWN)
     assert invocations == [ToolInvocation(*call) for call in calls]
     assert [(error.error_type, error.line_number) for error in errors] == error_kinds
-
-
-def test_the_ordered_form_keeps_places_and_raw_text() -> None:
-    text = 'tool: list_files( {"path":\n"."} )\ntool: nope({"a":1})\ntool: read_file({"a"\ntool: list_files'
-    unknown = f"Unknown tool 'nope'. {AVAILABLE}"
-    assert extract_in_order(text, KNOWN) == [
-        TextCall(1, "list_files", ' {"path":\n"."} ', ToolInvocation("list_files", {"path": "."}, 1), 2),
-        TextCall(3, "nope", '{"a":1}', ExtractionError(E.UNKNOWN_TOOL_NAME, 3, 'tool: nope({"a":1})', unknown), 3),
-        TextCall(
-            4,
-            "read_file",
-            '{"a"',
-            ExtractionError(E.MISSING_CLOSING_PAREN, 4, 'tool: read_file({"a"', "Missing closing ')' in: '{\"a\"'"),
-            4,
-        ),
-        TextCall(
-            5,
-            "",
-            "",
-            ExtractionError(
-                E.MISSING_OPENING_PAREN, 5, "tool: list_files", "Missing '(' in tool invocation: 'list_files'"
-            ),
-            5,
-        ),
-    ]
 
 
 calls_of_any_content = st.lists(

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.language.content_blocks import without_thoughts
-from mendgraph.nodes.records import FinishReason, ModelReply, RawCall
+from mendgraph.nodes.records import ModelReply
 
 CALL = 'tool: read_file({"path": "a.py"})'
 THOUGHT = 'tool: delete_file({"path": "a.py"})'
@@ -49,14 +49,6 @@ def test_thoughts_are_taken_from_the_text(text: str, said: str, reasoning: str) 
 def test_a_text_that_only_speaks_of_such_tags_is_left_as_it_is(text: str) -> None:
     reply = ModelReply(text=text)
     assert without_thoughts(reply) is reply
-
-
-def test_everything_else_of_a_reply_stays() -> None:
-    calls = (RawCall(call_id="x", tool="read_file", arguments="<think>{}</think>"),)
-    reply = ModelReply(
-        text="<think>So.</think>", calls=calls, finish_reason=FinishReason.LENGTH, reasoning="Hm.", output_tokens=9
-    )
-    assert without_thoughts(reply) == reply.model_copy(update={"text": "", "reasoning": "Hm.\nSo."})
 
 
 TEXTS = st.lists(

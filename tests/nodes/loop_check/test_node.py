@@ -1,20 +1,16 @@
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage
 
-from mendgraph.nodes.language.text_protocol import MISSED, miss_advice
+from mendgraph.nodes.language.text_protocol import MISSED
 from mendgraph.nodes.loop_check.node import check
 from mendgraph.nodes.loop_check.repetition import LoopConfig, LoopState, signature_of
 from mendgraph.nodes.records import (
     Answer,
     CallError,
     CallResult,
-    ChangeKind,
     EditForm,
     Effect,
-    ExtractionError,
-    ExtractionErrorType,
     FileChange,
     LoopRecord,
     LoopVerdict,
@@ -38,10 +34,6 @@ CHECKS = ToolSpec(name="run_checks", description="", parameters={}, effect=Effec
 SPECS = {tool.name: tool for tool in (READ, EDIT, ANSWER, CHECKS)}
 OK = ToolResult.success(text="x")
 FAILED = ToolResult.failure(ToolErrorCode.NOT_FOUND, "There is no file a.py.")
-CHANGE = FileChange(path="a.py", kind=ChangeKind.EDITED, sha256_before="0", sha256_after="1", diff="")
-BROKEN = CallError(
-    call_id="9", tool="x", raw_arguments="", error=ExtractionError(ExtractionErrorType.EMPTY_TOOL_NAME, 1, "", "")
-)
 
 
 def call(tool: ToolSpec, path: str = "a.py", **arguments: Any) -> ToolCall:
@@ -63,11 +55,6 @@ def run(state: LoopState) -> dict[str, Any]:
 
 def signed(tool: ToolSpec, path: str = "a.py", **arguments: Any) -> str:
     return signature_of(call(tool, path, **arguments), tool)
-
-
-def test_the_first_step_is_remembered_in_call_order() -> None:
-    state = LoopState(items=[call(READ), BROKEN, call(READ, "b.py")], results=[done(), done(FAILED), done(FAILED)])
-    assert run(state) == {"loop": LoopRecord(recent=((signed(READ), signed(READ, "b.py")),))}
 
 
 def test_three_identical_calls_are_overridden_and_the_fourth_ends_the_run() -> None:
@@ -101,27 +88,6 @@ def test_an_override_names_its_target_as_the_workspace_does() -> None:
     assert [override.target for override in run(state)["loop"].overrides] == ["a.py"]
 
 
-def test_reading_on_is_progress() -> None:
-    loop = LoopRecord()
-    for start in (1, 501, 1001, 1501):
-        loop = run(LoopState(items=[call(READ, start_line=start)], results=[done()], loop=loop))["loop"]
-        assert loop.verdict is LoopVerdict.FRESH
-
-
-def test_a_file_change_makes_a_repeated_read_fresh() -> None:
-    before = LoopRecord(recent=((signed(READ),), (signed(READ),)))
-    state = LoopState(items=[call(READ), call(EDIT)], results=[done(), done(OK, CHANGE)], loop=before)
-    assert run(state) == {"loop": LoopRecord(recent=((signed(EDIT),),))}
-
-
-@pytest.mark.parametrize(
-    ("result", "verdict"), [(OK, LoopVerdict.ANSWERED), (FAILED, LoopVerdict.FRESH)], ids=["accepted", "refused"]
-)
-def test_an_accepted_final_answer_ends_the_run(result: ToolResult, verdict: LoopVerdict) -> None:
-    state = LoopState(items=[call(READ), call(ANSWER)], results=[done(), done(result)])
-    assert run(state)["loop"].verdict is verdict
-
-
 def test_an_unknown_tool_and_an_empty_state_leave_no_trace() -> None:
     unknown = ToolCall(call_id="1", tool="nothing", arguments={}, raw_arguments="")
     assert run(LoopState(items=[unknown], results=[done(FAILED)])) == {"loop": LoopRecord()}
@@ -137,11 +103,6 @@ NOT_YET = ToolResult.failure(ToolErrorCode.CANCELLED, "Not taken as the final an
 
 def implied(tool: ToolSpec, **arguments: Any) -> ToolCall:
     return ToolCall(call_id="2", tool=tool.name, arguments=arguments, raw_arguments="", implied=True)
-
-
-def test_an_implied_call_is_no_action_that_can_be_repeated() -> None:
-    state = LoopState(items=[call(EDIT), implied(CHECKS), implied(ANSWER)], results=[done(), done(), done(NOT_YET)])
-    assert run(state) == {"loop": LoopRecord(recent=((signed(EDIT),),))}
 
 
 def test_an_implied_answer_that_was_accepted_is_the_answer() -> None:
@@ -196,19 +157,3 @@ def test_the_second_edit_that_misses_a_file_steps_down_to_whole_blocks(protocol:
     )
     assert (set(first), set(second)) == ({"loop"}, {"loop", "profile"})
     assert second["profile"] == profile.model_copy(update={"edit_form": EditForm.BLOCKS})
-
-
-def test_the_second_miss_of_a_turn_is_told_with_the_form_that_needs_no_old_text() -> None:
-    missed = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, f"{MISSED} 'a.py'.")
-    first = settle(LoopState(items=[call(EDIT, old_str="x")], results=[done(missed)]))
-    second = settle(LoopState(items=[call(EDIT, old_str="y")], results=[done(missed)], loop=first["loop"]))
-    told = [miss_advice("a.py", 2) in update["messages"][-1].text for update in (first, second)]
-    assert told == [False, True]
-
-
-def test_the_model_is_told_why_its_answer_was_not_taken() -> None:
-    items: list[ToolCall | CallError] = [implied(CHECKS), implied(ANSWER, answer="Done.")]
-    reply = ModelReply(text="Done.")
-    said, told = settle(LoopState(reply=reply, items=items, results=[done(CHECK_FAILED), done(NOT_YET)]))["messages"]
-    assert (said, told.text.count("tool_result(")) == (AIMessage("Done."), 1)
-    assert "add(1, 2) gives -1, but must give 3." in told.text

@@ -1,17 +1,9 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
 from mendgraph.nodes.language.text_protocol import MISSED, MISSED as OLD_TEXT_MISSED, miss_advice
-from mendgraph.nodes.loop_check.repetition import (
-    MISSES_BEFORE_STEPPING_DOWN,
-    count_tries,
-    fatal_failure,
-    stepped_down,
-    tries_stop,
-    with_notices,
-)
+from mendgraph.nodes.loop_check.repetition import count_tries, fatal_failure, tries_stop, with_notices
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
@@ -116,31 +108,6 @@ def test_a_check_that_fails_is_a_failed_try_and_in_blocks_an_edit_that_misses(
     assert after(before, *step, profile=REPLACE).failed_tries == otherwise
 
 
-@pytest.mark.parametrize(
-    ("verdict", "gives_up"),
-    [
-        (LoopVerdict.FRESH, True),
-        (LoopVerdict.OVERRIDE, True),
-        (LoopVerdict.PERSISTED, False),
-        (LoopVerdict.ANSWERED, False),
-        (LoopVerdict.BROKEN, False),
-    ],
-)
-def test_used_up_tries_end_a_run_that_would_go_on(verdict: LoopVerdict, gives_up: bool) -> None:
-    record = LoopRecord(recent=(("s",),), verdict=verdict, failed_tries=4, missed=("b.py",))
-    expected = LoopVerdict.GAVE_UP if gives_up else verdict
-    assert after(record, FAILED) == record.model_copy(update={"failed_tries": 5, "verdict": expected})
-    assert after(record, FAILED, max_failed_tries=6).verdict is verdict
-
-
-def test_edits_that_miss_are_remembered_by_file() -> None:
-    invalid = done("edit_file", ToolErrorCode.INVALID_ARGUMENT, path="d.py")
-    quoted = done("read_file", ToolErrorCode.INVALID_ARGUMENT, message=f"{OLD_TEXT_MISSED} 'e.py'.", path="e.py")
-    others = [READ_NOT, DENIED, CUT, REFUSED, EDITED, SAME, invalid, quoted]
-    step = [MISSED_EDIT, missed("b.py"), *others, MISSED_EDIT]
-    assert after(LoopRecord(missed=("c.py",)), *step, profile=REPLACE).missed == ("c.py", "a.py", "b.py", "a.py")
-
-
 LAST = [result for _, result in (READ, REFUSED, FAILED, UNTAKEN)]
 GAVE_UP = LoopRecord(verdict=LoopVerdict.GAVE_UP, failed_tries=5)
 
@@ -156,53 +123,6 @@ def test_the_run_says_what_failed_in_its_last_try() -> None:
         message="No edit could be used after 5 tries.",
         diagnostics=(f"{OLD_TEXT_MISSED} 'a.py'.",),
     )
-
-
-MAY_STEP_DOWN = Profile(protocol=Protocol.NATIVE, steps_down=True, family="llama")
-
-
-@pytest.mark.parametrize(
-    ("profile", "missed", "steps_down"),
-    [
-        (MAY_STEP_DOWN, (), False),
-        (MAY_STEP_DOWN, ("a.py",), False),
-        (MAY_STEP_DOWN, ("a.py", "b.py", "c.py"), False),
-        (MAY_STEP_DOWN, ("a.py", "b.py", "a.py"), True),
-        (REPLACE, ("a.py",) * 9, False),
-        (BLOCKS.model_copy(update={"steps_down": True}), ("a.py",) * 9, False),
-        (MAY_STEP_DOWN.model_copy(update={"edit_form": EditForm.PATCH}), ("a.py",) * 9, False),
-    ],
-)
-def test_who_keeps_missing_one_file_is_asked_for_whole_blocks(
-    profile: Profile, missed: tuple[str, ...], steps_down: bool
-) -> None:
-    expected = profile.model_copy(update={"edit_form": EditForm.BLOCKS}) if steps_down else None
-    assert stepped_down(profile, LoopRecord(missed=missed)) == expected
-    assert MISSES_BEFORE_STEPPING_DOWN == 2
-
-
-STEPS = st.lists(
-    st.lists(
-        st.sampled_from([READ, READ_NOT, EDITED, MISSED_EDIT, SAME, DENIED, CUT, PASSED, FAILED, REFUSED]), max_size=3
-    ),
-    max_size=20,
-)
-
-
-@given(STEPS, st.sampled_from([BLOCKS, REPLACE]), st.integers(1, 6))
-def test_the_count_is_bounded_and_says_when_it_is_full(
-    steps: list[list[Done]], profile: Profile, max_failed_tries: int
-) -> None:
-    record = LoopRecord()
-    for step in steps:
-        before = record
-        record = after(before, *step, profile=profile, max_failed_tries=max_failed_tries)
-        assert record.failed_tries in {0, before.failed_tries, before.failed_tries + 1}
-        assert (record.verdict is LoopVerdict.GAVE_UP) is (record.failed_tries >= max_failed_tries)
-        assert record.missed[: len(before.missed)] == before.missed
-        if record.verdict is LoopVerdict.GAVE_UP:
-            assert record.failed_tries == max_failed_tries
-            break
 
 
 def test_outside_the_block_form_only_checks_that_pass_end_the_row() -> None:
@@ -245,9 +165,6 @@ def test_the_repeated_call_is_told_beside_its_result() -> None:
 # --- Edits that keep missing
 
 EDIT = ToolCall(call_id="c3", tool="edit_file", arguments={"path": "a.py"}, raw_arguments="{}")
-MALFORMED_EDIT = CallError(
-    call_id="c3", tool="edit_file", raw_arguments="", error=ExtractionError(ExtractionErrorType.EMPTY_REPLY, 0, "", "")
-)
 MISS = ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, f"{MISSED} 'a.py'.", ("b.py",))
 
 
@@ -263,39 +180,6 @@ def test_an_edit_that_misses_again_is_told_of_the_form_that_needs_no_old_text() 
     advised = edited(ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, message, ("b.py",)))
     assert "write_file" in message
     assert with_notices(items, results, {}, twice) == [results[0], advised, results[2]]
-
-
-@pytest.mark.parametrize(
-    ("item", "result", "missed"),
-    [
-        (EDIT, MISS, ()),
-        (EDIT, MISS, ("a.py", "b.py")),
-        (EDIT, ToolResult.failure(ToolErrorCode.UNCHANGED, "Nothing changes."), ("a.py", "a.py")),
-        (EDIT, ToolResult.failure(ToolErrorCode.CONFLICT, f"{MISSED} 'a.py'."), ("a.py", "a.py")),
-        (EDIT, ToolResult.success(path="a.py", replacements=1), ("a.py", "a.py")),
-        (MALFORMED_EDIT, MISS, ("a.py", "a.py")),
-    ],
-)
-def test_a_first_miss_and_other_failures_are_told_as_they_are(
-    item: ToolCall | CallError, result: ToolResult, missed: tuple[str, ...]
-) -> None:
-    assert with_notices([item], [edited(result)], {}, LoopRecord(missed=missed)) == [edited(result)]
-
-
-def test_advice_and_notice_are_both_told() -> None:
-    record = OVERRIDDEN.model_copy(update={"missed": ("a.py",) * 3})
-    [told] = with_notices([EDIT], [edited(MISS)], {0: "s1"}, record)
-    message = f"{MISSED} 'a.py'. {miss_advice('a.py', 3)} {NOTICE}"
-    assert told == edited(ToolResult.failure(ToolErrorCode.INVALID_ARGUMENT, message, ("b.py",)))
-
-
-def test_somebody_elses_changes_are_another_reason_than_a_broken_disk() -> None:
-    foreign = ToolError(code=ToolErrorCode.CONFLICT, message="Somebody else has changed 'a.py'.", fatal=True)
-    result = CallResult(call_id="c", tool="edit_file", result=ToolResult(ok=False, error=foreign))
-    cause = StopCause(
-        reason=StopReason.WORKSPACE_CHANGED, message=foreign.message, diagnostics=("edit_file: conflict",)
-    )
-    assert fatal_failure([result]) == cause
 
 
 def test_a_failure_that_nothing_can_mend_ends_the_run() -> None:

@@ -2,10 +2,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import strategies as st
 
 from mendgraph.nodes.parse.answers import (
-    MAX_PROBLEMS,
     NOTHING_DONE,
     NOTHING_HAPPENED,
     TurnFacts,
@@ -64,15 +63,6 @@ def test_what_did_not_happen_speaks_against_an_answer(answer: str, facts: TurnFa
     assert unfounded(answer, facts) == problem
 
 
-@pytest.mark.parametrize("answer", [CLAIM, NO_CLAIM])
-@pytest.mark.parametrize("insistent", [True, False])
-def test_a_change_or_what_stood_in_its_way_bears_any_answer_out(answer: str, insistent: bool) -> None:
-    facts = turn(ORDER, insistent=insistent)
-    assert unfounded(answer, facts) is not None
-    assert unfounded(answer, facts._replace(changed=("a.py",))) is None
-    assert unfounded(answer, facts._replace(hindered=lambda: True)) is None
-
-
 @pytest.mark.parametrize(
     ("facts", "changing", "paths"),
     [
@@ -101,32 +91,6 @@ def test_checks_come_before_an_answer_where_they_can_tell_something(
     assert paths_to_check(facts, changing) == paths
 
 
-WORDS = st.sampled_from([ORDER, REPORT, QUESTION, TALK, CLAIM, NO_CLAIM, "Do not change any file.", "```", "`"])
-TEXTS = st.text(max_size=80) | st.lists(WORDS, max_size=4).map(" ".join)
-PATHS = st.lists(st.sampled_from(["a.py", "b.md", "c.pyi", ""]), max_size=3).map(tuple)
-FACTS = st.builds(
-    TurnFacts,
-    request=TEXTS,
-    changed=PATHS,
-    hindered=st.sampled_from([lambda: True, lambda: False]),
-    met=st.integers(0, 5),
-    insistent=st.booleans(),
-    checked=st.booleans(),
-    configured=st.booleans(),
-    faulty=st.booleans(),
-)
-
-
-@given(TEXTS, FACTS)
-def test_any_answer_can_be_judged(answer: str, facts: TurnFacts) -> None:
-    problem = unfounded(answer, facts)
-    assert problem in ({None, SHORT_CLAIMED, SHORT_IDLE} if facts.insistent else {None, CLAIMED, IDLE})
-    if facts.changed or facts.hindered():
-        assert problem is None
-    if not facts.insistent and facts.met:
-        assert problem in {None, CLAIMED}
-
-
 COUNT = {"type": "object", "properties": {"count": {"type": "integer", "minimum": 1}}, "required": ["count"]}
 ASK = "end with the tool final_answer, and put the value that was asked for into its argument `value`"
 ELSEWHERE = {"$ref": "file:///etc/hostname"}
@@ -134,11 +98,6 @@ ELSEWHERE = {"$ref": "file:///etc/hostname"}
 
 def problems(value: Any, schema: dict[str, Any] | None) -> list[str]:
     return answer_problems(Answer(text="done", value=value), schema)
-
-
-@pytest.mark.parametrize("schema", [{}, COUNT, {"$defs": {"n": {"type": "integer"}}, "$ref": "#/$defs/n"}])
-def test_a_schema_is_a_schema(schema: dict[str, Any]) -> None:
-    assert schema_problem(schema) is None
 
 
 @pytest.mark.parametrize(
@@ -185,28 +144,11 @@ def test_what_is_wrong_with_an_answer(value: Any, schema: dict[str, Any] | None,
     assert problems(value, schema) == expected
 
 
-def test_only_the_first_problems_are_told_in_order_of_place() -> None:
-    told = problems(["x"] * 9, {"items": {"type": "integer"}})
-    assert told == [f"value[{index}]: 'x' is not of type 'integer'" for index in range(MAX_PROBLEMS)]
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-KEYWORDS = st.sampled_from(
-    ["type", "properties", "items", "$ref", "enum", "required", "anyOf", "pattern", "const", "not"]
-)
-VALUES = st.sampled_from(["object", "array", "#", "#/properties", "http://127.0.0.1:9/", "("]) | JSON
-SCHEMAS = st.dictionaries(KEYWORDS, VALUES | st.dictionaries(KEYWORDS, VALUES, max_size=2), max_size=3)
-
-
-@settings(max_examples=30)
-@given(SCHEMAS, JSON)
-def test_any_schema_and_any_value_give_sentences(schema: dict[str, Any], value: Any) -> None:
-    if schema_problem(schema) is None:
-        assert all(isinstance(problem, str) for problem in problems(value, schema))
 
 
 def test_a_schema_that_no_checkpoint_can_hold_is_refused() -> None:

@@ -1,39 +1,11 @@
 import pytest
-from hypothesis import given, strategies as st
 
 from mendgraph.nodes.language.content_blocks import without_thoughts
 from mendgraph.nodes.parse.cutting import cut_invented, kept_part, was_cut
-from mendgraph.nodes.records import FinishReason, ModelReply, RawCall
+from mendgraph.nodes.records import ModelReply
 
 TOOLS = frozenset({"read_file"})
 CALL = 'tool: read_file({"path": "a.py"})'
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        (f'{CALL}\ntool_result({{"ok":true}})\ntool: read_file({{"path": "b.py"}})', CALL),
-        (f"{CALL}\n\nuser: thank you", CALL),
-        ('tool_result({"ok":true})', ""),
-    ],
-)
-@pytest.mark.parametrize("finish", [FinishReason.STOP, FinishReason.LENGTH])
-def test_what_a_model_invents_is_cut_and_the_rest_is_whole(text: str, kept: str, finish: FinishReason) -> None:
-    reply = ModelReply(text=text, finish_reason=finish, model="m")
-    assert kept_part(reply, TOOLS) == ModelReply(text=kept, model="m")
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        ModelReply(text=CALL),
-        ModelReply(text="It prints user: names.", finish_reason=FinishReason.LENGTH),
-        ModelReply(text='{"name": "read_file", "arguments": {"path": "a\nuser: b"}}'),
-        ModelReply(text=f"{CALL}\nuser: x", calls=(RawCall(call_id="1", tool="read_file", arguments="{}"),)),
-    ],
-)
-def test_a_reply_that_invents_nothing_is_left_as_it_is(reply: ModelReply) -> None:
-    assert kept_part(reply, TOOLS) is reply
 
 
 @pytest.mark.parametrize(
@@ -108,15 +80,3 @@ def test_what_was_invented_is_cut(kept: str, cut: str) -> None:
 )
 def test_what_was_not_invented_stays(text: str) -> None:
     assert cut_invented(text, KNOWN) == text
-
-
-LINES = st.sampled_from(
-    [CALL_LINE, RESULT, "user: x\n", "```\n", "text\n", "\n", 'tool: write_file({"path": "a"})\n', "{\n"]
-)
-
-
-@given(st.lists(LINES, max_size=10).map("".join))
-def test_what_is_kept_begins_the_reply_and_is_kept_again(text: str) -> None:
-    kept = cut_invented(text, KNOWN)
-    assert text.startswith(kept)
-    assert cut_invented(kept, KNOWN) == kept

@@ -9,7 +9,6 @@ from mendgraph.nodes.parse.node import ParseState, parse
 from mendgraph.nodes.parse.reading import Reader, ReplyReading
 from mendgraph.nodes.records import (
     Answer,
-    CallError,
     Correction,
     ExtractionError,
     ExtractionErrorType as Kind,
@@ -21,7 +20,7 @@ from mendgraph.nodes.records import (
     Reading,
     ToolCall,
 )
-from tests.nodes.parse.readings import BLOCKS, CODE, GOOD, NATIVE, NATIVE_BLOCKS, TEXT, malformed, raw, reading_file
+from tests.nodes.parse.readings import BLOCKS, NATIVE, NATIVE_BLOCKS, malformed, raw
 
 READER = Reader(Profile(), frozenset({"read_file"}), lambda _, arguments: arguments, lambda _: [])
 CALL = ToolCall(
@@ -52,29 +51,12 @@ def test_a_reply_that_can_be_used_closes_the_corrections(
     assert parse(state, READER) == {**update, **({"corrections": []} if healed else {})}
 
 
-def test_without_a_reply_there_is_an_empty_one() -> None:
-    expected = {"reading": Reading.MALFORMED, "items": [], "errors": [EMPTY], "answer": None}
-    assert parse(ParseState(reply=None), READER) == parse(ParseState(), READER) == expected
-
-
 def test_an_answer_that_is_met_with_the_facts_leaves_the_corrections_open() -> None:
     idle = READER._replace(turn=TurnFacts(request="Fix calc.py."))
     state = ParseState(reply=ModelReply(text="Done."), step=4, corrections=[Correction(reply="x", prompt="y")])
     update = parse(state, idle)
     assert [error.error_type for error in update.pop("errors")] == [Kind.UNFOUNDED_CLAIM]
     assert update == {"reading": Reading.MALFORMED, "items": [], "answer": None}
-
-
-def test_an_answer_beside_calls_that_change_nothing_is_judged_too() -> None:
-    idle = NATIVE._replace(turn=TurnFacts(request="Fix calc.py."))
-    calls = (raw("read_file", '{"path": "a.py"}'), raw("final_answer", '{"answer": "I fixed it."}'))
-    found = parse(ParseState(reply=ModelReply(calls=calls)), idle)
-    read, claim = found["items"]
-    assert (found["reading"], read.tool, isinstance(claim, CallError)) == (Reading.CALLS, "read_file", True)
-    assert claim.error.error_type is Kind.UNFOUNDED_CLAIM
-    edit = raw("write_file", '{"path": "a.py", "content": ""}')
-    found = parse(ParseState(reply=ModelReply(calls=(*calls, edit))), idle)
-    assert [type(item) for item in found["items"]] == [ToolCall] * 3
 
 
 def test_the_checks_come_after_every_edit_of_the_reply() -> None:
@@ -105,25 +87,8 @@ def test_what_a_model_invents_after_its_calls_is_neither_read_nor_kept(finish: F
     }
 
 
-def test_a_reply_that_is_all_invented_is_empty() -> None:
-    update = parse(ParseState(reply=ModelReply(text='tool_result({"ok":true})\nIt adds.')), READER)
-    assert update == {
-        "reading": Reading.MALFORMED,
-        "items": [],
-        "errors": [EMPTY],
-        "answer": None,
-        "reply": ModelReply(),
-    }
-
-
-@pytest.mark.parametrize("text", ["Done.", KEPT, "The log says:\nuser: hello"])
-def test_a_reply_that_invents_nothing_stays_the_reply(text: str) -> None:
-    assert "reply" not in parse(ParseState(reply=ModelReply(text=text)), READER)
-
-
 # --- A reply of a model that thinks aloud
 
-UNMEANT = 'tool: delete_file({"path":"a"})'
 THOUGHT_ONLY = ExtractionError(
     Kind.THOUGHT_ONLY_REPLY, 0, "", "The reply was only thought: no answer and no tool call."
 )
@@ -137,33 +102,6 @@ CUT_THOUGHT = ExtractionError(
 
 def thinking(text: str, finish: FinishReason = FinishReason.STOP) -> ParseState:
     return ParseState(reply=ModelReply(text=text, finish_reason=finish), step=4)
-
-
-def test_a_call_in_a_thought_is_no_call_and_the_thought_is_not_kept() -> None:
-    assert parse(thinking(f"<think>\n{UNMEANT}\n</think>\n\n{KEPT}"), READER) == {
-        "reading": Reading.CALLS,
-        "items": [CALL],
-        "errors": [],
-        "answer": None,
-        **NO_RESULTS,
-        "reply": ModelReply(text=KEPT, reasoning=UNMEANT),
-    }
-
-
-@pytest.mark.parametrize("how", [TEXT, NATIVE, BLOCKS, NATIVE_BLOCKS], ids=["text", "native", "blocks", "both"])
-def test_in_each_form_a_thought_before_an_answer_is_left_aside(how: Reader) -> None:
-    thought = f"{GOOD}\ncalc.py\n```python\n{CODE}```"
-    update = parse(thinking(f"<think>{thought}</think>It adds."), how)
-    answer = Answer(text="It adds.")
-    assert (update["reading"], update["items"], update["answer"]) == (Reading.ANSWER, [], answer)
-    assert update["reply"] == ModelReply(text="It adds.", reasoning=thought)
-
-
-def test_beside_native_calls_a_thought_is_left_aside_too() -> None:
-    reply = ModelReply(text=f"<think>{GOOD}</think>", calls=(raw("read_file", '{"path": "a.py"}', "x"),))
-    update = parse(ParseState(reply=reply, step=3), NATIVE)
-    assert update["items"] == [reading_file("x", line=0)]
-    assert update["reply"] == reply.model_copy(update={"text": "", "reasoning": GOOD})
 
 
 @pytest.mark.parametrize(
@@ -231,16 +169,6 @@ def test_a_text_that_only_stands_for_one_is_not_written(content: str) -> None:
     assert (error.error_type, error.details) == (Kind.INVALID_ARGUMENTS, f"write_file: {details}")
     [error] = parsed(BLOCKS, f"calc.py\n```python\n{content}\n```").errors
     assert (error.error_type, error.details) == (Kind.INVALID_ARGUMENTS, f"edit_blocks: {details}")
-
-
-@pytest.mark.parametrize("content", ["", "def f():\n    ...\n", "Send your code here, or there.\n"])
-def test_a_text_that_holds_such_words_is_written(content: str) -> None:
-    assert parsed(NATIVE, "", raw("write_file", json.dumps({"path": "b.py", "content": content}))).errors == []
-
-
-def test_a_placeholder_is_judged_only_where_it_would_be_written() -> None:
-    how = NATIVE._replace(writing_tools=frozenset())
-    assert parsed(how, "", raw("write_file", '{"path": "b.py", "content": "..."}')).errors == []
 
 
 # --- The examples of the prompt

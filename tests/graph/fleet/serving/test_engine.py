@@ -4,15 +4,11 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from mendgraph.graph.fleet.serving import engine
-from mendgraph.graph.fleet.serving.admission import TENANTS_VARIABLE, CannotServeError, open_admitter
-from mendgraph.graph.fleet.serving.engine import alone, check_rights, connection_variables, create_app, run_server
-from mendgraph.graph.fleet.serving.locks import FileLocks
-from mendgraph.nodes.execute_tools.store.postgres_connections import close_all
-from mendgraph.nodes.execute_tools.store.postgres_url import read_url
+from mendgraph.graph.fleet.serving.admission import TENANTS_VARIABLE, CannotServeError, Locks, open_admitter
+from mendgraph.graph.fleet.serving.engine import alone, connection_variables, create_app, run_server
 
 
 @pytest.fixture(autouse=True)
@@ -48,25 +44,6 @@ def test_a_database_that_is_away_is_one_line(monkeypatch: pytest.MonkeyPatch, tm
     assert "my-password" not in str(refused.value)
 
 
-def test_who_may_make_no_tables_is_told(shared_store: str) -> None:
-    check_rights(read_url(shared_store))
-    with psycopg.connect(shared_store, autocommit=True) as connection:
-        connection.execute("DROP ROLE IF EXISTS without_rights")
-        connection.execute("CREATE ROLE without_rights LOGIN")
-    database, _, place = shared_store.rpartition("/")[2].partition("?")
-    url = f"postgresql://without_rights@/{database}?{place}"
-    said = (
-        f"The user without_rights may make no tables in the database {database}: make it theirs, for example with"
-        f' ALTER DATABASE "{database}" OWNER TO "without_rights".'
-    )
-    with pytest.raises(CannotServeError) as refused:
-        check_rights(read_url(url))
-    assert str(refused.value) == said
-    with psycopg.connect(shared_store, autocommit=True) as connection:
-        connection.execute("DROP ROLE without_rights")
-    close_all()
-
-
 def test_every_driver_reads_the_same_variables() -> None:
     url = "postgresql://ann:p%40ss%25@db.internal:5433/agents?sslmode=verify-full&sslrootcert=%2Fca.pem"
     assert connection_variables(url) == {
@@ -82,16 +59,16 @@ def test_every_driver_reads_the_same_variables() -> None:
 
 
 def test_one_starts_after_the_other() -> None:
-    first, second, told = FileLocks(), FileLocks(), []
+    locks, told = Locks(), []
 
-    async def start(locks: FileLocks, name: str) -> None:
+    async def start(name: str) -> None:
         async with alone(locks, "starting"):
             told.append(f"{name} begins")
             await asyncio.sleep(0)
             told.append(f"{name} ends")
 
     async def both() -> None:
-        await asyncio.gather(start(first, "one"), start(second, "two"))
+        await asyncio.gather(start("one"), start("two"))
 
     asyncio.run(both())
     assert sorted([told[:2], told[2:]]) == [["one begins", "one ends"], ["two begins", "two ends"]]

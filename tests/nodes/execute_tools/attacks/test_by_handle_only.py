@@ -99,6 +99,6 @@ def test_no_excuse_outlives_its_function(place: str) -> None:
     functions = {
         node.name
         for node in ast.walk(ast.parse(text_of(f"nodes/execute_tools/{file}")))
-        if isinstance(node, ast.FunctionDef)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
     assert function in functions

@@ -2,7 +2,6 @@
 
 import io
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -36,8 +35,6 @@ from tests.nodes.execute_tools.attacks.canary_scene import (
     without_redaction,
 )
 from tests.runs.scenario import Use, message_of, use
-
-COMMAND = Path(sys.executable).parent / "mendgraph"
 
 
 @pytest.fixture
@@ -73,9 +70,7 @@ def own_tools(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("protocol", "words"),
     [
-        (Protocol.NATIVE, ()),
-        (Protocol.TEXT, ("--json",)),
-        (Protocol.TEXT, ("--debug",)),
+        (Protocol.TEXT, ()),
         (Protocol.NATIVE, ("--json", "--debug")),
     ],
 )
@@ -85,19 +80,6 @@ def test_the_terminal_shows_no_secret(
     code = terminal_run(scene, script(protocol), capsys, "--protocol", protocol.value, *words)
     assert (code, scene.leaks()) == (0, {})
     assert "[redacted secret]" in str(scene.places["stdout"])
-
-
-def test_the_command_as_a_process_shows_no_secret(scene: Scene) -> None:
-    """Whatever writes past `sys.stdout`, at the end of the process too, is looked at here."""
-    known_tools = [reply for reply in script(Protocol.NATIVE) if "recite" not in repr(reply)]
-    with ScriptedServer(known_tools) as server:
-        options = ("--root", str(scene.root), "--base-url", server.base_url, "--model", "m", "--max-calls", "50")
-        done = subprocess.run([COMMAND, *options, "--debug", REQUEST], capture_output=True, check=False, timeout=120)
-        note_requests(scene, server)
-    scene.places["stdout"], scene.places["stderr"] = done.stdout, done.stderr
-    scene.take_files()
-    assert (done.returncode, scene.leaks()) == (0, {})
-    assert b"[redacted secret]" in done.stdout
 
 
 @pytest.mark.usefixtures("own_tools")
@@ -115,19 +97,8 @@ def test_control_without_redaction_the_terminal_leaks(
 REFUSED = Status(400, {"error": {"message": f"bad key {PLANTED.endpoint_error}, {PLANTED.variable}", "type": "x"}})
 
 
-@pytest.mark.parametrize("words", [("--debug",), ("--json",)], ids=" ".join)
-def test_a_run_that_its_endpoint_refuses_tells_no_secret(
-    scene: Scene, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert (terminal_run(scene, [REFUSED], capsys, *words), scene.leaks()) == (4, {})
-
-
-def test_control_without_redaction_the_refusal_is_shown(
-    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_redaction(monkeypatch)
-    terminal_run(scene, [REFUSED], capsys)
-    assert scene.leaks()["stdout"] == {"endpoint_error", "variable"}
+def test_a_run_that_its_endpoint_refuses_tells_no_secret(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (terminal_run(scene, [REFUSED], capsys, "--debug"), scene.leaks()) == (4, {})
 
 
 def test_an_address_with_a_login_is_not_shown(
@@ -149,12 +120,11 @@ class _Person(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("answer", ["y", "n"])
 def test_the_preview_of_a_change_shows_no_secret(
-    scene: Scene, answer: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a call would replace is read from the file, not from what the model said."""
-    monkeypatch.setattr(sys, "stdin", _Person(f"{answer}\n{answer}\n"))
+    monkeypatch.setattr(sys, "stdin", _Person("y\ny\n"))
     content = PLANTED.files()["app.py"].replace(PLANTED.source_file, "from the vault")
     steps = (
         use(("read_file", {"path": "app.py"})),
@@ -252,18 +222,11 @@ def test_a_saver_of_the_users_own_is_given_no_secret_of_the_request(scene: Scene
 
 WHOLE = use(("read_file", {"path": "key.py"}))
 PART = use(("read_file", {"path": "key.py", "start_line": 4, "limit": 1}))
-TAIL = use(("read_file", {"path": "key.py", "start_line": 4}))
-SEARCH = use(("search_files", {"pattern": PLANTED.key_block[:8]}))
-EDIT = use(("edit_file", {"path": "key.py", "old_str": "limit = 10", "new_str": "limit = 20"}))
 AROUND = use(("search_files", {"pattern": "limit", "context_lines": 3}))
 MISS = use(("edit_file", {"path": "key.py", "old_str": f"{PLANTED.key_block[:12]}\nlimit = 9", "new_str": "x"}))
 
 
-@pytest.mark.parametrize(
-    "step",
-    [WHOLE, PART, TAIL, SEARCH, AROUND, EDIT, MISS],
-    ids=["whole", "part", "tail", "search", "around", "edit", "miss"],
-)
+@pytest.mark.parametrize("step", [PART, AROUND, MISS], ids=["part", "around", "miss"])
 def test_a_key_block_is_shown_nowhere_not_even_in_part(scene: Scene, step: Use) -> None:
     (scene.root / "key.py").write_text(PLANTED.key_file(), encoding="utf-8")
     model = ScriptedModel([*(message_of(each, Protocol.NATIVE) for each in (WHOLE, step)), Say("Done.")])

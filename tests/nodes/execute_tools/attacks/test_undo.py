@@ -9,13 +9,12 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState, FileState
-from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
+from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, WriteFile
 from mendgraph.nodes.execute_tools.journal.recovery import recover
 from mendgraph.nodes.execute_tools.journal.restoring import LeftFile, Obstacle, Restored, net_effects, restore
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.memory_folder import memory_folder
 from tests.nodes.execute_tools.files.journaled_runs import Tree, World, directories, files, killed, swap, tree
-from tests.nodes.execute_tools.files.layout import no_env
 
 NAMES = ("a", "b", "d/a", "d/b", "d/e/a", "n/m/a", "n/m/b", "ü/ b", "d")
 CONTENTS = (b"", b"1", b"2\r\n", b"\xff\x00", b"long " * 2000)
@@ -154,36 +153,6 @@ def test_after_fifty_changes_and_kills_every_byte_bit_and_directory_is_as_before
 
 @SETTINGS
 @given(STARTS, st.data())
-def test_after_commands_every_file_is_as_before_and_no_directory_too_many(start: Start, data: st.DataObject) -> None:
-    """What a program removes of directories is in no record, but where a file comes back."""
-    with new_world(start) as world:
-        before = tree(world.root)
-        run(data, world, 25, COMMANDS)
-        undo(world)
-        after = tree(world.root)
-        assert (files(after), directories(after) - directories(before)) == (files(before), set())
-
-
-@SETTINGS
-@given(STARTS, st.data())
-def test_each_step_can_be_gone_back_to(start: Start, data: st.DataObject) -> None:
-    """From the last one to the first, or to any of them at once, and the run may go on from there."""
-    with new_world(start) as world:
-        states = []
-        for step in range(12):
-            states.append(tree(world.root))
-            wanted = [change(data, world.root) for _ in range(data.draw(st.sampled_from((1, 2))))]
-            world.tool(step, *wanted)
-        for step in sorted(data.draw(st.sets(st.sampled_from(range(12)), min_size=1)), reverse=True):
-            undo(world, step)
-            assert tree(world.root) == states[step]
-            world.tool(step, change(data, world.root))
-        undo(world)
-        assert tree(world.root) == states[0]
-
-
-@SETTINGS
-@given(STARTS, st.data())
 def test_what_people_changed_meanwhile_is_named_and_never_lost(start: Start, data: st.DataObject) -> None:
     with new_world(start) as world:
         before = tree(world.root)
@@ -207,27 +176,6 @@ def test_what_people_changed_meanwhile_is_named_and_never_lost(start: Start, dat
         for name in was.keys() | run_left.keys() | is_now.keys():
             by_run = not same(was, run_left, name)
             assert same(was if by_run and name not in theirs else is_now, after, name), name
-
-
-@SETTINGS
-@given(STARTS, st.data())
-def test_two_runs_are_undone_one_after_the_other_or_the_first_says_why_not(start: Start, data: st.DataObject) -> None:
-    with new_world(start) as world:
-        states = []
-        for name in ("first", "second"):
-            states.append(tree(world.root))
-            run(data, world, 6, TOOLS, name)
-        states.append(tree(world.root))
-        conflicts = in_the_way(world, "first", files(states[0]))
-        if conflicts:
-            error = restore(world.journal, world.workspace, "first")
-            assert isinstance(error, ToolError)
-            assert list(error.suggestions) == conflicts
-            assert tree(world.root) == states[2]
-        undo(world, name="second")
-        assert tree(world.root) == states[1]
-        undo(world, name="first")
-        assert tree(world.root) == states[0]
 
 
 @SETTINGS
@@ -278,12 +226,3 @@ def test_room_that_somebody_else_uses_is_not_made() -> None:
         assert after.pop("a")[1] is None
         assert after.pop("a/theirs")[1] == b"theirs"
         assert after == {name: each for name, each in before.items() if name != "a"}
-
-
-def test_rules_hold_also_for_names_that_cannot_be_looked_up_yet() -> None:
-    with swapped() as (world, before):
-        workspace = Workspace(str(world.root), no_env)
-        done = restore(world.journal, workspace, "run", skip_changed=True)
-        assert isinstance(done, Restored)
-        assert done.left == (LeftFile("z/.env", Obstacle.DENIED, "a rule says no"),)
-        assert tree(world.root) == {name: each for name, each in before.items() if name != "z/.env"}

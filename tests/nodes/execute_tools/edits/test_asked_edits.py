@@ -76,7 +76,6 @@ def test_what_is_renamed(block: str, task: str, old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("block", "task"),
     [
-        ("from elsewhere import get\n", "Rename load to get."),
         ("x = put()\n", "Rename dump to put."),
         ("x = dump()\n", "Rename load to dump."),
         ("x = 1\n", "Rename load to get."),

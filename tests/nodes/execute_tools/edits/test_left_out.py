@@ -27,7 +27,6 @@ def first(code: str) -> tuple[PythonText, Unit]:
         "# ...",
         "# ... rest unchanged",
         "#… other methods",
-        "# rest of the code",
         "# the rest of the function remains the same",
         "# existing code here",
         "# unchanged",
@@ -61,9 +60,7 @@ def test_ordinary_comments(comment: str) -> None:
     ("new", "said"),
     [
         ("def f(x):\n    return x\n", ""),
-        ("def f(x):\n    # keep the rest of the code\n    return x\n", ""),
         ("def f(x):\n    # rest of the code\n    return x\n", "line 2 says `# rest of the code`"),
-        ("def f(x):\n    y = 2\n    # ... as before\n", "line 3 says `# ... as before`"),
         ("def f(x):\n    y = 2\n    ...\n", "line 3 says `...`"),
         ("def f(x):\n    if x:\n        ...\n    return x\n", "line 3 says `...`"),
         ("def f(x):\n    pass\n", "line 1 gives f no body"),
@@ -125,14 +122,12 @@ def test_lost_definitions() -> None:
     ("old", "new", "task", "why"),
     [
         ("a\nb\n", "c\n", "", "it holds 0 of the 2 lines that the file has"),
-        ("a\nb\n", "a\n", "", ""),
         ("a\n\nb\nc\n", " a\n", "", "it holds 1 of the 3 lines that the file has"),
         ("a\nb\n", "c\n", "Shorten it", ""),
         ("a\n", "c\n", "Say c", ""),
         ("a\n", "c\n", "Add c", "it holds 0 of the 1 lines that the file has"),
         ("a\n", "c\na\n", "Add c", ""),
         ("\n", "c\n", "Add c", ""),
-        ("a\nb\n", "c\nd\n", "Translate it", ""),
     ],
 )
 def test_why_too_little(old: str, new: str, task: str, why: str) -> None:

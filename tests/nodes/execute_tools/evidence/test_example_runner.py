@@ -2,19 +2,15 @@
 
 import io
 import json
-import os
-import select
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.evidence import example_runner
-from mendgraph.nodes.execute_tools.evidence.example_runner import LONGEST, answer, load, run, run_group, same
+from mendgraph.nodes.execute_tools.evidence.example_runner import LONGEST, answer, load, run_group, same
 
 Results = list[list[str]]
 
@@ -83,17 +79,12 @@ def writes(): return open("/nowhere/at/all", "w")
 def needs(): import no_such_module_at_all
 def ends(): sys.exit(3)
 def loud(): print("out"); print("err", file=sys.stderr); os.write(1, b"raw"); return 1
-def flood():
-    for _ in range(300_000): print("x" * 10)
 """
 
 
 EXAMPLES: list[tuple[dict[str, Any], list[str]]] = [
     (example("add(2, 3)", "5"), ["different", "-1"]),
     (example("add(2, 3)", "-1"), ["passed", ""]),
-    (example("add(2, 3)", "-1.0"), ["passed", ""]),
-    (example("add(2, 1)", "True"), ["different", "1"]),
-    (example("pair()", "(1, 2)"), ["passed", ""]),
     (example("pair()", "[1, 2]"), ["different", "(1, 2.0)"]),
     (example("third()", "0.3"), ["passed", ""]),
     (example("fail()", "1"), ["raised", "ValueError: no"]),
@@ -108,22 +99,16 @@ EXAMPLES: list[tuple[dict[str, Any], list[str]]] = [
     (example("needs()", "1"), ["unknown", "ModuleNotFoundError: No module named 'no_such_module_at_all'"]),
     (example("ends()", "1"), ["raised", "SystemExit: 3"]),
     (example("fail()", "ValueError", "raises"), ["passed", ""]),
-    (example("fail()", "Exception", "raises"), ["passed", ""]),
     (example("box()", "ValueError", "raises"), ["raised", "mod.Box: shut"]),
     (example("add(1, 1)", "ValueError", "raises"), ["different", "0"]),
     (example("needs()", "ImportError", "raises"), ["passed", ""]),
-    (example("add(1, 1) == 0", "", "holds"), ["passed", ""]),
-    (example("add(1, 1)", "", "holds"), ["different", ""]),
     (example("loud()", "1"), ["passed", ""]),
     (example("'x' * 1000", "1"), ["different", "'" + "x" * (LONGEST - 1) + "..."]),
     (doc("add(2, 3)", "5"), ["different", "-1"]),
-    (doc("add(2, 3)", "-1"), ["passed", ""]),
     (doc("add(2, 3)", "-1.0"), ["different", "-1"]),
-    (doc("third()", "0.3"), ["passed", ""]),
     (doc("names()", "{'a': 1, 'b': 2}"), ["passed", ""]),
     (doc("words()", "{'z', 'y', 'x'}"), ["passed", ""]),
     (doc("print('a  b')", "a b", None, 4), ["passed", ""]),
-    (doc("print('a 1 b')", "a ... b", None, 8), ["passed", ""]),
     (doc("print('a 1 b')", "a ... b"), ["different", "a 1 b"]),
     (doc("fail()", "Traceback (most recent call last):\nValueError: no", "ValueError: no\n"), ["passed", ""]),
     (
@@ -133,14 +118,8 @@ EXAMPLES: list[tuple[dict[str, Any], list[str]]] = [
     (doc("fail()", "1"), ["raised", "ValueError: no"]),
     (doc("not_there", "1"), ["unknown", "NameError: name 'not_there' is not defined"]),
     (doc("add.no", "1"), ["raised", "AttributeError: 'function' object has no attribute 'no'"]),
-    (doc("print('seen')", "seen"), ["passed", ""]),
     (doc("x = 1"), ["passed", ""]),
-    (doc("flood()", "1"), ["different", ("x" * 10 + "\n") * 27 + "xxx..."]),
 ]
-
-
-def test_the_results_of_examples(bench: Bench) -> None:
-    assert bench.results(CODE, *([given] for given, _ in EXAMPLES)) == [result for _, result in EXAMPLES]
 
 
 @pytest.fixture
@@ -153,7 +132,7 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("restored")
-def test_the_results_are_the_same_in_one_process(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_results_of_examples(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     told: list[tuple[str, str]] = []
     loaded = load(str(bench.root), "mod.py", CODE)
@@ -163,81 +142,9 @@ def test_the_results_are_the_same_in_one_process(bench: Bench, monkeypatch: pyte
     assert told[1::2] == [tuple(result) for _, result in EXAMPLES]
 
 
-class Played:
-    """Processes that are none: each has told something, and keeps its pipe open. Each look takes a second."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *told: bytes) -> None:
-        self.told = told
-        self.now = 0.0
-        self.began: list[float] = []
-        self.ended: list[tuple[int, float]] = []
-        self.writers: list[int] = []
-        monkeypatch.setattr(example_runner, "start", self.start)
-        monkeypatch.setattr(example_runner, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(example_runner, "select", SimpleNamespace(select=self.select))
-        monkeypatch.setattr(example_runner, "end", self.end)
-
-    def start(self, _root: str, _module: Any) -> tuple[int, int]:
-        reader, writer = os.pipe()
-        os.write(writer, self.told[len(self.writers)])
-        self.writers.append(writer)
-        self.began.append(self.now)
-        return len(self.writers) - 1, reader
-
-    def select(self, readers: list[int], *_: Any) -> Any:
-        self.now += 1
-        return select.select(readers, [], [], 0)
-
-    def end(self, number: int, reader: int) -> None:
-        os.close(reader)
-        self.ended.append((number, self.now))
-
-    def run(self, seconds: float, *, first: bool = False) -> list[Any]:
-        modules = [module("a.py", [example("f()", "1")])] * len(self.told)
-        found = run({"root": "/ws", "seconds": seconds, "first_decides": first, "modules": modules})
-        for writer in self.writers:
-            os.close(writer)
-        return [each["results"] for each in found]
-
-
-GOOD = b'["loaded", ""]\n["began", ""]\n["passed", ""]\n["ended", ""]\n'
-BUSY = GOOD[:29]
-
-
-def test_the_oldest_makes_room_after_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five modules and two places: three turns of four seconds."""
-    monkeypatch.setattr(example_runner, "MOST_AT_ONCE", 2)
-    played = Played(monkeypatch, BUSY, b"", BUSY, b"", GOOD)
-    assert played.run(12) == [[["endless", ""]], [], [["endless", ""]], [], [["passed", ""]]]
-    assert played.began == [0, 0, 4, 6, 8]
-    assert played.ended == [(0, 4), (1, 6), (2, 8), (4, 9), (3, 12)]
-
-
-def test_one_that_had_to_make_room_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(example_runner, "MOST_AT_ONCE", 1)
-    played = Played(monkeypatch, GOOD[: -len('["ended", ""]\n')], BUSY)
-    assert played.run(8, first=True) == [[["passed", ""]], [["endless", ""]]]
-
-
-@pytest.mark.parametrize("told", [GOOD, b'["own", "x"]\n', b'["foreign", "x"]\n'])
-def test_who_has_told_all_makes_room_though_its_pipe_is_open(monkeypatch: pytest.MonkeyPatch, told: bytes) -> None:
-    monkeypatch.setattr(example_runner, "MOST_AT_ONCE", 1)
-    played = Played(monkeypatch, told, GOOD)
-    assert played.run(100)[1] == [["passed", ""]]
-    assert played.ended == [(0, 1), (1, 2)]
-
-
-def test_modules_that_hang_do_not_keep_a_later_one_from_being_run(bench: Bench) -> None:
-    bench.put(hangs="import time\ntime.sleep(1000)\n", mod="def f(): return 2\n")
-    given = [example("f()", "1")]
-    found = bench.run(*[module("hangs.py", given)] * 16, module("mod.py", given), seconds=2.0)
-    assert found[-1]["results"] == [["different", "2"]]
-    assert not any(each["loaded"] for each in found[:-1])
-
-
 def test_a_copy_that_the_code_makes_of_its_process_tells_nothing(bench: Bench) -> None:
     code = "import os\nV = os.fork()\nif V: os.waitpid(V, 0)\n"
-    assert bench.results(code, [example("V > 0", kind="holds")]) == [["passed", ""]]
+    assert bench.results(code, [example("V > 0", "True")]) == [["passed", ""]]
 
 
 def test_examples_of_a_group_share_their_names_and_others_do_not(bench: Bench) -> None:
@@ -255,10 +162,6 @@ def test_what_does_not_end_is_told_and_the_rest_is_unknown(bench: Bench) -> None
     assert found == [["passed", ""], ["endless", ""], ["unknown", ""]]
 
 
-def test_a_process_that_goes_away_is_unknown(bench: Bench) -> None:
-    assert bench.results("import os\ndef f(): os._exit(0)\n", [example("f()", "1")]) == [["unknown", ""]]
-
-
 def test_the_text_takes_the_place_of_the_file_for_all_who_import_it(bench: Bench) -> None:
     bench.put(pkg____init__="", pkg__a="V = 1\n", pkg__b="from pkg.a import V\ndef f(): return V\n")
     groups = [[example("b.f()", "2")]]
@@ -273,17 +176,6 @@ def test_a_file_that_is_not_there_yet(bench: Bench) -> None:
     found = bench.run(
         module("pkg/new.py", [example("V", "1")], text="from .a import V\n"),
         module("scripts/new.py", [example("V", "3")], text="from top import V\n"),
-    )
-    assert [each["results"] for each in found] == [[["passed", ""]], [["passed", ""]]]
-
-
-def test_siblings_of_a_script_are_found_and_a_package_itself_is_loaded(bench: Bench) -> None:
-    bench.put(
-        scripts__a="from b import V\n", scripts__b="V = 1\n", pkg____init__="from .c import V\n", pkg__c="V = 2\n"
-    )
-    found = bench.run(
-        module("scripts/a.py", [example("V", "1")]),
-        module("pkg/__init__.py", [example("V", "2")]),
     )
     assert [each["results"] for each in found] == [[["passed", ""]], [["passed", ""]]]
 
@@ -324,12 +216,6 @@ def test_where_the_first_decides_and_is_clean_the_others_are_not_waited_for(benc
     assert old["results"] in ([["endless", ""]], [["unknown", ""]], [])  # what it was doing when it was ended
 
 
-def test_a_text_with_a_byte_order_mark_and_windows_lines(bench: Bench) -> None:
-    (bench.root / "mod.py").write_bytes(b"\xef\xbb\xbfV = 1\r\nW = 'a'\r\n")
-    (found,) = bench.run(module("mod.py", [example("V", "1")]))
-    assert found["results"] == [["passed", ""]]
-
-
 @pytest.mark.parametrize(
     ("lines", "ended", "entry"),
     [
@@ -348,16 +234,17 @@ def test_what_was_told_in_part(lines: bytes, ended: bool, entry: tuple[object, .
     assert (found["loaded"], found["own"], found["error"], found["results"]) == entry
 
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=8,
+@pytest.mark.parametrize(
+    ("one", "other", "strictly", "loosely"),
+    [
+        (0.1 + 0.2, 0.3, True, True),
+        (2, 2.0, False, True),
+        (1, True, False, False),
+        ([1, (2.0,)], [1, (2,)], False, True),
+        ({"a": [1]}, {"a": [1]}, True, True),
+        ({"a": 1}, {"b": 1}, False, False),
+        (float("nan"), float("nan"), True, True),
+    ],
 )
-
-
-@given(VALUES, VALUES)
-def test_same_is_fair(one: Any, other: Any) -> None:
-    assert same(one, one)
-    assert same(one, other) == same(other, one)
-    if same(one, other):
-        assert same(one, other, strict=False)
+def test_which_values_are_the_same(one: Any, other: Any, strictly: bool, loosely: bool) -> None:
+    assert (same(one, other), same(one, other, strict=False)) == (strictly, loosely)

@@ -140,15 +140,7 @@ DIFFERENT, RAISED, ENDLESS = Status.DIFFERENT, Status.RAISED, Status.ENDLESS
             Result(DIFFERENT, "None"),
             "f('') gives None, but must raise ValueError.",
         ),
-        (
-            task("f('')", "ValueError", Kind.RAISES),
-            Result(RAISED, "TypeError: no"),
-            "f('') raises TypeError: no, but must raise ValueError.",
-        ),
-        (task("f(1) > 2", "", Kind.HOLDS), Result(DIFFERENT), "f(1) > 2 does not hold."),
-        (task("f(1) > 2", "", Kind.HOLDS), Result(RAISED, "KeyError: 1"), "f(1) > 2 raises KeyError: 1."),
         (task("f(1)", "2"), Result(ENDLESS), "f(1) does not end within 5 s."),
-        (printed("f(1)\n", "2\n"), Result(DIFFERENT, "3"), "f(1) gives 3, but must give 2."),
         (printed("f(1)\n", "a\nb\n"), Result(DIFFERENT, ""), "f(1) gives nothing, but must give a / b."),
         (printed("f(1)\n"), Result(DIFFERENT, "3"), "f(1) gives 3, but must give nothing."),
         (

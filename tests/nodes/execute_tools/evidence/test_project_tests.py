@@ -1,147 +1,72 @@
-"""The program as it is started, but without a sandbox."""
+"""The program as it is started, but without a sandbox, and its parts in this process."""
 
 import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
 from mendgraph.nodes.execute_tools.evidence import checks, project_tests
-from mendgraph.nodes.execute_tools.evidence.project_tests import NOTHING_RAN, by_hand, main, with_pytest
+from mendgraph.nodes.execute_tools.evidence.project_tests import NOTHING_RAN, main, with_pytest
 
-PLAIN = """from app import add
-
-def test_add():
-    assert add(2, 3) == 5
-
-def test_needs(tmp_path):
-    assert False
-"""
-UNIT = """import unittest
-from app import add
-
-class Adding(unittest.TestCase):
-    def test_add(self):
-        self.assertEqual(add(2, 3), 5)
-"""
-FIXTURE = """import pytest
-from app import add
-
-@pytest.mark.parametrize('n', [5])
-def test_add(n):
-    assert add(2, 3) == n
-"""
-WITHOUT_PYTEST = """sys.modules['pytest'] = None
-import importlib.util
-find = importlib.util.find_spec
-importlib.util.find_spec = lambda name: None if name == 'pytest' else find(name)
-"""
-PLAIN_PYTEST = {
-    "PYTEST_ADDOPTS": "-p no:cacheprovider",
-    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-    "PYTHONDONTWRITEBYTECODE": "1",
-}
+PLAIN = "from app import add\ndef test_add(): assert add(2, 3) == 5\ndef test_needs(tmp_path): assert False\n"
+UNIT = (
+    "import unittest\nfrom app import add\n"
+    "class Adding(unittest.TestCase):\n    def test_add(self): self.assertEqual(add(2, 3), 5)\n"
+)
+FIXTURE = (
+    "import pytest\nfrom app import add\n@pytest.mark.parametrize('n', [5])\ndef test_add(n): assert add(2, 3) == n\n"
+)
 RIGHT, WRONG = "def add(a, b):\n    return a + b\n", "def add(a, b):\n    return a - b\n"
-
-
-def run(root: Path, app: str, tests: str, *, pytest_is_there: bool = False, folder: str = "tests") -> tuple[int, str]:
-    (root / folder).mkdir(exist_ok=True)
-    (root / "app.py").write_text(app)
-    (root / folder / "test_app.py").write_text(tests)
-    start = f"sys.argv[1:] = sys.argv[2:]\nrunpy.run_path({project_tests.__file__!r}, run_name='__main__')"
-    program = f"import sys, runpy\n{'' if pytest_is_there else WITHOUT_PYTEST}{start}"
-    name = f"{folder}/test_app.py"
-    env = {"PATH": os.environ["PATH"], **PLAIN_PYTEST}
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", program, "", name],
-        cwd=root,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return done.returncode, done.stdout
-
-
-@pytest.mark.parametrize("tests", [PLAIN, UNIT])
-def test_without_pytest(tmp_path: Path, tests: str) -> None:
-    assert run(tmp_path, RIGHT, tests)[0] == 0
-    code, said = run(tmp_path, WRONG, tests)
-    assert (code, "test_add" in said) == (1, True)
 
 
 @pytest.mark.parametrize(("app", "code"), [(RIGHT, 0), (WRONG, 1)])
 def test_with_pytest(tmp_path: Path, app: str, code: int) -> None:
-    found, said = run(tmp_path, app, FIXTURE, pytest_is_there=True)
-    assert found == code, said
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "app.py").write_text(app)
+    (tmp_path / "tests/test_app.py").write_text(FIXTURE)
+    program = [sys.executable, "-B", project_tests.__file__, "tests/test_app.py"]
+    env = {"PATH": os.environ["PATH"], "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(program, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stdout
 
 
 def test_the_exit_code_is_the_one_that_checks_know() -> None:
     assert checks.NOTHING_RAN == NOTHING_RAN
 
 
-# --- Its parts, in this process
-
-
-def loaded(code: str) -> ModuleType:
-    module = ModuleType("checked_tests")
-    exec(compile(code, "tests.py", "exec"), vars(module))  # noqa: S102 - our own code
-    return module
-
-
-@pytest.mark.parametrize(
-    ("code", "status", "said"),
-    [
-        ("def test_a(): pass\nX = test_b = 1\n", 0, ""),
-        ("def test_a():\n    raise ValueError('no')\n", 1, "test_a failed at line 2: \nValueError: no\n"),
-        ("def test_a(tmp_path): raise ValueError\n", NOTHING_RAN, ""),
-        ("def helper(): raise ValueError\n", NOTHING_RAN, ""),
-    ],
-)
-def test_functions_are_called_by_hand(capsys: pytest.CaptureFixture[str], code: str, status: int, said: str) -> None:
-    assert (by_hand(loaded(code)), capsys.readouterr().out) == (status, said)
-
-
-@pytest.mark.parametrize(("code", "status"), [(0, 0), (1, 1), (2, 1), (4, 1), (5, NOTHING_RAN)])
+@pytest.mark.parametrize(("code", "status"), [(0, 0), (4, 1), (5, NOTHING_RAN)])
 def test_the_exit_codes_of_pytest_in_ours(monkeypatch: pytest.MonkeyPatch, code: int, status: int) -> None:
-    def started(options: list[str]) -> int:
-        assert options[-1] == "test_a.py"
-        return code
-
-    monkeypatch.setattr(pytest, "main", started)
+    monkeypatch.setattr(pytest, "main", lambda _: code)
     assert with_pytest("test_a.py") == status
 
 
 @pytest.mark.parametrize(
-    ("file", "tests", "there", "status"),
+    ("app", "tests", "status"),
     [
-        ("test_a.py", "def test_a(): pass\n", False, 0),
-        ("test_a.py", "def test_a(): assert False\n", False, 1),
-        ("test_a.py", "import unittest\nclass A(unittest.TestCase):\n    def test_a(self): self.fail()\n", False, 1),
-        ("test_a.py", "import pytest\n", False, NOTHING_RAN),
-        ("test_a.txt", "def test_a(): pass\n", False, NOTHING_RAN),
-        ("test_a.py", "def test_a(): pass\n", True, 1),
+        (RIGHT, PLAIN, 0),
+        (WRONG, PLAIN, 1),
+        (RIGHT, UNIT, 0),
+        (WRONG, UNIT, 1),
+        (RIGHT, "def test_a(tmp_path): raise ValueError\ndef helper(): raise ValueError\n", NOTHING_RAN),
     ],
 )
-def test_which_way_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, tests: str, there: bool, status: int
+def test_without_pytest(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    app: str,
+    tests: str,
+    status: int,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def found(name: str) -> Any:
-        assert name == "pytest"
-        return object() if there else None
-
-    (tmp_path / file).write_text(tests)
+    (tmp_path / "app.py").write_text(app)
+    (tmp_path / "test_app.py").write_text(tests)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(importlib.util, "find_spec", found)
-    monkeypatch.setattr(project_tests, "with_pytest", lambda _: 1)
-    path = list(sys.path)
-    assert main(file) == status
-    assert sys.path == [str(tmp_path), str(tmp_path / "src"), str(tmp_path), *path]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert main("test_app.py") == status
+    assert ("test_add" in capsys.readouterr().out) == (status == 1)

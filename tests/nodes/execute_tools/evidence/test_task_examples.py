@@ -9,9 +9,7 @@ NAMES = ("add", "median", "slugify", "f", "total", "Stack", "parse")
 
 VALUES = [
     ("median([1, 2, 3, 4]) gives 3, expected 2.5", "median([1, 2, 3, 4])", "2.5"),
-    ("`median([1, 2, 3, 4])` gives `3`, expected `2.5`.", "median([1, 2, 3, 4])", "2.5"),
     ("add(2, 3) should return 5", "add(2, 3)", "5"),
-    ("add(2, 3) should return 5.", "add(2, 3)", "5"),
     ("The call add(2, 3) must return 5, not -1.", "add(2, 3)", "5"),
     ("add(2, 3) returns -1 instead of 5", "add(2, 3)", "5"),
     ("add(2, 3) should return 5 instead of -1", "add(2, 3)", "5"),
@@ -24,15 +22,10 @@ VALUES = [
     ('slugify("A b") should be "a-b", but it is "A-b"', 'slugify("A b")', '"a-b"'),
     ("It has a bug: add(2, 3) is -1 but should be 5", "add(2, 3)", "5"),
     ("add(2, 3) returns -1. It should return 5.", "add(2, 3)", "5"),
-    ("add(2, 3) returns -1 (should be 5)", "add(2, 3)", "5"),
     ("add(2, 3): expected 5, got -1", "add(2, 3)", "5"),
-    ("add(2, 3): got -1, expected 5", "add(2, 3)", "5"),
-    ("add(2, 3) returns -1, expected: 5", "add(2, 3)", "5"),
     ("add(2, 3) = 5 fails", "add(2, 3)", "5"),
     ("I expect add(2, 3) to return 5 but get -1", "add(2, 3)", "5"),
     ("total([]) raises ZeroDivisionError but should return 0", "total([])", "0"),
-    ("total([]) crashes with ZeroDivisionError instead of returning 0.", "total([])", "0"),
-    ("total([]) should return 0 instead of raising ZeroDivisionError", "total([])", "0"),
     ("parse('') must return None", "parse('')", "None"),
     ("parse('') should return an empty list", "parse('')", "[]"),
     ("f('x') should be true", "f('x')", "True"),
@@ -40,33 +33,27 @@ VALUES = [
     ("list(f(3)) should be [0, 1, 2]", "list(f(3))", "[0, 1, 2]"),
     ("Stack([1, 2]).pop() should return 2", "Stack([1, 2]).pop()", "2"),
     ("f({'a': [1, (2, 3)]}, key='b)') must be {'b': 1}", "f({'a': [1, (2, 3)]}, key='b)')", "{'b': 1}"),
-    ("add(2, 3)\n  should return 5", "add(2, 3)", "5"),
     ("Create calc.py with a function add. For example add(2, 3) returns 5.", "add(2, 3)", "5"),
     ("Write a function slugify: slugify('A b') gives 'a-b'", "slugify('A b')", "'a-b'"),
     ("it must hold: assert add(2, 3) == 5", "add(2, 3)", "5"),
     ("add(2, 3) in src/calc.py returns -1, expected 5.", "add(2, 3)", "5"),
     ("add(1.5, 1) is expected to be 2.5", "add(1.5, 1)", "2.5"),
-    ("add(2, 3) yields 6 rather than 5", "add(2, 3)", "5"),
     ("add(2, 3) currently returns -1 and should return 5", "add(2, 3)", "5"),
     ('f("../a") == "../a" is not true at the moment, the result is just "a".', 'f("../a")', '"../a"'),
-    ("f(1) == 2 is false", "f(1)", "2"),
-    ("f(1) == 2 is not the case today", "f(1)", "2"),
     (
         'Write words.py with f(text). Case and punctuation do not matter: f("A, a.") == {"a": 2}',
         'f("A, a.")',
         '{"a": 2}',
     ),
     ('Create a function f that never fails: f("") == 0', 'f("")', "0"),
-    ('Create a function f. Blanks are not counted (f(" a") == 1).', 'f(" a")', "1"),
     ("I need calc.py with add(a, b) -> int. add(2, 3) is 5.", "add(2, 3)", "5"),
     ("I'd like to have a small function f: f(2) gives 4", "f(2)", "4"),
 ]
 
 
 OTHERS = [
-    ("assert f(3)", Kind.HOLDS, "f(3)", ""),
+    ("assert f(3)", Kind.VALUE, "bool(f(3))", "True"),
     ('f("") should raise ValueError', Kind.RAISES, 'f("")', "ValueError"),
-    ('f("") must raise a ValueError.', Kind.RAISES, 'f("")', "ValueError"),
     ('Write a function f: f("") raises ValueError', Kind.RAISES, 'f("")', "ValueError"),
     ("f(-1) returns None, but should raise ValueError", Kind.RAISES, "f(-1)", "ValueError"),
 ]
@@ -74,7 +61,6 @@ OTHERS = [
 
 NOTHING = [
     "median([1, 2, 3, 4]) currently returns 3",
-    "median([1, 2, 3, 4]) returns 3",
     "median([1, 2, 3, 4]) gives 3, which is wrong",
     "total([]) raises ZeroDivisionError",
     "Fix the bug: add(2, 3) returns -1",
@@ -82,21 +68,14 @@ NOTHING = [
     "slugify('a b') -> 'a b', but that is wrong",
     "Why does add(2, 3) return -1?",
     "This must not be: f(1) == 2",
-    "This is not right: f(1) == 2",
-    "It should not happen (f(1) == 2)",
     "f(1) == 2 is wrong",
-    "f(1) == 2 is clearly a bug",
     "f(1) == 2 is true at the moment",
-    "f(1) == 2 is not expected",
     "I need add(2, 3) to be quick. add(2, 3) is 5",
     "add(2, 3) should not return 5",
-    "add(2, 3) should never be 5",
     "add(2, 3) is 5, not 6",
     "add(a, b) should return 5",
     "add(2, 3) should return x",
     "add(2, 3) should return 5 items",
-    "add(2, 3) should return 5 or 6",
-    "add(2, 3) should return about 5",
     "add(2, 3) should be 5%",
     "slugify('A b') should return a-b",
     "unknown(2) should return 5",
@@ -105,11 +84,8 @@ NOTHING = [
     "add(2, 3 should return 5",
     "def add(a=1, b=2) -> int",
     "Write a function add(2, 3)",
-    "Use add(2, 3) in main.py",
     "f(lambda: 1) should return 1",
     "f('a should return 1",
-    "version 1.2.3 of add() should be used",
-    "print(add(2, 3))",
     "assert unknown(2) == 5",
     "assert add(2, 3) ==",
     "That is all that we assert .",
@@ -161,7 +137,6 @@ def test_of_what_is_new_only_the_wanted_value_can_be_told() -> None:
     for text in (
         "Put f into calc.py. f(2) currently gives 3",
         "It is not so that f(2) gives 3",
-        "Move f to calc.py. f(2) gives 3",
         "Add f to calc.py. f(2) is wrong",
     ):
         assert task_examples(text, NAMES, "calc", ["f"]) == ()
@@ -171,13 +146,6 @@ def test_a_long_request_is_read_up_to_its_bound() -> None:
     text = "x " * (LONGEST_REQUEST // 2) + "add(2, 3) should return 5"
     assert task_examples(text, NAMES) == ()
     assert task_examples("add(" * 5_000, NAMES) == ()
-
-
-@given(st.integers(-100, 100), st.integers(-100, 100))
-def test_the_wrong_value_is_never_taken(wrong: int, wanted: int) -> None:
-    for text in (f"f(1) gives {wrong}, expected {wanted}", f"f(1) returns {wrong} instead of {wanted}."):
-        assert [each.want for each in task_examples(text, NAMES)] == [str(wanted)]
-    assert task_examples(f"f(1) returns {wrong}", NAMES) == ()
 
 
 @given(st.text(alphabet="add(2, 3) shouldreturn5'\"[]{}.\n", max_size=60))

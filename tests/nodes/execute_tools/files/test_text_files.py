@@ -105,7 +105,7 @@ FAILS = [
     ("a.toml", "a = 1\nb = \n", "line 2: Invalid value"),
     ("a.toml", "a = 1\nb = [1,\n", "line 2: Invalid value at the end of the file"),
     ("a.toml", "a = 1\na = 2\n", "line 2: Cannot overwrite a value"),
-    ("a.yaml", "a: [1\nb: 2\n", "line 2: did not find expected ',' or ']' while parsing a flow sequence (from line 1)"),
+    ("a.yaml", "a: [1\nb: 2\n", "line 2: did not find expected ',' or ']'"),
     ("a.yml", "a: 1\nb: c: d\n", "line 2: mapping values are not allowed in this context"),
     ("a.yaml", "é: 1\n---\nb\x01: 2\n", "line 3: control characters are not allowed"),
 ]

@@ -1,21 +1,11 @@
-import gzip
 import time
-import tracemalloc
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import httpx2
 import pytest
-from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.network.network import (
-    Body,
-    HttpResponse,
-    Network,
-    decode_text,
-    media_type,
-    read_body,
-)
+from mendgraph.nodes.execute_tools.network.network import HttpResponse, Network, decode_text
 from mendgraph.nodes.execute_tools.network.url_rules import NetworkRules
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.network.loopback_servers import Everywhere, Listener, http_answer, require
@@ -54,7 +44,7 @@ def test_what_is_sent_is_fixed_and_says_nothing_of_the_user(monkeypatch: pytest.
         sent = listener.requests
     rest = (
         b"Host: good.test\r\nUser-Agent: mendgraph\r\nAccept: text/*, application/json, application/xml, */*;q=0.1\r\n"
-        b"Accept-Encoding: gzip\r\nConnection: close\r\n\r\n"
+        b"Accept-Encoding: identity\r\nConnection: close\r\n\r\n"
     )
     assert sent == [b"GET /a HTTP/1.1\r\n" + rest, b"GET /b HTTP/1.1\r\n" + rest]
 
@@ -69,27 +59,11 @@ def test_a_real_connection_to_a_host_that_may_be_private(host: str) -> None:
         assert answer == HttpResponse(200, f"http://{entry}/", "text/plain", "hello", 5, cut=False)
         assert f"Host: {entry}\r\n".encode() in listener.requests[0]
         code, message = error_of(network.get(f"http://localhost:{listener.port}/", 5))
-    assert (code, "is loopback" in message) == (ToolErrorCode.PERMISSION_DENIED, True)
+    assert (code, "is private" in message) == (ToolErrorCode.PERMISSION_DENIED, True)
     assert listener.connections == 1
 
 
-@pytest.mark.parametrize("status", ["404 Not Found", "500 Oops", "418 Teapot"])
-def test_an_error_status_is_a_result(status: str) -> None:
-    with Listener(http_answer(b"why", status=status)) as listener:
-        answer = asking(listener).get("http://good.test/", 5)
-    assert answer == HttpResponse(int(status[:3]), "http://good.test/", "text/plain", "why", 3, cut=False)
-
-
 # --- Redirects
-
-
-@pytest.mark.parametrize("status", ["301 x", "302 x", "303 x", "307 x", "308 x"])
-def test_a_redirect_is_followed(status: str) -> None:
-    moved = http_answer(status=status, location="https://../b", content_length="0").replace(b"https://..", b"")
-    with Listener(lambda head: [moved if b" /a " in head else http_answer()]) as listener:
-        answer = asking(listener).get("http://good.test/a", 5)
-    assert isinstance(answer, HttpResponse)
-    assert (answer.url, answer.text) == ("http://good.test/b", "hello")
 
 
 @pytest.mark.parametrize(
@@ -117,35 +91,11 @@ def test_a_redirect_that_is_not_followed(location: str, part: str) -> None:
     assert (network.connected, listener.connections) == ([PUBLIC], 1)
 
 
-def test_a_redirect_to_a_private_address_that_plain_httpx_follows() -> None:
-    with Listener(http_answer(b"secret")) as inner:
-        location = f"http://localhost:{inner.port}/"
-        with Listener(http_answer(status="302 Found", location=location)) as outer:
-            here = f"127.0.0.1:{outer.port}"
-            rules = NetworkRules(hosts=(here, f"localhost:{inner.port}"), allow_private=(here,))
-            code, message = error_of(Network(rules).get(f"http://{here}/", 5))
-            assert (code, "is loopback" in message) == (ToolErrorCode.PERMISSION_DENIED, True)
-            control = httpx2.get(f"http://{here}/", follow_redirects=True, trust_env=False)
-            assert control.text == "secret"
-    assert (outer.connections, inner.connections) == (2, 1)
-
-
 def test_a_redirect_loop_ends() -> None:
     with Listener(http_answer(status="302 Found", location="http://good.test/")) as listener:
         answer = asking(listener).get("http://good.test/", 5)
     assert listener.connections == 6
     assert error_of(answer) == (ToolErrorCode.IO_ERROR, "'http://good.test/' redirects more than 5 times.")
-
-
-def test_redirects_share_one_deadline() -> None:
-    def slow(_: bytes) -> Iterable[bytes]:
-        time.sleep(0.2)
-        yield http_answer(status="302 Found", location="/")
-
-    with Listener(slow) as listener:
-        code, _ = error_of(asking(listener, max_redirects=1000).get("http://good.test/", 0.5))
-    assert listener.connections < 5
-    assert code is ToolErrorCode.TIMEOUT
 
 
 # --- Size
@@ -157,28 +107,16 @@ def test_a_long_answer_is_cut() -> None:
     assert answer == HttpResponse(200, "http://good.test/", "text/plain", "x" * 1000, 1000, cut=True)
 
 
-def test_a_zip_bomb_is_cut_where_plain_httpx_unpacks_it() -> None:
-    bomb = gzip.compress(bytes([65]) * 5_000_000)
-    with Listener(http_answer(bomb, content_encoding="gzip")) as listener:
-        answer = asking(listener).get("http://good.test/", 5)
-        assert len(httpx2.get(f"http://127.0.0.1:{listener.port}/", trust_env=False).content) == 5_000_000
-    assert answer == HttpResponse(200, "http://good.test/", "text/plain", "A" * 1000, 1000, cut=True)
-
-
 # --- Types
 
 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (http_answer(b"\x89PNG", content_type="image/png"), "answered 200 with image/png of 4 bytes"),
-        (http_answer(b"x", content_type=""), "answered 200 with application/octet-stream of 1 bytes"),
-        (http_answer(b"x", content_type="image/png", content_length=""), "with image/png of unknown size"),
-        (http_answer(b"x", status="404 x", content_type="image/png"), "answered 404 with image/png of 1 bytes"),
-        (http_answer(b"a\x00b"), "binary content that calls itself text/plain of 3 bytes"),
-        (http_answer(b"x", content_encoding="br"), "content encoded as 'br' of 1 bytes"),
-        (http_answer(b"x", content_encoding="gzip, gzip"), "content encoded as 'gzip, gzip' of 1 bytes"),
-        (http_answer(b"x").replace(b"\r\n\r\n", b"\r\n" + b"content-encoding: gzip\r\n" * 2 + b"\r\n"), "'gzip, gzip'"),
+        (http_answer(b"x", content_type=""), "answered 200 with application/octet-stream"),
+        (http_answer(b"x", status="404 x", content_type="image/png"), "answered 404 with image/png"),
+        (http_answer(b"a\x00b"), "binary content that calls itself text/plain"),
+        (http_answer(b"x", content_encoding="gzip"), "content encoded as 'gzip'"),
     ],
 )
 def test_what_is_no_text_is_refused_with_its_type_and_size(answer: bytes, message: str) -> None:
@@ -207,9 +145,7 @@ def dripping(head: bytes, drop: bytes) -> Callable[[bytes], Iterable[bytes]]:
     [
         (http_answer(b"", content_length="1000"), b"x"),
         (b"HTTP/1.1 200 OK\r\n", b"a: b\r\n"),
-        (b"", b"H"),
         (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
-        (http_answer(b"", content_length="", transfer_encoding="chunked"), b"1;a\r\nx\r\n"),
     ],
 )
 def test_a_server_that_drips_bytes_loses(head: bytes, drop: bytes) -> None:
@@ -217,9 +153,7 @@ def test_a_server_that_drips_bytes_loses(head: bytes, drop: bytes) -> None:
         began = time.monotonic()
         code, message = error_of(asking(listener).get("http://good.test/", 0.3))
         assert time.monotonic() - began < 3
-    assert code in {ToolErrorCode.TIMEOUT, ToolErrorCode.IO_ERROR}
-    if drop != b"H":
-        assert (code, message) == (ToolErrorCode.TIMEOUT, "'http://good.test/' did not answer completely within 0.3 s.")
+    assert (code, message) == (ToolErrorCode.TIMEOUT, "'http://good.test/' did not answer completely within 0.3 s.")
 
 
 # --- Servers that misbehave
@@ -230,21 +164,9 @@ def test_a_server_that_drips_bytes_loses(head: bytes, drop: bytes) -> None:
     [
         b"",
         b"garbage\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\n",
-        b"HTTP/1.1 abc OK\r\n\r\n",
-        b"SSH-2.0-OpenSSH_9.2\r\n",
-        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
         b"HTTP/1.1 200 OK\r\na: b\x00c\r\n\r\n",
         http_answer(b"hello", content_length="6"),
-        http_answer(b"hello", content_length="-1"),
-        http_answer(b"hello", content_length="x"),
-        http_answer(b"hello", content_length="5\r\ncontent-length: 6"),
         http_answer(b"zz\r\nhello", content_length="", transfer_encoding="chunked"),
-        http_answer(b"5\r\nhel", content_length="", transfer_encoding="chunked"),
-        http_answer(b"hello", content_length="", transfer_encoding="gzip"),
-        http_answer(b"hello", content_encoding="gzip"),
-        http_answer(gzip.compress(b"hello" * 99)[:-12], content_encoding="gzip"),
-        b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 100_000,
         b"HTTP/1.1 200 OK\r\na: " + b"b" * 1_000_000,
     ],
 )
@@ -254,30 +176,6 @@ def test_a_server_that_cannot_be_understood_is_a_typed_error(answer: bytes) -> N
     assert code is ToolErrorCode.IO_ERROR
     assert message.startswith("Cannot get 'http://good.test/': ")
     assert len(message) < 400
-
-
-TOKENS = st.sampled_from(
-    [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 302 x\r\n", b"location: ", b"content-type: text/html\r\n", b"\r\n", b"\r\n\r\n",
-     b"content-encoding: gzip\r\n", b"transfer-encoding: chunked\r\n", b"content-length: 5\r\n", b"0\r\n",
-     b"5\r\nhello\r\n",
-     b"\x00", b"\xff\xfe", b"\x1f\x8b\x08", b"http://good.test/", b"//[", b"; charset=", b"content-type: "]
-)  # fmt: skip
-
-
-@settings(max_examples=25)
-@given(st.lists(TOKENS | st.binary(max_size=20), max_size=12).map(b"".join))
-def test_any_bytes_of_a_server_give_a_result_or_an_error(answer: bytes) -> None:
-    with Listener(answer) as listener:
-        given_back = asking(listener, max_redirects=1).get("http://good.test/", 5)
-    assert isinstance(given_back, (HttpResponse, ToolError))
-
-
-def test_a_server_that_is_not_there() -> None:
-    with Listener() as gone:
-        here = f"127.0.0.1:{gone.port}"
-    rules = NetworkRules(hosts=(here,), allow_private=(here,))
-    code, message = error_of(Network(rules).get(f"http://{here}/", 5))
-    assert (code, message.startswith(f"Cannot get 'http://{here}/': ")) == (ToolErrorCode.UNAVAILABLE, True)
 
 
 @pytest.mark.parametrize(
@@ -305,34 +203,6 @@ def test_a_url_that_only_looks_like_the_allowed_host_where_plain_httpx_is_fooled
     assert listener.connections == 1
 
 
-def test_a_zip_bomb_is_never_held() -> None:
-    bomb = gzip.compress(bytes(20_000_000))
-    assert len(bomb) < 60_000
-    tracemalloc.start()
-    body = read_body([bomb], "gzip", 1_000_000, int)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert (len(body.data), body.cut) == (1_000_000, True)
-    assert peak < 5_000_000
-
-
-@pytest.mark.parametrize(
-    ("content_type", "kind"),
-    [
-        ("text/html", "text/html"),
-        (" Text/HTML ; charset=utf-8", "text/html"),
-        ("application/ld+json;a=b;c", "application/ld+json"),
-        ("", "application/octet-stream"),
-        ("text", "application/octet-stream"),
-        ("text/html/x", "application/octet-stream"),
-        ("text/html image/png", "application/octet-stream"),
-        (f"text/{'a' * 200}", "application/octet-stream"),
-    ],
-)
-def test_the_media_type(content_type: str, kind: str) -> None:
-    assert media_type(content_type) == kind
-
-
 @pytest.mark.parametrize(
     ("data", "content_type", "text"),
     [
@@ -344,27 +214,16 @@ def test_the_media_type(content_type: str, kind: str) -> None:
         ("héllo".encode("utf-16-le"), "text/plain; charset=utf-16le", "héllo"),
         ("héllo".encode("utf-8-sig"), "text/plain; charset=latin-1", "héllo"),
         (b"h\xe9llo", "text/plain", "h\ufffdllo"),
-        (b"68656c6c6f", "text/plain; charset=hex", "68656c6c6f"),
         (b"a-b", "text/plain; charset=punycode", "a-b"),
-        (b"+AGE-", "text/plain; charset=utf-7", "+AGE-"),
-        (b"hello", "text/plain; charset=nonsense", "hello"),
         (b"hello", "text/plain; charset=../../x", "hello"),
         (b"", "text/plain", ""),
         (b"a\x00b", "text/plain", None),
     ],
 )
 def test_the_text_of_a_body(data: bytes, content_type: str, text: str | None) -> None:
-    assert decode_text(Body(data, cut=False), content_type) == text
+    assert decode_text(data, content_type) == text
 
 
 def test_a_character_that_was_cut_in_two_is_left_out() -> None:
-    assert decode_text(Body("hé".encode()[:2], cut=True), "text/plain") == "h"
-    assert decode_text(Body("hé".encode()[:2], cut=False), "text/plain") == "h\ufffd"
-
-
-@given(
-    st.binary(max_size=100), st.sampled_from(["utf-16", "utf-32", "gb18030", "big5", "euc-jp", "cp1252", "koi8-r", "x"])
-)
-def test_any_bytes_give_a_text_that_can_be_stored(data: bytes, charset: str) -> None:
-    text = decode_text(Body(data, cut=False), f"text/plain; charset={charset}")
-    assert text is None or text.encode("utf-8").decode() == text
+    assert decode_text("hé".encode()[:2], "text/plain", cut=True) == "h"
+    assert decode_text("hé".encode()[:2], "text/plain") == "h\ufffd"

@@ -1,8 +1,4 @@
-from urllib.parse import urlsplit
-
-import httpx2
 import pytest
-from hypothesis import example, given, strategies as st
 
 from mendgraph.nodes.execute_tools.network.url_rules import (
     HostPattern,
@@ -34,11 +30,8 @@ def error_of(url: str, rules: NetworkRules = RULES) -> tuple[ToolErrorCode, str]
         ("https://good.test/a/b?c=d", Target("https", "good.test", 443, "/a/b?c=d")),
         ("HTTPS://GOOD.test./a", Target("https", "good.test", 443, "/a")),
         ("http://good.test:443/", Target("http", "good.test", 443, "/")),
-        ("http://good.test:/", Target("http", "good.test", 80, "/")),
-        ("http://good.test:00080/", Target("http", "good.test", 80, "/")),
         ("http://good.test?q=http://evil.test/", Target("http", "good.test", 80, "/?q=http://evil.test/")),
         ("http://good.test/a#b@evil.test/", Target("http", "good.test", 80, "/a")),
-        ("http://good.test#@evil.test/", Target("http", "good.test", 80, "/")),
         ("http://good.test/@evil.test/", Target("http", "good.test", 80, "/@evil.test/")),
         ("http://good.test/ä?ö=%C3%A4", Target("http", "good.test", 80, "/%C3%A4?%C3%B6=%C3%A4")),
         ('http://good.test/"<>^`{|}', Target("http", "good.test", 80, "/%22%3C%3E%5E%60%7B%7C%7D")),
@@ -46,10 +39,7 @@ def error_of(url: str, rules: NetworkRules = RULES) -> tuple[ToolErrorCode, str]
         ("https://ported.test:8080/", Target("https", "ported.test", 8080, "/")),
         ("http://127.0.0.1:8000/", Target("http", "127.0.0.1", 8000, "/", private_allowed=True)),
         ("http://[::1]:8000/", Target("http", "::1", 8000, "/", private_allowed=True)),
-        ("http://[0:0:0:0:0:0:0:1]:8000/", Target("http", "::1", 8000, "/", private_allowed=True)),
         ("http://MÜNCHEN.test/", Target("http", "xn--mnchen-3ya.test", 80, "/")),
-        ("http://xn--mnchen-3ya.test/", Target("http", "xn--mnchen-3ya.test", 80, "/")),
-        ("http://good。test/", Target("http", "good.test", 80, "/")),
         ("http://ｇｏｏｄ.test/", Target("http", "good.test", 80, "/")),  # noqa: RUF001 - full-width letters
     ],
 )
@@ -62,15 +52,11 @@ def test_what_may_be_asked(url: str, target: Target) -> None:
     [
         ("http://evil.test/", "evil.test"),
         ("http://good.test.evil.test/", "good.test.evil.test"),
-        ("http://xgood.test/", "xgood.test"),
         ("http://sub.good.test/", "sub.good.test"),
         ("http://wild.test/", "wild.test"),
-        ("http://xwild.test/", "xwild.test"),
-        ("http://test/", "test"),
         ("http://localhost/", "localhost"),
         ("http://gооd.test/", "xn--gd-fmca.test"),  # noqa: RUF001 - two Cyrillic letters
         ("http://127.0.0.2:8000/", "127.0.0.2"),
-        ("http://127。0。0。2:8000/", "127.0.0.2"),
         ("http://[::ffff:7f00:1]:8000/", "::ffff:7f00:1"),
     ],
 )
@@ -84,54 +70,25 @@ def test_a_host_that_is_not_listed(url: str, shown: str) -> None:
     ("url", "part"),
     [
         ("", "no absolute URL"),
-        ("good.test/a", "no absolute URL"),
         ("//good.test/", "no absolute URL"),
-        ("http:/good.test/", "no absolute URL"),
         ("http:good.test", "no absolute URL"),
         ("file:///etc/passwd", "not http or https"),
-        ("ftp://good.test/", "not http or https"),
-        ("gopher://good.test/", "not http or https"),
-        ("javascript://good.test/", "not http or https"),
         ("http://good.test@evil.test/", "user name or password"),
         ("http://user:word@good.test/", "user name or password"),
-        ("http://@good.test/", "user name or password"),
-        ("http://good.test:80@evil.test/", "user name or password"),
         ("http://good.test:80:80/", "is no host"),
-        ("http://good.test:99999/", "is no host"),
         ("http://good.test:0/", "is no host"),
-        ("http://good.test:8o/", "is no host"),
-        ("http://good.test:-80/", "is no host"),
-        ("http://good.test:+80/", "is no host"),
         ("http://good.test:٨٠/", "is no host"),
         ("http:///a", "is no host"),
-        ("http://:80/", "is no host"),
-        ("http://./", "is no host"),
         ("http://good..test/", "is no host"),
-        ("http://good.test../", "is no host"),
-        ("http://-good.test/", "is no host"),
         ("http://good%2etest/", "is no host"),
-        ("http://good.test%00.evil.test/", "is no host"),
-        ("http://good.test,evil.test/", "is no host"),
-        ("http://℀.test/", "is no host"),
         (f"http://{'a' * 64}.test/", "is no host"),
-        (f"http://{'a.' * 130}test/", "is no host"),
         ("http://[::1/", "is no host"),
-        ("http://[::1]evil.test/", "is no host"),
         ("http://[::1%25lo]/", "is no host"),
-        ("http://[127.0.0.1]:8000/", "is no host"),
-        ("http://[good.test]/", "is no host"),
-        ("http://::1:8000/", "is no host"),
         ("http://good.test\\@evil.test/", r"the character '\\'"),
-        ("http:\\\\good.test\\", r"the character '\\'"),
         ("http://good.test/a b", "the character ' '"),
-        (" http://good.test/", "the character ' '"),
         ("http://good.test/\r\nHost: evil.test", r"the character '\r'"),
-        ("http://good.test/\n", r"the character '\n'"),
-        ("http://go\tod.test/", r"the character '\t'"),
-        ("http://good.test/\x00", r"the character '\x00'"),
         ("http://good\u200b.test/", r"the character '\u200b'"),
         ("http://good.test/\u202e", r"the character '\u202e'"),
-        ("http://good.test/\ud800", r"the character '\ud800'"),
         (f"http://good.test/{'a' * 8000}", "8017 characters; 8000 are the most"),
     ],
 )
@@ -143,7 +100,7 @@ def test_what_is_no_url_that_all_readers_agree_on(url: str, part: str) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["2130706433", "0x7f000001", "017700000001", "0177.0.0.1", "0x7f.0.0.1", "127.1", "127.0.1", "0", "1.2.3.0x4"],
+    ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "1.2.3.0x4"],
 )
 def test_numbers_that_other_readers_take_for_an_address_are_refused(host: str) -> None:
     rules = NetworkRules(hosts=("*",))
@@ -169,11 +126,8 @@ def test_a_star_is_any_host_on_the_usual_ports_and_none_of_them_private() -> Non
     ("location", "url"),
     [
         ("/b", "https://good.test/b"),
-        ("b?c", "https://good.test/x/b?c"),
         ("../b", "https://good.test/b"),
-        ("//good.test/b", "https://good.test/b"),
         ("http://good.test:80/b#c", "http://good.test/b"),
-        ("https://a.wild.test/", "https://a.wild.test/"),
     ],
 )
 def test_where_a_redirect_leads(location: str, url: str) -> None:
@@ -185,12 +139,9 @@ def test_where_a_redirect_leads(location: str, url: str) -> None:
 @pytest.mark.parametrize(
     ("location", "code", "part"),
     [
-        ("http://evil.test/", ToolErrorCode.PERMISSION_DENIED, "Domain 'evil.test' not allowed."),
         ("//evil.test/", ToolErrorCode.PERMISSION_DENIED, "Domain 'evil.test' not allowed."),
         ("http://good.test@evil.test/", ToolErrorCode.INVALID_ARGUMENT, "user name"),
-        ("file:///etc/passwd", ToolErrorCode.INVALID_ARGUMENT, "not http or https"),
         ("/\\evil.test/", ToolErrorCode.INVALID_ARGUMENT, "percent-encoded"),
-        ("/\t/evil.test/", ToolErrorCode.INVALID_ARGUMENT, "percent-encoded"),
         ("http://[", ToolErrorCode.INVALID_ARGUMENT, "is no URL"),
         ("https://good.test:8443/", ToolErrorCode.PERMISSION_DENIED, "Port 8443"),
     ],
@@ -207,7 +158,6 @@ def test_a_redirect_is_judged_like_a_url(location: str, code: ToolErrorCode, par
     ("entry", "pattern"),
     [
         ("Example.COM.", HostPattern("example.com")),
-        ("*.example.com", HostPattern("example.com", subdomains=True)),
         ("*.example.com:8080", HostPattern("example.com", subdomains=True, port=8080)),
         ("*", HostPattern("")),
         ("*:8080", HostPattern("", port=8080)),
@@ -235,28 +185,3 @@ def test_entries_that_can_never_match_are_told() -> None:
     )
     assert rule_problems(RULES) == ()
     assert error_of("http://b.test/", rules)[0] is ToolErrorCode.PERMISSION_DENIED
-
-
-PIECES = st.lists(
-    st.sampled_from(
-        ["http", "https", ":", "//", "/", "@", "?", "#", "\\", "%", "%2e", ".", ":80", "[", "]", "::1", "good.test",
-         "evil.test", "a.wild.test", "127.0.0.1", "0x7f", "\t", "\r\n", " ", "。", "ü", "xn--", "8000", "\x00", "＠"]  # noqa: RUF001 - a full-width @
-    ),
-    max_size=12,
-).map("".join)  # fmt: skip
-
-
-@given(st.text(max_size=60) | PIECES | PIECES.map("http://good.test".__add__) | PIECES.map("https://".__add__))
-@example("http://good.test:80/")
-def test_whatever_is_accepted_is_listed_and_read_alike_by_other_readers(url: str) -> None:
-    judged = judge_url(url, RULES)
-    if isinstance(judged, ToolError):
-        return
-    assert judged.host in {"good.test", "127.0.0.1", "::1"} or judged.host.endswith(".wild.test")
-    assert judged.port in {80, 443} or (judged.host in {"127.0.0.1", "::1"} and judged.port == 8000)
-    assert judge_url(judged.url, RULES) == judged
-    assert judged.url.isascii()
-    assert judged.url.isprintable()
-    split = urlsplit(judged.url)
-    assert (split.hostname, split.username) == (judged.host, None)
-    assert httpx2.URL(judged.url).host == judged.host

@@ -1,5 +1,4 @@
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,6 @@ from mendgraph.nodes.execute_tools.processes.command_changes import (
     WatchedRun,
     WatchLimits,
     changed,
-    file_index,
     snapshot,
     watched,
 )
@@ -69,22 +67,6 @@ def unknown(mode: int | None = 0o644) -> FileState:
     return FileState("?", mode)
 
 
-def test_files_that_are_created_edited_and_deleted_are_told_with_what_they_held(place: Path) -> None:
-    def run() -> None:
-        (place / "a.py").write_bytes(b"a = 2\n")
-        (place / "src" / "b.py").unlink()
-        (place / "docs" / "en").mkdir(parents=True)
-        (place / "docs" / "en" / "c.md").write_bytes(b"")
-        (place / "empty").mkdir()
-
-    files = (
-        CommandChange("a.py", EDITED, is_(b"a = 1\n"), is_(b"a = 2\n"), b"a = 1\n", b"a = 2\n"),
-        CommandChange("docs/en/c.md", CREATED, NO_FILE, is_(b""), None, b""),
-        CommandChange("src/b.py", DELETED, is_(b"b = 1\n"), NO_FILE, b"b = 1\n"),
-    )
-    assert watch(place, run) == CommandChanges(files, ("docs", "docs/en", "empty"))
-
-
 def test_a_file_that_takes_the_place_of_another_is_a_change_although_it_looks_the_same(place: Path) -> None:
     before = os.stat(place / "a.py")
 
@@ -93,19 +75,6 @@ def test_a_file_that_takes_the_place_of_another_is_a_change_although_it_looks_th
         os.utime(place / "a.py", ns=(before.st_atime_ns, before.st_mtime_ns))
 
     assert [change.path for change in watch(place, run).files] == ["a.py"]
-
-
-def test_denied_files_are_told_by_name_and_never_read(place: Path) -> None:
-    (place / ".env").write_bytes(b"old")
-
-    def run() -> None:
-        (place / ".env").write_bytes(b"new!")
-        (place / "src" / ".env").write_bytes(b"secret")
-
-    assert watch(place, run).files == (
-        CommandChange(".env", EDITED, unknown(), unknown()),
-        CommandChange("src/.env", CREATED, NO_FILE, unknown()),
-    )
 
 
 def test_what_is_denied_by_now_is_not_given_from_memory(place: Path) -> None:
@@ -271,14 +240,6 @@ def watched_changes(
     return found.changes if isinstance(found.changes, CommandChanges) else CommandChanges()
 
 
-def test_extensions_bind_tools_and_not_programs(place: Path) -> None:
-    os.link(place / "a.py", place / "linked.py")
-    workspace = Workspace(str(place), no_env, allowed_extensions=frozenset({".md"}))
-    found = watched(workspace, lambda: (place / "a.py").write_bytes(b""), 600.0, LIMITS)
-    change = CommandChange("a.py", ChangeKind.EDITED, is_(b"a = 1\n"), is_(b""), b"a = 1\n", b"")
-    assert found.changes == CommandChanges((change, change._replace(path="linked.py")))
-
-
 @pytest.mark.parametrize("entries", [3, 4])
 def test_a_workspace_that_is_or_becomes_too_large_is_not_watched(place: Path, entries: int) -> None:
     recorder = Recorder()
@@ -301,30 +262,6 @@ def test_a_workspace_that_takes_too_long_is_not_watched(place: Path) -> None:
     assert watched(workspace, lambda: 1, 600.0, LIMITS._replace(before_s=-1.0)).changes == late
     assert watched(workspace, lambda: 1, 600.0, LIMITS._replace(after_s=-1.0)).changes == late
     assert watched(workspace, lambda: 1, -1.0, LIMITS).changes == late
-
-
-@pytest.mark.parametrize("at", ["before", "after"])
-def test_a_workspace_that_is_gone_is_not_watched(place: Path, at: str) -> None:
-    workspace = Workspace(str(place), no_env)
-    if at == "before":
-        shutil.rmtree(place)
-    found = watched(workspace, lambda: shutil.rmtree(place, ignore_errors=True), 600.0, LIMITS)
-    assert found.changes == Unwatched("the workspace cannot be opened")
-
-
-def test_who_has_waited_in_vain_runs_unwatched(place: Path) -> None:
-    with file_index(str(place)).turn:
-        found = watched(Workspace(str(place), no_env), lambda: 7, 0.0, LIMITS)
-    assert found == WatchedRun(7, Unwatched("another command was at work in the workspace"))
-
-
-def test_one_command_at_a_time_has_its_turn(place: Path) -> None:
-    turn = file_index(str(place)).turn
-    seen: list[bool] = []
-    watched_changes(place, lambda: seen.append(turn.locked()))
-    with pytest.raises(ZeroDivisionError):
-        watched_changes(place, lambda: 1 // 0)
-    assert (seen, turn.locked()) == ([True], False)
 
 
 def test_a_second_command_reads_only_what_is_new(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

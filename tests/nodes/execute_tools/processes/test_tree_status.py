@@ -57,16 +57,6 @@ def test_a_second_look_knows_what_the_first_one_was_told(tmp_path: Path, monkeyp
     assert sorted(asked) == ["src/b.log", "src/b.py"]
 
 
-def test_a_name_is_asked_for_again_when_it_is_of_another_kind(tmp_path: Path) -> None:
-    put(tmp_path, "a", "b/x")
-    (tmp_path / ".gitignore").write_text("a/\n")
-    first = tree(tmp_path)
-    assert sorted(first.files) == [".gitignore", "a", "b/x"]
-    (tmp_path / "a").unlink()
-    put(tmp_path, "a/y")
-    assert names(tmp_path, first) == ([".gitignore", "b/x"], ["", "b/"])
-
-
 def test_a_look_again_keeps_the_rules_of_what_it_knows(tmp_path: Path) -> None:
     put(tmp_path, "a.log", "a.py", "deep/b.log", "deep/b.py")
     (tmp_path / ".gitignore").write_text("*.log\n")
@@ -78,14 +68,6 @@ def test_a_look_again_keeps_the_rules_of_what_it_knows(tmp_path: Path) -> None:
         [".gitignore", "a.py", "deep/.gitignore", "deep/b.py", "made/c.py", "new.py"],
         ["", "deep/", "made/"],
     )
-
-
-def test_a_new_directory_may_hide_itself(tmp_path: Path) -> None:
-    put(tmp_path, "a.py")
-    first = tree(tmp_path)
-    put(tmp_path, "cache/x")
-    (tmp_path / "cache" / ".gitignore").write_text("*\n")
-    assert names(tmp_path, first, again=True) == (["a.py"], ["", "cache/"])
 
 
 def test_no_ignore_file_is_read_through_a_link(root: Path) -> None:

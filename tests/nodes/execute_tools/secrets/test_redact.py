@@ -15,21 +15,12 @@ from mendgraph.nodes.execute_tools.secrets import assignments, keys, shapes
 from mendgraph.nodes.execute_tools.secrets.keys import SECRET_WORDS
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, PLACEHOLDER, Redactor, redact
 from mendgraph.nodes.execute_tools.secrets.shapes import SHAPES
-from mendgraph.nodes.records import ChangeKind, FileChange, Plan, PlanStep, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.secrets.samples import BENIGN, BLOCKS, FILE_NAMES, HEX, KEYS, MIXED, PARTS, joined
 from tests.nodes.execute_tools.secrets.ways import HARMLESS, WAYS
 
 NOTHING_KNOWN = Redactor()
 KEY = joined("s~k-abcdefghijkl1234mnop")
-
-
-@pytest.mark.parametrize("key", KEYS)
-def test_keys_are_taken_out_at_every_door(key: str) -> None:
-    assert redact(f"use {key} now") == f"use {PLACEHOLDER} now"
-    assert redact({key: [key]}) == {PLACEHOLDER: [PLACEHOLDER]}
-    assert NOTHING_KNOWN.text(f"use {key} now") == f"use {MARK} now"
-    assert NOTHING_KNOWN.content({"a": [key]}) == {"a": [MARK]}
-    assert NOTHING_KNOWN.final(f"use {key} now".encode()) == f"use {MARK} now".encode()
 
 
 @pytest.mark.parametrize(("before", "secret", "after"), PARTS)
@@ -48,24 +39,12 @@ def test_what_looks_like_such_a_way_is_the_same_object(text: str) -> None:
     assert NOTHING_KNOWN.text(text) is text
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_blocks_of_keys_are_taken_out(block: str) -> None:
-    assert NOTHING_KNOWN.text(f"a {block}") == f"a {MARK}"
-    assert json.loads(NOTHING_KNOWN.final(json.dumps({"a": f"b {block}"}).encode())) == {"a": f"b {MARK}"}
-
-
 @pytest.mark.parametrize("text", [*BENIGN, *FILE_NAMES, *(f'password = open("{name}")' for name in FILE_NAMES)])
 def test_harmless_text_is_the_same_object(text: str) -> None:
     data = text.encode()
     assert NOTHING_KNOWN.text(text) is text
     assert NOTHING_KNOWN.final(data) is data
     assert NOTHING_KNOWN.content([text, {"x": text}]) == [text, {"x": text}]
-
-
-def test_the_marks_pass_every_door_unchanged() -> None:
-    for text in (f"password={MARK}", f'{{"password": "{MARK}"}}', f"postgres://{MARK}@db", "password=***"):
-        assert NOTHING_KNOWN.text(text) is text
-    assert not set(MARK + PLACEHOLDER) & set("\"'\\\n")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,21 +136,6 @@ def test_documents_in_json_are_read(text: str, shown: str) -> None:
     assert NOTHING_KNOWN.text(text) == shown
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"password":   "string",\n\t"n": NaN, "a": "\\u00fc\\n", "m": 1e999, "b": [1.0, 10000000000000000000000]}',
-        '{"token": "a", "token": "b"}',
-        '{"token": ' + "[" * 100_000,
-        "[" * 100_000 + '"token"' + "]" * 100_000,
-        '{"token": ' + "1" * 5_000 + "}",
-        "[optional] the token\\n [value]",
-    ],
-)
-def test_documents_without_secrets_stay_byte_for_byte(text: str) -> None:
-    assert NOTHING_KNOWN.text(text) is text
-
-
 def test_names_alone_make_no_secret_of_unnamed_text() -> None:
     text = "password = 'x8KqqP2zz1' hunter2 " + KEY
     assert REDACTOR.unnamed(text) == f"password = 'x8KqqP2zz1' {MARK} {MARK}"
@@ -230,11 +194,6 @@ def test_known_values_are_taken_out_in_every_encoding(form: str) -> None:
         assert shown.rstrip("=.") == f"see {MARK}"
 
 
-def test_trivial_values_are_left_alone() -> None:
-    text = f"true, abc, password, {MARK}"
-    assert REDACTOR.text(text) is text
-
-
 def test_known_values_stand_before_shapes() -> None:
     assert Redactor([KEY[:12]]).text(f"a {KEY} b") == f"a {MARK} b"
     assert Redactor([KEY + "!"]).text(f"a {KEY}! b") == f"a {MARK} b"
@@ -254,11 +213,6 @@ def test_a_redactor_does_not_show_what_it_knows() -> None:
     assert "hunter2" not in repr(REDACTOR)
     assert Redactor(iter(["hunter2"])) == Redactor(("hunter2",))
     assert hash(Redactor(["hunter2"])) == hash(Redactor(("hunter2",)))
-
-
-@pytest.mark.parametrize("data", [b"", b"\xff\xfe\x00", "\ud800".encode("utf-8", "surrogatepass"), b'{"a": 1}\n'])
-def test_final_bytes_without_secrets_stay_as_they_are(data: bytes) -> None:
-    assert REDACTOR.final(data) is data
 
 
 @pytest.mark.parametrize(
@@ -307,13 +261,6 @@ def test_no_secret_survives_at_any_depth(value: Any, planted: Any, path: list[st
             assert not any(canary in said for canary in CANARIES)
 
 
-@given(value=PLAIN)
-def test_redacting_twice_changes_nothing_more(value: Any) -> None:
-    for door in (REDACTOR.value, REDACTOR.content):
-        once = door(value)
-        assert door(once) == once
-
-
 @given(
     parts=st.lists(
         st.sampled_from([*KEYS, *("".join(part) for part in PARTS), *BLOCKS, "hunter2", MARK, '"', "\\", "\n"]),
@@ -326,12 +273,6 @@ def test_redacting_a_text_twice_changes_nothing_more(parts: list[str], between: 
     assert REDACTOR.text(once) == once
     data = REDACTOR.final(between.join(parts).encode())
     assert REDACTOR.final(data) == data
-
-
-@given(value=PLAIN)
-def test_final_bytes_of_json_are_json(value: Any) -> None:
-    data = json.dumps([value, {"a": KEY, "b": VALUE, "c": f"\n{KEY}"}]).encode()
-    assert json.loads(REDACTOR.final(data))[1] == {"a": MARK, "b": MARK, "c": f"\n{MARK}"}
 
 
 FILLERS = ("=", "='", ": ", "a1B2\\")
@@ -379,29 +320,6 @@ def test_no_group_repeats_possessively(module: ModuleType) -> None:
     found += [shape.pattern for shape in vars(module).get("SHAPES", ())]
     wrong = re.compile(r"\)(?:[*+?]|\{[0-9,]+\})\+|\(\?>")
     assert [each.pattern for each in found if wrong.search(each.pattern)] == []
-
-
-def output_with(secret: str, **data: Any) -> ToolOutput:
-    change = FileChange(
-        path="a.py", kind=ChangeKind.EDITED, sha256_before="0" * 64, sha256_after="1" * 64, diff=f"-{secret}\n"
-    )
-    plan = Plan(steps=(PlanStep(title=f"set {secret}"),))
-    result = ToolResult.success(content=f"key = '{secret}'\n", deep=[{"text": secret}, 3, None], **data)
-    return ToolOutput(result, (change,), {"a.py": "1" * 64}, plan)
-
-
-def test_what_a_tool_gives_back_is_freed_and_paths_and_hashes_stay() -> None:
-    assert redacted_output(output_with("hunter2"), REDACTOR) == output_with(MARK)
-    harmless = output_with("tokenizer.next_token()", digest="0" * 64)
-    assert redacted_output(harmless, REDACTOR) == harmless
-
-
-def test_a_failure_is_freed_in_its_message_and_suggestions() -> None:
-    error, clean = (
-        ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=f"not {each}", suggestions=("a", each), fatal=True)
-        for each in ("hunter2", MARK)
-    )
-    assert redacted_output(ToolOutput.failed(error), REDACTOR) == ToolOutput.failed(clean)
 
 
 def test_a_result_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,6 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
 from mendgraph.nodes.execute_tools.secrets.shapes import key_block_spans, open_block
 from mendgraph.nodes.execute_tools.secrets.shown_parts import (
-    LONGEST_HELD,
-    MARGIN,
-    MaskedStream,
     RedactedStream,
     first_words,
     masked_blocks,
@@ -72,42 +69,6 @@ def test_the_number_of_lines_stays_and_nothing_of_a_block(pieces: list[str]) -> 
     assert (masked is text) is (not list(key_block_spans(text)))
 
 
-def streamed(text: str, size: int) -> str:
-    stream = MaskedStream()
-    pieces = [stream.feed(text[at : at + size]) for at in range(0, len(text), size)]
-    return "".join([*pieces, stream.close()])
-
-
-@given(PIECES, st.integers(1, 200))
-def test_a_stream_shows_what_the_whole_does(pieces: list[str], size: int) -> None:
-    text = "".join(pieces)
-    assert streamed(text, size) == masked_blocks(text)
-
-
-@pytest.mark.parametrize("size", [1 << 14, 1 << 20])
-def test_a_block_that_is_too_long_to_hold_is_masked_to_its_end(size: int) -> None:
-    body = f"{BASE64}\n" * (LONGEST_HELD // 32)
-    for end in (f"{FOOTER}\nb\n{BLOCKS[0]}\nc\n", "- --\nb", "--"):
-        shown = streamed(f"a\n{HEADER}\n{body}{end}", size)
-        assert BASE64[:14] not in shown
-        assert BASE64[-14:] not in shown
-        assert shown.count("\n") == body.count("\n") + end.count("\n") + 2
-    assert streamed(f"a\n{HEADER}\n{body}{FOOTER}\nb\n{BLOCKS[7]}\nc\n", size).endswith(
-        f"\nb\n{MARK}\n{MARK}\n{MARK}\nc\n"
-    )
-
-
-def test_what_follows_a_piece_is_waited_for_only_where_it_matters() -> None:
-    stream = MaskedStream()
-    assert [stream.feed(piece) for piece in ("a\n--", "- b\n", "c -----BEGIN ", "CERTIFICATE-----\nd")] == [
-        "a\n",
-        "--- b\n",
-        "c ",
-        "-----BEGIN CERTIFICATE-----\nd",
-    ]
-    assert stream.close() == ""
-
-
 TOKEN = "".join(("gh", "p_", MIXED[:36]))
 NAMED = 'password = "x8K!qP2zzz"'
 ONE_LINE_KEY = BLOCKS[0].replace("\n", " ")
@@ -145,12 +106,6 @@ def test_pieces(text: str, start: int, end: int, piece: tuple[str, int, int]) ->
 def test_a_short_text_is_the_same_object() -> None:
     text = f"{TOKEN} b"
     assert first_words(text, len(text)) is text
-
-
-def test_what_stands_far_away_is_not_looked_at() -> None:
-    """A text of any length takes as much time as its piece."""
-    far = "a " * MARGIN
-    assert whole_words(f"{NAMED} {far}{far}{far}{far}{NAMED}", 4 * MARGIN, 4 * MARGIN + 20)[0].split() == ["a"] * 10
 
 
 def test_a_piece_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,62 +148,10 @@ def shown(text: str, cuts: list[int], redactor: Redactor = REDACTOR) -> list[str
     return [*(stream.feed(text[a:b]) for a, b in pairwise(bounds)), stream.close()]
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_a_text_in_single_characters_is_shown_like_the_whole(text: str) -> None:
-    for whole in (f"Look: {text} and so on.\nEnd", text, f"{text}\n{text}"):
-        assert "".join(shown(whole, list(range(len(whole))))) == REDACTOR.text(whole)
-
-
 @given(texts=st.lists(st.sampled_from(TEXTS), max_size=5), cuts=st.lists(st.integers(0, 10_000), max_size=20))
 def test_a_text_is_shown_like_the_whole_however_it_is_cut(texts: list[str], cuts: list[int]) -> None:
     whole = "\n".join(texts)
     assert "".join(shown(whole, cuts)) == REDACTOR.text(whole)
-
-
-def test_ordinary_text_waits_for_the_end_of_its_word_only() -> None:
-    stream = RedactedStream(REDACTOR)
-    pieces = ["The ", "pass", "word is", " wrong: ", "fix it", ".", "\n", "密码", "x"]
-    assert [stream.feed(piece) for piece in pieces] == [
-        "The ",
-        "",
-        "password ",
-        "is wrong: ",
-        "fix ",
-        "",
-        "it.\n",
-        "密码",
-        "",
-    ]
-    assert stream.close() == "x"
-    assert stream.close() == ""
-
-
-def test_a_known_value_of_several_words_waits_for_its_last_one() -> None:
-    stream = RedactedStream(REDACTOR)
-    assert [stream.feed(piece) for piece in ["a my ", "own ", "secret ", "42", " b "]] == [
-        "a ",
-        "",
-        "",
-        "",
-        f"{MARK} b ",
-    ]
-
-
-def test_a_key_waits_for_its_last_line() -> None:
-    stream = RedactedStream(REDACTOR)
-    lines = f"key:\n{BLOCKS[0]}\ndone\n".splitlines(keepends=True)
-    assert [stream.feed(line) for line in lines] == ["key:\n", "", "", "", "", f"{MARK}\n", "done\n"]
-
-
-def test_a_name_is_remembered_until_its_value_comes() -> None:
-    stream = RedactedStream(REDACTOR)
-    assert [stream.feed(piece) for piece in ["password", " = ", '"hunter2', "hunter2", '"\n']] == [
-        "",
-        "password = ",
-        "",
-        "",
-        f'"{MARK}"\n',
-    ]
 
 
 def test_a_stream_that_cannot_be_looked_through_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

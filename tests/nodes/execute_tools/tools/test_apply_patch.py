@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from mendgraph.nodes.execute_tools.edits.patches import patched_paths
 from mendgraph.nodes.execute_tools.tools.apply_patch import apply_patch
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.records import ChangeKind, FileChange, ToolErrorCode
@@ -79,13 +78,6 @@ def test_several_files_are_changed_together(bench: Bench) -> None:
     assert output.files_read == {change.path: change.sha256_after for change in output.changes}
 
 
-def test_the_patch_names_all_that_it_changes(bench: Bench) -> None:
-    bench.put(FILES)
-    changes = bench.run(apply_patch, patch=ALL).changes
-    assert apply_patch.paths_of is not None
-    assert apply_patch.paths_of({"patch": ALL}) == patched_paths(ALL) == [change.path for change in changes]
-
-
 def test_a_file_is_patched_through_a_link_and_a_move_alone_keeps_it(bench: Bench) -> None:
     bench.put(FILES)
     (bench.root / "link.py").symlink_to("old.py")
@@ -98,14 +90,13 @@ def test_a_file_is_patched_through_a_link_and_a_move_alone_keeps_it(bench: Bench
     assert (bench.bytes_of("old.py"), (bench.root / "m.py").stat().st_ino) == (b"z = 2\n", inode)
 
 
-AGAIN = "read_file it again, and base your change on what it holds now. It has 1 line now, beginning with:\n1: x"
+AGAIN = "read_file it again, and base your change on what it holds now."
 
 
 @pytest.mark.parametrize(
     ("body", "now", "message"),
     [
         ("*** Update File: a.py\n-x\n+y\n", b"x\n", f": {AGAIN}"),
-        ("*** Update File: a.py\n*** Move to: c.py\n", b"x\n", f": {AGAIN}"),
         ("*** Delete File: a.py\n", b"x\n", f": {AGAIN}"),
         ("*** Delete File: a.py\n", b"x\x00", ", and is binary now, so it cannot be read again: leave it as it is."),
     ],
@@ -151,10 +142,7 @@ CHANGED = "*** Update File: a.py\n-x = 1\n+x = 2\n*** Add File: new/b.py\n+b\n**
 REFUSED: list[tuple[str, ToolErrorCode, str]] = [
     ("*** Update File: src/m.py\n-n = 1\n+n = 2\n", INVALID, "Line 9 of the patch: the lines of this hunk do not"),
     ("*** Update File: src/m.py\n m = 1\n", INVALID, "Line 8 of the patch: the hunks change nothing in 'src/m.py'."),
-    ("*** Update File: src/m.px\n-m\n", ToolErrorCode.NOT_FOUND, "Line 8 of the patch: No such file: 'src/m.px'. Did"),
-    ("*** Update File: logo.png\n-m\n", INVALID, "Line 8 of the patch: 'logo.png' is a binary file of 5 bytes"),
     ("*** Delete File: nope.py\n", ToolErrorCode.NOT_FOUND, "Line 8 of the patch: No such file: 'nope.py'."),
-    ("*** Delete File: src\n", INVALID, "Line 8 of the patch: Cannot read 'src': it is a directory"),
     ("*** Delete File: link.py\n", INVALID, "Cannot delete 'link.py': it is a symbolic link to 'src/m.py'."),
     (
         "*** Add File: src/m.py\n+x\n",
@@ -163,12 +151,9 @@ REFUSED: list[tuple[str, ToolErrorCode, str]] = [
     ),
     ("*** Update File: src/m.py\n*** Move to: logo.png\n", CONFLICT, "Cannot move to 'logo.png': it exists already."),
     ("*** Update File: src/m.py\n*** Move to: .env\n", DENIED, ".env is secret (for_write=True)."),
-    ("*** Add File: src/.env\n+x\n", DENIED, "src/.env is secret (for_write=True)."),
-    ("*** Delete File: .env\n", DENIED, "Line 8 of the patch: .env is secret (for_write=False)."),
     ("*** Add File: ../b.py\n+x\n", DENIED, "'../b.py' is outside the workspace"),
     ("*** Delete File: ./old.py\n", INVALID, "Two of these changes concern 'old.py': make one of them."),
     ("*** Add File: new\n+x\n", INVALID, "'new' cannot be a file here, because 'new/b.py' needs it as a directory."),
-    ("*** Rename File: x\n", INVALID, "Line 8 of the patch: here a file begins"),
 ]
 
 

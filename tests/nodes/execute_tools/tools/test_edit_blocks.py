@@ -23,12 +23,6 @@ def test_a_function_is_replaced_by_name(bench: Bench) -> None:
     assert "-    return a - b\n+    return a + b\n" in change.diff
 
 
-def test_what_is_left_aside_is_said(bench: Bench) -> None:
-    bench.put({"calc.py": CALC})
-    data = bench.data(edit_blocks, path="calc.py", content=f"{FIXED}\nprint(add(1, 2))\n")
-    assert data["ignored"] == ["line 4 `print(add(1, 2))`"]
-
-
 def test_new_files(bench: Bench) -> None:
     data = bench.data(edit_blocks, path="src/calc.py", content=CALC)
     assert data == {"path": "src/calc.py", "changed": ["add", "sub"], "action": "created", "content": CALC}
@@ -56,6 +50,7 @@ def test_another_file_is_replaced_as_a_whole_once_it_was_read(bench: Bench) -> N
         ("calc.py", "x = '\x00'", "content holds the character U+0000 in line 1"),
         ("calc.py", "def add(a, b):\n    pass\n", "The block leaves out part of add: line 1 gives add no body."),
         ("new.py", "def add(:\n", "The block for 'new.py' is not valid Python (line 1: invalid syntax)."),
+        ("binary.py", "x = 1", "'binary.py' is a binary file of 3 bytes"),
         ("broken.py", FIXED, "The block would drop sub from 'broken.py'. Send the whole text, or use edit_file."),
         (
             "broken.py",
@@ -73,7 +68,6 @@ def test_another_file_is_replaced_as_a_whole_once_it_was_read(bench: Bench) -> N
             CONFIG + "# ... rest unchanged\n",
             "The block looks like an excerpt of 'config.yaml': it says `# ... rest unchanged` in place of text.",
         ),
-        ("binary.py", "x = 1", "'binary.py' is a binary file of 3 bytes"),
     ],
 )
 def test_refusals(bench: Bench, path: str, content: str, message: str) -> None:
@@ -152,25 +146,9 @@ REPLIES = [
         [SUM],
         {"changed": ["add"]},
     ),
-    ("calc.py", "Fix add", f"# calc.py\n# Before:\n{CALC[:32]}\n# After:\n{FIXED}", [SUM], {"changed": ["add"]}),
-    ("calc.py", "Fix add", "    def add(a, b):\n        return a + b\n", [SUM], {"changed": ["add"]}),
-    ("calc.py", "Add a docstring", f'"""Sums."""\n\n\n{CALC}', [("def add", '"""Sums."""\n\n\ndef add')], {}),
     ("shop.py", "Fix total", f"def total(self):\n        {RIGHT}\n", [TOTAL], {"changed": ["Cart.total"]}),
-    ("shop.py", "Fix total", f"    @property\n    def total(self):\n        {RIGHT}\n", [TOTAL], {}),
-    ("shop.py", "Fix total", f"class Cart:\n    def total(self):\n        {RIGHT}\n", [TOTAL], {}),
-    ("shop.py", "Fix total", SHOP.replace("return -sum", "return sum"), [TOTAL], {"changed": ["Cart.total"]}),
     ("shop.py", "Set RATE to 0.3", "RATE = 0.3\n", [("0.2", "0.3")], {"changed": ["RATE"]}),
-    ("shop.py", "Set LIMIT to 5", "LIMIT = 5\n", [("LIMIT: int = 3", "LIMIT: int = 5")], {"changed": ["LIMIT"]}),
-    ("shop.py", "Set LIMIT to 5", "LIMIT: int = 5\n", [("LIMIT: int = 3", "LIMIT: int = 5")], {}),
     ("shop.py", "Set size to 5", "size = 5\n", [("size = 3", "size = 5")], {"changed": ["Cart.size"]}),
-    ("shop.py", "Set price to 2", "    price = 2.0\n", [("float = 1.0", "float = 2.0")], {"changed": ["Item.price"]}),
-    (
-        "shop.py",
-        "Import os",
-        "import os\n",
-        [("dataclass\n\nR", "dataclass\nimport os\n\nR")],
-        {"changed": ["import os"]},
-    ),
     (
         "shop.py",
         "Add a method clear to Cart.",
@@ -187,13 +165,6 @@ REPLIES = [
     ),
     (
         "shop.py",
-        "Rename the method add of Cart to put.",
-        SHOP.replace("def add", "def put"),
-        [("def add", "def put")],
-        {"changed": ["Cart.put"]},
-    ),
-    (
-        "shop.py",
         "Rename the property total of Cart to amount.",
         f"class Cart:\n    @property\n    def amount(self):\n        {RIGHT.replace('sum', '-sum')}\n",
         [("def total", "def amount")],
@@ -207,11 +178,8 @@ REPLIES = [
         {"renamed_uses": 1},
     ),
     ("calc.py", "Remove the unused function sub.", "del sub\n", [(CALC[32:], "")], {"deleted": ["sub"]}),
-    ("calc.py", "Remove the unused function sub.", CALC[:32], [(CALC[32:], "")], {"deleted": ["sub"]}),
-    ("calc.py", "Delete sub from calc.py.", "def sub(a, b):\n    pass\n", [(CALC[32:], "")], {"deleted": ["sub"]}),
     ("calc.py", "Delete sub and fix add.", FIXED, [SUM, (CALC[32:], "")], {"changed": ["add"], "deleted": ["sub"]}),
     ("a.json", "Set a to 2", JSON.replace("1", "2"), [("1", "2")], {"action": "replaced"}),
-    ("a.json", "Remove the key b", '{\n  "a": 1\n}\n', [(',\n  "b": {"c": 2}', "")], {"action": "replaced"}),
     ("notes.md", "Add three", NOTES + "- three\n", [("- two\n", "- two\n- three\n")], {"action": "replaced"}),
 ]
 
@@ -233,32 +201,10 @@ def test_replies_of_a_small_model(
     ("path", "task", "content", "message"),
     [
         ("calc.py", "Fix sub", "del add\n", "The request does not say to delete add, so nothing was changed."),
-        ("calc.py", "Fix sub", CALC[:32], "The block is identical to what 'calc.py' already has"),
-        ("calc.py", "Fix add", "-    return a - b\n+    return a + b\n", "The block is not valid Python"),
-        (
-            "notes.md",
-            "Add three",
-            "@@ -4 +4,2 @@\n - two\n+- three\n",
-            "The block looks like an excerpt of 'notes.md': it is",
-        ),
         ("calc.py", "Fix add", "return a + b\n", "The block gives only a part of a function (line 1 `return a + b`)."),
-        (
-            "calc.py",
-            "Fix add",
-            "def add(a, b):\n    c = a + b\nreturn c\n",
-            "The block gives only a part of a function",
-        ),
-        ("calc.py", "Fix add", "def add(a, b):\n    # removed\n", "The block is not valid Python"),
         ("calc.py", "Fix add", "def add(a, b):\nreturn a + b\n", "The block is not valid Python (line 2"),
         ("shop.py", "Add clear", "def clear(self):\n    self.items = []\n", "No class of 'shop.py' has a method clear"),
         ("a.json", "Set a to 2", '{\n  "a": 2\n}\n', "The block would drop b, c from 'a.json'."),
-        ("a.json", "Set a to 2", '"a": 2\n', "The block looks like an excerpt of 'a.json': it holds 0 of the 4 lines"),
-        (
-            "notes.md",
-            "Add three",
-            "- three\n",
-            "The block looks like an excerpt of 'notes.md': it holds 0 of the 3 lines",
-        ),
     ],
 )
 def test_replies_that_would_destroy_or_say_too_little(

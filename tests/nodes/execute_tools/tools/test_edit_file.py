@@ -56,7 +56,6 @@ def test_what_stands_around_an_edit_is_kept(bench: Bench, bom: bytes, before: st
     [
         ("add", "add", "old_str and new_str are equal, so the edit would change nothing."),
         ("", "x", "'calc.py' exists: old_str may be empty only to create a file. Give the text to replace."),
-        ("\ufeff", "x", "'calc.py' exists: old_str may be empty only to create a file. Give the text to replace."),
         (
             "return a - b",
             "return a + b",
@@ -67,22 +66,12 @@ def test_what_stands_around_an_edit_is_kept(bench: Bench, bom: bytes, before: st
         ),
         ("zzz qqq", "x", MISS + " Nothing in it is near: read_file it first."),
         (
-            "add(a, b):\n",
-            "add(a, b):\r\n",
-            "old_str and new_str differ only in their line ends, which 'calc.py' keeps: nothing would change.",
-        ),
-        (
             "      return a - b\n",
             "",
             (
                 "But for blanks, old_str occurs 2 times in 'calc.py', at lines 2, 6: take it as one of them stands"
                 " there, with lines around it until it occurs once."
             ),
-        ),
-        (
-            "def add(a, b):  \n    return a - b\n",
-            "def add(a, b):\n    return a - b\n",
-            "new_str is already there, at line 1 of 'calc.py': nothing would change.",
         ),
         ("add", "x\x00", "new_str holds the character U+0000 in line 1, which no text file can hold; leave it out."),
     ],
@@ -101,25 +90,6 @@ def test_a_miss_shows_the_nearest_lines(bench: Bench) -> None:
     error = bench.error(edit_file, path="calc.py", old_str="def add(a,b):\n  return a-b", new_str="x")
     near = " The nearest lines are 1-2: take old_str from the suggestion, which shows them."
     assert (error.message, error.suggestions) == (MISS + near, ("def add(a, b):\n    return a - b",))
-
-
-@pytest.mark.parametrize(
-    ("old", "message"),
-    [
-        ("qqq zzz", MISS + " new_str is already there, at line 2: this edit looks already applied."),
-        (
-            "def add(a, b, c):",
-            (
-                MISS + " new_str is already there, at line 2: this edit looks already applied."
-                " The nearest lines are 1-1: take old_str from the suggestion, which shows them."
-            ),
-        ),
-    ],
-)
-def test_an_edit_that_is_already_there_is_recognised(bench: Bench, old: str, message: str) -> None:
-    bench.put({"calc.py": CALC})
-    bench.data(read_file, path="calc.py")
-    assert bench.error(edit_file, path="calc.py", old_str=old, new_str="return a - b").message == message
 
 
 def test_an_edit_that_breaks_the_syntax_says_so_or_is_refused(bench: Bench) -> None:
@@ -212,24 +182,6 @@ def test_edits_are_made_in_order_and_the_file_is_written_once(bench: Bench) -> N
             ),
         ),
         (
-            [edit("add", "plus"), edit("add", "minus")],
-            (
-                "Edit 2 of 2 failed, so none was made: old_str does not occur in 'calc.py'. Nothing in it is near:"
-                " read_file it first."
-            ),
-        ),
-        (
-            [edit("x", "x")],
-            "Edit 1 of 1 failed, so none was made: old_str and new_str are equal, so the edit would change nothing.",
-        ),
-        (
-            [edit("", "x")],
-            (
-                "Edit 1 of 1 failed, so none was made: 'calc.py' exists: old_str may be empty only to create a file."
-                " Give the text to replace."
-            ),
-        ),
-        (
             [edit("add", "x\x00"), edit("sub", "y")],
             (
                 "Edit 1 of 2 failed, so none was made: new_str holds the character U+0000 in line 1, which no text file"
@@ -258,6 +210,7 @@ def test_the_number_of_edits_is_bounded(count: int, fits: bool) -> None:
 
 def test_the_loosest_match_is_told(bench: Bench) -> None:
     bench.put({"calc.py": CALC})
+    assert bench.error(multi_edit, path="gone.py", edits=[edit("a", "b")]).code is ToolErrorCode.NOT_FOUND
     edits = [edit(" def sub(a, b):\n", " def minus(a, b):\n"), edit("def add(a, b): \n", "def plus(a, b):\n")]
     data = bench.data(multi_edit, path="calc.py", edits=edits)
     assert data == {"path": "calc.py", "edits": 2, "replacements": 2, "lines_changed": 2, "matched": "indentation"}

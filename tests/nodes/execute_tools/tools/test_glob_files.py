@@ -1,11 +1,9 @@
 import sys
-from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.path_globs import MAX_PATTERN_CHARACTERS, parse_glob, relative_glob
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.registry import Tool, ToolContext, ToolOutput
+from mendgraph.nodes.execute_tools.files.path_globs import MAX_PATTERN_CHARACTERS, parse_glob
+from mendgraph.nodes.execute_tools.registry import Tool, ToolOutput
 from mendgraph.nodes.execute_tools.tools.list_files import MAX_ENTRIES, MAX_PATHS, glob_files, list_files
 from mendgraph.nodes.execute_tools.tools.search_files import search_files
 from mendgraph.nodes.records import ToolErrorCode
@@ -29,9 +27,7 @@ FILES = {
     [
         ("*.py", ".", [".github/g.py", "a.py", "src/b.py", "src/linked.py", "src/sub/c.py"]),
         ("*.py", "src", ["src/b.py", "src/linked.py", "src/sub/c.py"]),
-        ("sub/*.py", "src", ["src/sub/c.py"]),
         ("src/sub/*.py", "src", ["src/sub/c.py"]),
-        ("src/*", ".", ["src/b.py", "src/linked.py"]),
         ("*.{md,rst}", ".", ["docs/d.md"]),
         ("*", "link", ["src/b.py", "src/linked.py", "src/sub/c.py"]),
     ],
@@ -90,6 +86,7 @@ def test_a_very_large_workspace_is_not_walked_to_its_end(bench: Bench, monkeypat
     [
         ("{a,b}" * 7, ".", ToolErrorCode.INVALID_ARGUMENT),
         ("*", "nothing", ToolErrorCode.NOT_FOUND),
+        ("*", "@result/1", ToolErrorCode.INVALID_ARGUMENT),
         ("*", "..", ToolErrorCode.PERMISSION_DENIED),
         ("*", "a.py", ToolErrorCode.INVALID_ARGUMENT),
     ],
@@ -105,19 +102,12 @@ def test_what_cannot_be_searched(bench: Bench, pattern: str, path: str, code: To
         ("*.py", ["a.py", "src/deep/a.py", ".py"], ["a.pyi", "a.py/x"]),
         ("src/*.py", ["src/a.py"], ["a.py", "src/deep/a.py", "x/src/a.py"]),
         ("/a.py", [], ["a.py", "src/a.py"]),
-        ("{/src,./src}/*.py", ["src/a.py"], []),
-        ("{/src,x}/*.py", [], ["src/a.py"]),
-        ("./a.py", ["a.py"], ["src/a.py"]),
         ("src/**/*.py", ["src/a.py", "src/x/y/a.py"], ["a.py", "lib/src/a.py"]),
-        ("**/test_*.py", ["test_a.py", "x/test_a.py"], ["a_test.py"]),
-        ("src/**", ["src/a", "src/x/a"], ["lib/a"]),
         ("src/", ["src/a", "src/x/a"], ["lib/a"]),
-        ("**", ["a", "x/a"], []),
         ("a?.[ch]", ["ab.c", "x/ab.h"], ["a.c", "ab.o"]),
         ("*.{ts,tsx}", ["a.ts", "x/a.tsx"], ["a.js", "a.{ts,tsx}"]),
         ("{src,lib/{a,b}}/*.py", ["src/x.py", "lib/a/x.py", "lib/b/x.py"], ["lib/c/x.py"]),
         ("a{b", ["a{b"], ["ab"]),
-        ("A.py", ["A.py"], ["a.py"]),
     ],
 )
 def test_matches(pattern: str, fits: list[str], fails: list[str]) -> None:
@@ -129,11 +119,6 @@ def test_matches(pattern: str, fits: list[str], fails: list[str]) -> None:
 @pytest.mark.parametrize("pattern", ["a" * (MAX_PATTERN_CHARACTERS + 1), "{a,b}" * 7, "{a,b}" * 90])
 def test_a_pattern_that_is_too_much(pattern: str) -> None:
     assert parse_glob(pattern) is None
-
-
-def test_an_absolute_pattern_keeps_its_place(tmp_path: Path) -> None:
-    context = ToolContext(Workspace(str(tmp_path.resolve()), lambda *_: None))
-    assert relative_glob(context.workspace, f"{context.workspace.root}/*.py") == "./*.py"
 
 
 def test_no_pattern_takes_for_ever() -> None:

@@ -62,11 +62,6 @@ def test_it_takes_no_longer_than_the_call_and_the_turn_may(
     assert network.asked == [("http://a.test/", given)]
 
 
-def test_an_error_is_handed_on(bench: Bench) -> None:
-    error = ToolError(code=ToolErrorCode.TIMEOUT, message="too slow")
-    assert run(bench, Scripted(error)).error == error
-
-
 def test_without_a_network_it_says_how_to_get_one(bench: Bench) -> None:
     """Spec 4's words, and the remedy."""
     message = (
@@ -82,29 +77,21 @@ def test_without_a_network_it_says_how_to_get_one(bench: Bench) -> None:
         ("", ""),
         ("plain  text\n here", "plain text here"),
         ("<p>one</p><p>two</p>", "one\n\ntwo"),
-        ("<div>one</div>\n<div>two</div>", "one\n\ntwo"),
         ("a<br>b<BR/>c", "a\nb\nc"),
-        ("<h1> Title </h1>text", "Title\n\ntext"),
         ("<ul><li>one</li><li>two</li></ul>", "- one\n- two"),
-        ("<ul>\n <li>one\n <li>two\n</ul>", "- one\n- two"),
         ("<table><tr><td>a</td><td>b</td></tr><tr><th>c</th></tr></table>", "a b\n\nc"),
         ("<pre>  a\n    b  c\n</pre>", "a\n    b  c"),
         ("x<pre>a <b>b</b>\n  c</pre>  y  ", "x\n\na b\n  c\n\ny"),
         ('<a href="/b?c=1&amp;d=2">see</a>', "see (/b?c=1&d=2)"),
-        ("<a class=x href=http://a.test/>see</a>", "see (http://a.test/)"),
         ('<a href="#top">up</a> <a href="javascript:x()">go</a> <a name=x>here</a></a>', "up go here"),
         ("a &lt;b&gt; &amp; &copy; &#65;&#x42;", "a <b> & © AB"),
         ("<script>if (a < b) { '</p>' }</script>seen", "seen"),
         ("<SCRIPT type='x'>a</Script >seen<style>p {}</style><template>t</template><svg><text>x</text></svg>", "seen"),
-        ("<scripted>seen</scripted>", "seen"),
         ("a<!-- <p>b</p> -->c", "ac"),
         ("<!DOCTYPE html><?xml?><html><head><title>T</title></head><body>b</body></html>", "T\nb"),
         ("1 < 2 and 3 <4 <", "1 < 2 and 3 <4 <"),
-        ("a<b>c</b><i>d</i>e", "acde"),
         ("a<!-- unfinished", "a"),
-        ("a<script>unfinished", "a"),
         ("a<p unfinished", "a"),
-        ("</>a</1>b", "ab"),
         ("a\n\n\n\n<p><p><p>b", "a\n\nb"),
         (f"&#{'9' * 5000};x", f"&#{'9' * 5000};x"),
         ("&#xD800;", "\ufffd"),

@@ -1,6 +1,5 @@
 import hashlib
 import stat
-from typing import Any
 
 import pytest
 
@@ -54,23 +53,13 @@ def test_what_the_thread_knows_of_a_file_goes_along(bench: Bench) -> None:
     assert unread["note"].startswith("Nothing was changed: 'moved/new.py' was not read yet. ")
 
 
-@pytest.mark.parametrize(
-    ("target", "message", "suggestions"),
-    [
-        ("b.py", "Cannot move 'a.py' to 'b.py': that exists already. Give a path where nothing is.", ("b_3.py",)),
-        ("src/c", "Cannot move 'a.py' to 'src/c': that exists already. Give a path where nothing is.", ("src/c_2",)),
-        ("a.py", "Cannot move 'a.py' to 'a.py': that exists already. Give a path where nothing is.", ("a_2.py",)),
-        ("lib/", "Cannot move 'a.py' to 'lib/': that is a directory. Give a path where nothing is.", ("lib/a.py",)),
-        ("src", "Cannot move 'a.py' to 'src': that is a directory. Give a path where nothing is.", ()),
-    ],
-)
-def test_nothing_is_overwritten_and_a_free_name_is_suggested(
-    bench: Bench, target: str, message: str, suggestions: tuple[str, ...]
-) -> None:
-    files = {"a.py": "a", "b.py": "b", "b_2.py": "", "src/c": "c", "src/a.py": "", "lib/d": ""}
+@pytest.mark.parametrize("target", ["b.py", "a.py", "src"])
+def test_nothing_is_overwritten(bench: Bench, target: str) -> None:
+    files = {"a.py": "a", "b.py": "b", "src/c": "c"}
     bench.put(files)
     error = bench.error(move_file, path="a.py", target=target)
-    assert (error.code, error.message, error.suggestions) == (ToolErrorCode.CONFLICT, message, suggestions)
+    message = f"Cannot move 'a.py': '{target}' exists. Give a path where nothing is."
+    assert (error.code, error.message) == (ToolErrorCode.CONFLICT, message)
     assert {name: bench.bytes_of(name).decode() for name in files} == files
 
 
@@ -78,24 +67,14 @@ def test_nothing_is_overwritten_and_a_free_name_is_suggested(
     ("path", "target", "code", "message"),
     [
         ("a.yp", "b.py", ToolErrorCode.NOT_FOUND, "No such file: 'a.yp'. Did you mean 'a.py'?"),
-        ("src", "b", ToolErrorCode.INVALID_ARGUMENT, "Cannot read 'src': it is a directory, and a file is needed."),
         (
             "link.py",
             "b.py",
             ToolErrorCode.INVALID_ARGUMENT,
             "Cannot move 'link.py': it is a symbolic link to 'a.py'. Name the file itself.",
         ),
-        ("a.py", "new/", ToolErrorCode.INVALID_ARGUMENT, "The path 'new/' names a directory, and a file is needed."),
         (".env", "b.py", ToolErrorCode.PERMISSION_DENIED, ".env is secret (for_write=False)."),
-        ("a.py", "b.env", ToolErrorCode.PERMISSION_DENIED, "b.env is secret (for_write=True)."),
         ("a.py", ".env", ToolErrorCode.PERMISSION_DENIED, ".env is secret (for_write=True)."),
-        (
-            "a.py",
-            "../b.py",
-            ToolErrorCode.PERMISSION_DENIED,
-            "'../b.py' is outside the workspace; did you mean 'b.py'? Use a relative path under '.'.",
-        ),
-        ("a.py", "", ToolErrorCode.INVALID_ARGUMENT, "The path is empty: name a file or directory of the workspace."),
     ],
 )
 def test_what_is_not_moved(bench: Bench, path: str, target: str, code: ToolErrorCode, message: str) -> None:
@@ -142,39 +121,19 @@ def test_a_file_that_has_changed_since_is_not_deleted(bench: Bench) -> None:
     error = bench.error(delete_file, path="a.py")
     assert (error.code, error.message) == (
         ToolErrorCode.CONFLICT,
-        (
-            "'a.py' has changed since it was read: read_file it again, and base your change on what it holds now."
-            " It has 1 line now, beginning with:\n1: theirs"
-        ),
+        "'a.py' has changed since it was read: read_file it again, and base your change on what it holds now.",
     )
-    assert bench.bytes_of("a.py") == b"theirs\n"
-
-
-def test_a_file_that_changes_at_the_last_moment_is_not_deleted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench.put({"a.py": "x\n"})
-    bench.data(read_file, path="a.py")
-    change_files = bench.workspace.change_files
-
-    def late(changes: Any) -> Any:
-        bench.put({"a.py": "theirs\n"})
-        return change_files(changes)
-
-    monkeypatch.setattr(bench.workspace, "change_files", late)
-    error = bench.error(delete_file, path="a.py")
-    assert error.message == "Cannot delete 'a.py': it has changed since it was read; read it again."
     assert bench.bytes_of("a.py") == b"theirs\n"
 
 
 @pytest.mark.parametrize(
     ("path", "code", "message"),
     [
-        ("a.yp", ToolErrorCode.NOT_FOUND, "No such file: 'a.yp'. Did you mean 'a.py'?"),
         (
             "binary",
             ToolErrorCode.INVALID_ARGUMENT,
             "'binary' is a binary file of 3 bytes; only UTF-8 text can be deleted.",
         ),
-        ("folder", ToolErrorCode.INVALID_ARGUMENT, "Cannot read 'folder': it is a directory, and a file is needed."),
         (
             "link.py",
             ToolErrorCode.INVALID_ARGUMENT,

@@ -141,12 +141,6 @@ USED_UP = (
 )
 
 
-def test_a_check_that_takes_too_much_fails(bench: Bench) -> None:
-    checks = Scripted(commands=("make test",))
-    checks.ends = {"make test": ended(137, "half\n", limit=FULL)}
-    assert message(ran(bench, checks)) == [f"make test {USED_UP}", "half"]
-
-
 def test_tests_that_take_too_much_say_nothing_of_the_code(bench: Bench) -> None:
     bench.put({"app.py": "x = 1\n", "test_app.py": ""})
     checks = Scripted()
@@ -180,12 +174,6 @@ def test_in_a_gated_run_a_file_without_examples_is_loaded(bench: Bench, gated: b
     result = run_checks.s(context, paths=["app.py"]).result
     told = [f"app.py cannot be imported: {error}."]
     assert (message(result) if gated else result) == (told if gated else ToolResult.success(checks="none", ran=[]))
-
-
-def test_without_anything_to_run(bench: Bench) -> None:
-    bench.put({"app.py": "x = 1\n"})
-    for checks in (None, Scripted()):
-        assert ran(bench, checks, "app.py") == ToolResult.success(checks="none", ran=[])
 
 
 def test_what_cannot_be_run_is_no_failure(bench: Bench) -> None:
@@ -222,3 +210,9 @@ def test_only_the_end_of_a_long_output_is_told(bench: Bench) -> None:
     assert told[0] == "make fails:"
     assert (told[1], told[-1]) == ("line", "x" * 100)
     assert len("\n".join(told[1:])) <= LONGEST_OUTPUT
+
+
+def test_a_check_that_takes_too_much_fails(bench: Bench) -> None:
+    checks = Scripted(commands=("make test",))
+    checks.ends = {"make test": ended(137, "half\n", limit=FULL)}
+    assert message(ran(bench, checks)) == [f"make test {USED_UP}", "half"]

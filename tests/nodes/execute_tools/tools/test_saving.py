@@ -1,15 +1,9 @@
-import hashlib
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mendgraph.nodes.execute_tools.edits.diffs import file_change, unified_diff
-from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.journaled_calls import describe_effect
+from mendgraph.nodes.execute_tools.files.change_records import FileState
 from mendgraph.nodes.execute_tools.processes.command_changes import CommandChange, CommandChanges
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools import saving as command_effects
@@ -22,7 +16,6 @@ from mendgraph.nodes.execute_tools.tools.saving import (
     save_text,
     shown_unread,
 )
-from mendgraph.nodes.guard.policy import judge_path
 from mendgraph.nodes.records import ChangeKind, FileChange, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.conftest import Bench
 from tests.nodes.execute_tools.files.layout import sha
@@ -31,10 +24,6 @@ from tests.nodes.execute_tools.files.layout import sha
 def saved(context: ToolContext, path: str, text: str, before: LoadedText | None, **data: Any) -> ToolOutput:
     done = save_text(context, path, text, before, **data)
     return ToolOutput.failed(done) if isinstance(done, ToolError) else done
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def loaded(bench: Bench, path: str) -> LoadedText:
@@ -77,59 +66,6 @@ def test_a_file_that_is_gone_meanwhile_is_an_error(bench: Bench) -> None:
     assert isinstance(shown_unread(ToolContext(bench.workspace), before), ToolError)
 
 
-OLD, NEW = b"a = 1\n", b"a = 2\n"
-
-
-DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-a = 1\n+a = 2\n"
-
-
-def hashed(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def state(data: bytes | None) -> FileState:
-    return FileState() if data is None else FileState(hashed(data), 0o644)
-
-
-def keeping(*kept: bytes) -> Callable[[str], bytes | None]:
-    return {hashed(data): data for data in kept}.get
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
-    return Workspace(str(tmp_path), partial(judge_path, rules=()))
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "on_disk", "kept", "kind", "diff"),
-    [
-        (OLD, NEW, NEW, [OLD], ChangeKind.EDITED, DIFF),
-        (None, NEW, NEW, [], ChangeKind.CREATED, "--- /dev/null\n+++ b/a.py\n@@ -0,0 +1 @@\n+a = 2\n"),
-        (OLD, None, None, [OLD], ChangeKind.DELETED, "--- a/a.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-a = 1\n"),
-        (OLD, NEW, b"later", [OLD], ChangeKind.EDITED, ""),
-        (OLD, NEW, None, [OLD], ChangeKind.EDITED, ""),
-        (OLD, NEW, NEW, [], ChangeKind.EDITED, ""),
-        (b"\0", NEW, NEW, [b"\0"], ChangeKind.EDITED, ""),
-    ],
-)
-def test_the_diff_is_made_of_what_is_still_at_hand(
-    workspace: Workspace,
-    tmp_path: Path,
-    before: bytes | None,
-    after: bytes | None,
-    on_disk: bytes | None,
-    kept: list[bytes],
-    kind: ChangeKind,
-    diff: str,
-) -> None:
-    if on_disk is not None:
-        (tmp_path / "a.py").write_bytes(on_disk)
-    effect = FileEffect("a.py", state(before), state(after))
-    assert describe_effect(workspace, keeping(*kept), effect) == FileChange(
-        path="a.py", kind=kind, sha256_before=effect.before.sha256, sha256_after=effect.after.sha256, diff=diff
-    )
-
-
 NOTHING = FileState()
 
 
@@ -160,9 +96,6 @@ def told(*changes: CommandChange) -> tuple[FileChange, ...]:
         (ChangeKind.EDITED, b"1\n", b"2\n", "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-1\n+2\n"),
         (ChangeKind.CREATED, None, b"1\n", "--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+1\n"),
         (ChangeKind.DELETED, b"1\n", None, "--- a/x\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n"),
-        (ChangeKind.CREATED, None, b"", ""),
-        (ChangeKind.EDITED, b"1\n", b"1\n", ""),
-        (ChangeKind.EDITED, b"1\n", b"\0", ""),
         (ChangeKind.EDITED, b"\xff", b"1\n", ""),
     ],
 )

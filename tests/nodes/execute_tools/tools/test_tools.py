@@ -35,9 +35,6 @@ EFFECTS = {
 }
 
 
-LONGEST_DESCRIPTION = 100
-
-
 NEED_LEAVE = {"run_command", "http_get"}
 
 
@@ -52,13 +49,6 @@ def test_the_tools_and_what_guard_must_know_of_them() -> None:
     for spec in specs:
         assert spec.path_fields == tuple(name for name in spec.parameters["properties"] if name in path_names)
     assert [tool.name for tool in default_tools() if tool.paths_of is not None] == ["apply_patch"]
-
-
-def test_descriptions_are_short() -> None:
-    for tool in default_tools():
-        assert 0 < len(tool.description) <= LONGEST_DESCRIPTION
-        for argument in tool.spec.parameters["properties"].values():
-            assert len(argument.get("description", "")) <= LONGEST_DESCRIPTION
 
 
 def test_system_prompt_and_tools_cost_at_most_1000_tokens_native_and_600_in_text() -> None:
@@ -111,13 +101,6 @@ def test_models_may_call_it_by_three_names(name: str) -> None:
     assert read_file.validate({name: "a"}) == {"path": "a", "start_line": 1, "limit": 0, "start_column": 1}
 
 
-@pytest.mark.parametrize("tool", default_tools(), ids=lambda tool: tool.name)
-def test_other_names_are_errors(tool: Tool) -> None:
-    errors = tool.validate({"nonsense": 1})
-    assert isinstance(errors, list)
-    assert any(error.startswith("nonsense: unknown argument") for error in errors)
-
-
 class Page(ToolArguments):
     """A page."""
 
@@ -163,10 +146,7 @@ def test_the_plan_is_kept_and_counted(bench: Bench) -> None:
     [
         ([{"title": "a", "status": "in_progress"}] * 2, "at most one step may be in_progress"),
         ([{"title": ""}], "steps.0.title: string should have at least 1 character"),
-        ([{"title": "a", "status": "soon"}], "steps.0.status: input should be 'pending', 'in_progress' or 'done'"),
-        ([{"name": "a"}], "steps.0.title: field required"),
         ([{"title": "a"}] * 51, "steps: tuple should have at most 50 items after validation, not 51"),
-        ("read", "steps: input should be a valid tuple"),
     ],
 )
 def test_a_plan_is_checked(steps: Any, error: str) -> None:

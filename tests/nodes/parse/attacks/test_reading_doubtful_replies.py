@@ -5,17 +5,8 @@ import json
 import pytest
 
 from mendgraph.nodes.parse.answers import TurnFacts
-from mendgraph.nodes.parse.reading import MOST_CALLS, Reader, ReplyReading, completed, read_reply
-from mendgraph.nodes.records import (
-    Answer,
-    CallError,
-    ExtractionError,
-    ExtractionErrorType as Kind,
-    FinishReason,
-    ModelReply,
-    Reading,
-    ToolCall,
-)
+from mendgraph.nodes.parse.reading import MOST_CALLS, Reader, ReplyReading, completed
+from mendgraph.nodes.records import Answer, CallError, ExtractionError, ExtractionErrorType as Kind, Reading, ToolCall
 from tests.nodes.parse.readings import (
     BLOCKS,
     CODE,
@@ -31,22 +22,8 @@ from tests.nodes.parse.readings import (
 )
 
 IDLE = TurnFacts(request="Fix calc.py.")
-CHANGED = TurnFacts(request="Fix calc.py.", changed=("calc.py",), checked=True)
 
 # --- Replies that say nothing, or end while they do
-
-
-@EITHER
-@pytest.mark.parametrize(
-    ("text", "reasoning", "when"),
-    [("", "Hm.", " while it was still thinking"), (" \n", "Hm.", " while it was still thinking"), ("It", "Hm.", "")],
-)
-def test_a_reply_that_was_cut_says_whether_it_was_still_thinking(
-    how: Reader, text: str, reasoning: str, when: str
-) -> None:
-    reply = ModelReply(text=text, reasoning=reasoning, finish_reason=FinishReason.LENGTH)
-    details = f"The reply was cut at the token limit{when}. Nothing was executed."
-    assert read_reply(reply, 3, how) == malformed(Kind.TRUNCATED_REPLY, text, details)
 
 
 # --- What a call means
@@ -87,11 +64,6 @@ def test_blocks_without_a_word_answer_no_question() -> None:
     assert read(TEXT._replace(turn=how.turn), BLOCK).reading is Reading.ANSWER
 
 
-def test_calls_of_the_text_and_native_ones_of_one_id_are_told_apart() -> None:
-    found = read(TEXT, GOOD, raw("read_file", '{"path": "b.py"}', "call_3_0"))
-    assert [item.call_id for item in found.items] == ["call_3_1", "call_3_0"]
-
-
 # --- Calls in another form
 
 
@@ -124,15 +96,3 @@ def test_of_a_reply_with_many_calls_the_first_ones_are_read_and_the_rest_is_told
     details = "Not run: a reply may hold 64 calls at most. Send it again."
     error = ExtractionError(Kind.TOO_MANY_CALLS, 0, "", details)
     assert [item.error for item in rest if isinstance(item, CallError)] == [error] * len(rest)
-
-
-def test_of_many_broken_calls_the_first_ones_are_asked_for_again() -> None:
-    found = read(NATIVE, "", *(raw("read_file", "[1]", f"c{at}") for at in range(1_000)))
-    assert (found.reading, len(found.items), len(found.errors)) == (Reading.MALFORMED, 1_000, MOST_CALLS + 1)
-    assert [error.error_type for error in found.errors[-2:]] == [Kind.INVALID_JSON_SYNTAX, Kind.TOO_MANY_CALLS]
-
-
-def test_an_answer_beyond_what_a_reply_may_hold_is_none() -> None:
-    calls = [raw("read_file", '{"path": "a.py"}', f"c{at}") for at in range(MOST_CALLS)]
-    found = read(NATIVE._replace(turn=CHANGED), "", *calls, raw("final_answer", '{"answer": "Done."}', "last"))
-    assert (len(found.items), type(found.items[-1]), found.items[-1].call_id) == (MOST_CALLS + 1, CallError, "last")
