@@ -17,9 +17,8 @@ from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, RefusedError
 from mendgraph.nodes.language.display import count_of, one_line, usd
 
 if TYPE_CHECKING:
-    from mendgraph.graph.fleet.batch.batch import Batch, Terms
+    from mendgraph.graph.fleet.batch.batch import Batch, Ready, Terms
     from mendgraph.graph.fleet.batch.batch_folder import BatchResult
-    from mendgraph.graph.fleet.batch.run_batch import Ready
     from mendgraph.graph.terminal.batch_progress import BatchProgress
 
 _CODES: Final = {"Ctrl-C": ExitCode.INTERRUPTED, "SIGTERM": ExitCode.TERMINATED}
@@ -74,7 +73,7 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
     if address is not None and on is None:
         context.fail("--address is that of a cluster: give --on ray as well")
     try:
-        from mendgraph.graph.fleet.batch.run_batch import Crew, prepare, terms_problem
+        from mendgraph.graph.fleet.batch.batch import Crew, prepare, terms_problem
 
         crew, terms = Crew(workers, processes, on, address), _terms(chosen, max_cost, max_tokens)
         if problem := terms_problem(terms, crew):

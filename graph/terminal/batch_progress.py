@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from mendgraph.graph.fleet.batch.batch_folder import Tally
-from mendgraph.graph.fleet.batch.orders import TaskResult
+from mendgraph.graph.fleet.batch.tasks import TaskResult
 from mendgraph.graph.terminal.answers import write_object
 from mendgraph.graph.terminal.output_lines import OUTCOME_STYLES
 from mendgraph.nodes.language.display import count_of, one_line, usd

@@ -15,7 +15,7 @@ from mendgraph.graph.cassettes.from_run import WrittenCassette
 from mendgraph.graph.configuration.settings_file import Problem
 from mendgraph.graph.doctor.findings import Finding
 from mendgraph.graph.fleet.batch.batch_folder import BatchResult, Tally
-from mendgraph.graph.fleet.batch.orders import TaskResult
+from mendgraph.graph.fleet.batch.tasks import TaskResult
 from mendgraph.graph.runs.events import Compacted, Ended, Event, Paid
 from mendgraph.graph.runs.runs import RunDiff
 from mendgraph.graph.spending.store import AccountSpent, ModelDay

@@ -206,11 +206,10 @@ def lint(context: typer.Context, folder: opt.CassetteFolder = "cassettes") -> in
 
     chosen = options_without_a_task(context)
     findings = found(lint_cassettes(folder, str(chosen.root)))
-    mend = sum(not each.note for each in findings)
     lines = [Line(one_line(f"{each.path}:{each.line}: {each.what}; {each.remedy}", 2_000)) for each in findings]
-    lines.append(Line(count_of(mend, "finding") if mend else "nothing to mend"))
+    lines.append(Line(count_of(len(findings), "finding") if findings else "nothing to mend"))
     answer([asdict(each) for each in findings], lines, as_json=chosen.as_json)
-    return ExitCode.FINDINGS if mend else ExitCode.FINISHED
+    return ExitCode.FINDINGS if findings else ExitCode.FINISHED
 
 
 @cassettes.command()

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from mendgraph.graph import cli
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchResult, Tally
-from mendgraph.graph.fleet.batch.orders import TaskResult, TaskUsage, Worked, WorkOrder, failed
+from mendgraph.graph.fleet.batch.tasks import TaskResult, TaskUsage, Worked, WorkOrder, failed
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.terminal.batch_command import exit_code_of_batch
 from mendgraph.graph.terminal.batch_progress import BatchProgress
@@ -114,7 +114,7 @@ def test_ctrl_c_before_anything_has_begun_is_told(run: Run, monkeypatch: pytest.
     def pressed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mendgraph.graph.fleet.batch.run_batch.prepare", pressed)
+    monkeypatch.setattr("mendgraph.graph.fleet.batch.batch.prepare", pressed)
     code, out, err = run("go", "--json")
     said = "stopped by Ctrl-C before any task was begun; start the same batch again"
     assert (code, err) == (ExitCode.INTERRUPTED, f"mendgraph: {said}\n")
