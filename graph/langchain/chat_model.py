@@ -1,15 +1,17 @@
 """One call to a chat model of LangChain, whoever makes it: within its time, as typed values, and nothing lost.
 
-A chat model that has only sync methods is read in threads, by LangChain.
+Its time does not depend on the chat model: one that swallows its cancellation is left behind, and one that has only
+sync methods is read in a thread that keeps no process from ending.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import cached_property
-from threading import current_thread, main_thread
+from threading import Event, Thread, current_thread, main_thread
 from typing import Any, Final, NamedTuple
 
 import langsmith
@@ -39,6 +41,9 @@ from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderE
 
 MOST_ADAPTATIONS: Final = 8
 """What is left out of one call, one thing after the other, before its refusal is final."""
+
+LAST_WORDS_S: Final = 0.5
+"""How long a chat model whose time is over may take to hear of it."""
 
 LIMIT_FIELDS: Final = ("max_tokens", "max_output_tokens", "num_predict", "max_new_tokens", "max_completion_tokens")
 """What chat models call the most tokens of a reply."""
@@ -249,22 +254,18 @@ class _Clock:
     def seconds(self) -> float:
         return self._now() - self._started
 
-    def part(self, *, spoken: bool) -> bool:
-        """Note that a part has come; whether that moves the end."""
+    def part(self, *, spoken: bool) -> None:
         self.begun = True
-        if not spoken or self._idle_s is None:
-            return False
-        self._silent_end = self._now() + self._idle_s
-        return True
-
-    @property
-    def end(self) -> float:
-        """When the reply has to be there, in the event loop's time."""
-        end = self._started + self._total_s
-        return end if self._silent_end is None else min(end, self._silent_end)
+        if spoken and self._idle_s is not None:
+            self._silent_end = self._now() + self._idle_s
 
     def left(self) -> float:
-        return self.end - self._now()
+        end = self._started + self._total_s
+        return (end if self._silent_end is None else min(end, self._silent_end)) - self._now()
+
+    def next_look(self) -> float:
+        """When to look at `left` again: before the first part, silence may begin at any time."""
+        return self.left() if self._idle_s is None else min(self.left(), self._idle_s)
 
     def overdue(self) -> ReplyTimeoutError:
         if self._silent_end is not None and self._silent_end < self._started + self._total_s:
@@ -278,25 +279,37 @@ class _Reading:
     def __init__(self, request: Request, call: Call, clock: _Clock, on_text: Callable[[str], None]) -> None:
         self.assembly = ReplyAssembly()
         self._request, self._call, self._clock, self._on_text = request, call, clock, on_text
-        self._limit = asyncio.timeout_at(clock.end)
+        self._dropped = False
 
     async def ended(self) -> Exception | None:
-        """Why the reply ended early, None where it came to its own end."""
+        """Why the reply ended early, None where it came to its own end. It is over in time, whoever helps."""
+        reading = asyncio.ensure_future(self._read())
         try:
-            async with self._limit:
-                await self._heard()
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
+            while not reading.done() and self._clock.left() > 0:
+                await asyncio.wait({reading}, timeout=self._clock.next_look())
+        finally:
+            self._dropped = not reading.done()
+            if self._dropped:
+                reading.cancel()
+                await asyncio.wait({reading}, timeout=LAST_WORDS_S)
+        if self._dropped:
+            if reading.done() and not reading.cancelled():
+                _ = reading.exception()  # or asyncio would report that nobody has looked
+            return self._clock.overdue()
+        if reading.cancelled():
             return RuntimeError("it cancelled itself")
+        error = reading.exception()
+        if error is not None and not isinstance(error, Exception):
+            raise error
+        return error
+
+    async def _read(self) -> None:
+        try:
+            await self._heard()
         except (SystemExit, KeyboardInterrupt) as error:
             if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
                 raise  # which is a person's
-            return RuntimeError(f"{type(error).__name__}: {error}")  # or it would end the event loop
-        except Exception as error:  # noqa: BLE001 - each package fails in its own way
-            return self._clock.overdue() if self._limit.expired() else error
-        return None
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error  # or it would end the event loop
 
     async def _heard(self) -> None:
         chat, callbacks, call = self._request.chat, self._request.callbacks, self._call
@@ -314,17 +327,48 @@ class _Reading:
             if not self._request.streamed:
                 yield self._taken(await chat.ainvoke(messages, {"callbacks": []}, **options))
                 return
-            async with aclosing(chat.astream(messages, {"callbacks": []}, **options)) as coming:  # type: ignore[type-var]
+            parts = chat.astream(messages, {"callbacks": []}, **options) if _is_async(chat) else self._in_thread()
+            async with aclosing(parts) as coming:  # type: ignore[type-var]
                 async for part in coming:
                     yield self._taken(part)
 
     def _taken(self, part: AIMessage) -> str:
         text = self.assembly.take(part)
-        if self._clock.part(spoken=self.assembly.spoken):
-            self._limit.reschedule(self._clock.end)
-        if text:
-            self._on_text(text if text.isascii() else storable(text))
+        if not self._dropped:
+            self._clock.part(spoken=self.assembly.spoken)
+            if text:
+                self._on_text(text if text.isascii() else storable(text))
         return text
+
+    async def _in_thread(self) -> AsyncGenerator[AIMessage]:
+        """The parts of a chat model that has only sync methods."""
+        chat, messages, options = self._request.chat, self._request.messages, self._request.options
+        loop, left = asyncio.get_running_loop(), Event()
+        came: asyncio.Queue[AIMessage | BaseException | None] = asyncio.Queue()
+
+        def tell(part: AIMessage | BaseException | None) -> None:
+            with suppress(RuntimeError):  # the loop has ended, and with it whoever waited
+                loop.call_soon_threadsafe(came.put_nowait, part)
+
+        def work() -> None:
+            try:
+                for part in chat.stream(messages, {"callbacks": []}, **options):
+                    if left.is_set():
+                        return
+                    tell(part)
+            except BaseException as error:  # noqa: BLE001 - it is raised where the reply is read
+                tell(error)
+            else:
+                tell(None)
+
+        Thread(target=copy_context().run, args=(work,), name="mendgraph-sync-chat-model", daemon=True).start()
+        try:
+            while (part := await came.get()) is not None:
+                if isinstance(part, BaseException):
+                    raise part
+                yield part
+        finally:
+            left.set()
 
 
 def plain_copy(chat: BaseChatModel) -> BaseChatModel:
@@ -364,6 +408,15 @@ def _less_thought(chat: BaseChatModel, limit: int) -> JsonMap:
         return {}
     room = limit - LEAST_ANSWER
     return {"thinking": {**thinking, "budget_tokens": room} if thinking and room >= LEAST_THOUGHT else None}
+
+
+def _is_async(chat: BaseChatModel) -> bool:
+    """Whether a chat model can be read in an event loop by itself; LangChain would put it into a thread otherwise."""
+    kind = type(chat)
+    streams = kind._astream is not BaseChatModel._astream  # noqa: SLF001 - what a chat model overrides
+    return streams or (
+        kind._stream is BaseChatModel._stream and kind._agenerate is not BaseChatModel._agenerate  # noqa: SLF001
+    )
 
 
 def _caches_by_breakpoints(chat: BaseChatModel) -> bool:

@@ -13,6 +13,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_openai import ChatOpenAI
 from pydantic import PrivateAttr, SecretStr
 
+from mendgraph.graph.langchain import chat_model
 from mendgraph.graph.langchain.chat_model import ChatModel
 from mendgraph.graph.langchain.chat_models import given_model
 from mendgraph.nodes.call_model.driver import MODEL_LOOP, unnoticed
@@ -57,6 +58,37 @@ def piece(text: str) -> ChatGenerationChunk:
     return ChatGenerationChunk(message=AIMessageChunk(content=text))
 
 
+class Stubborn(Spoken):
+    """Goes on when it is cancelled, for as long as its event loop does."""
+
+    async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
+        yield piece("Hel")
+        for _again in range(50):
+            try:
+                await asyncio.sleep(FOR_EVER_S)
+            except asyncio.CancelledError:
+                await asyncio.sleep(0.02)
+        yield piece("never")
+
+
+def test_a_chat_model_that_swallows_its_cancellation_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_model, "LAST_WORDS_S", 0.01)
+    model, said = given_model(Stubborn()), list[str]()
+
+    async def once() -> Any:
+        result = await model.acomplete(within(0.2), said.append)
+        for other in asyncio.all_tasks() - {asyncio.current_task()}:  # which would keep the loop
+            for _ in range(100):
+                other.cancel()
+                await asyncio.sleep(0)
+        return result
+
+    began = time.monotonic()
+    result = asyncio.run(once())
+    assert time.monotonic() - began < ENDS_S
+    assert (result.kind, said) == (ProviderErrorKind.TIMEOUT, ["Hel"])
+
+
 class SyncOnly(Spoken):
     """Has only sync methods: it is read in a thread."""
 
@@ -81,11 +113,14 @@ class Streaming(SyncOnly):
 
 
 @pytest.mark.parametrize(("kind", "said"), [(Blocking, []), (Streaming, ["Hel"])])
-def test_a_sync_chat_model_ends_in_time(kind: type[SyncOnly], said: list[str]) -> None:
+def test_a_sync_chat_model_ends_in_time_and_its_thread_keeps_no_process(kind: type[SyncOnly], said: list[str]) -> None:
     own = kind()
-    threading.Timer(1.0, own._goes_on.set).start()
     failure, came = failed(given_model(own), within(0.3))
     assert (failure.kind, came) == (ProviderErrorKind.TIMEOUT, said)
+    reading = [thread for thread in threading.enumerate() if thread.name == "mendgraph-sync-chat-model"]
+    assert [thread.daemon for thread in reading] == [True]  # so that it keeps no process from ending
+    own._goes_on.set()
+    reading[0].join()
 
 
 class Raising(SyncOnly):
