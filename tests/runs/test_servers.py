@@ -218,7 +218,7 @@ def test_a_client_cannot_say_who_it_is(servers: Servers) -> None:
         assert bob.put("/store/items", json={"namespace": ["ann"], "key": "a", "value": {}}).status_code == 404
 
 
-def test_no_table_holds_a_secret(servers: Servers) -> None:
+def test_no_table_holds_a_secret_and_a_deleted_thread_leaves_no_checkpoint(servers: Servers) -> None:
     """Neither ours, nor the engine's, nor those of the checkpointer that it brings."""
     servers.project("cleo", "secret", CALC)
     thread = servers.thread("cleo", servers.first)
@@ -238,6 +238,10 @@ def test_no_table_holds_a_secret(servers: Servers) -> None:
                     found.add((table, form))
     assert {form for _, form in found} == {thread}
     assert {table for table, _ in found} > {"public.runs", "public.checkpoints", "public.checkpoint_writes"}
+    servers.client("cleo", servers.second).threads.delete(thread)
+    with psycopg.connect(servers.database) as operator:
+        left = operator.execute("SELECT count(*) FROM checkpoints WHERE thread_id = %s", (thread,)).fetchone()
+    assert left == (0,)
 
 
 def test_runs_at_once_and_a_days_tokens_are_counted_over_both_servers(servers: Servers) -> None:

@@ -94,7 +94,10 @@ def create_app() -> App:
     async def is_busy(thread: str) -> bool:
         return await asyncio.to_thread(locks.is_held, f"thread {thread}")
 
-    return TenantMiddleware(app, admitter.tenants, is_busy)
+    async def forget(thread: str) -> None:
+        await db_manager.get_checkpointer().adelete_thread(thread)
+
+    return TenantMiddleware(app, admitter.tenants, is_busy, forget)
 
 
 def _log_tracebacks() -> None:

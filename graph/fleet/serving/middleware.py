@@ -212,10 +212,19 @@ def read_body(asked: Asked, data: bytes, user: str, scrub: Callable[[JsonMap], A
 
 
 class TenantMiddleware:
-    """An ASGI application in front of another one; `is_busy` says whether a run of a thread is at work."""
+    """An ASGI application in front of another one.
 
-    def __init__(self, app: App, tenants: Tenants, is_busy: Callable[[str], Awaitable[bool]]) -> None:
-        self._app, self._tenants, self._is_busy = app, tenants, is_busy
+    `is_busy` says whether a run of a thread is at work, `forget` deletes the checkpoints of one that is deleted.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        tenants: Tenants,
+        is_busy: Callable[[str], Awaitable[bool]],
+        forget: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._app, self._tenants, self._is_busy, self._forget = app, tenants, is_busy, forget
         self._redactor = CurrentRedactor(())
         self._open: Counter[str] = Counter()
 
@@ -269,6 +278,9 @@ class TenantMiddleware:
             elif scope["path"].endswith("/state/checkpoint"):
                 scope = _of_newest(scope, body)
             receive = _again(json.dumps(body).encode(), receive)
+        deletes = scope["method"] == "DELETE" and scope["path"] == f"/threads/{asked.thread}"
+        if deletes and await self._has(scope, asked.thread):
+            await self._forget(asked.thread)  # not every version of the engine does
         await self._app(scope, receive, masking(send))
         return None
 

@@ -33,6 +33,13 @@ async def is_busy(thread: str) -> bool:
     return thread == "busy"
 
 
+FORGOTTEN: list[str] = []
+
+
+async def forget(thread: str) -> None:
+    FORGOTTEN.append(thread)
+
+
 class Client:
     """One request to the middleware, and what comes of it."""
 
@@ -65,7 +72,14 @@ class Client:
         async def send(message: Any) -> None:
             self.sent.append(message)
 
-        asyncio.run(TenantMiddleware(self.engine, TENANTS, is_busy)(scope, receive, send))
+        asyncio.run(TenantMiddleware(self.engine, TENANTS, is_busy, forget)(scope, receive, send))
+
+
+def test_of_a_thread_that_its_user_deletes_the_checkpoints_go_as_well() -> None:
+    FORGOTTEN.clear()
+    for thread in ("theirs", "mine"):
+        Client().ask("DELETE", f"/threads/{thread}")
+    assert FORGOTTEN == ["mine"]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +200,7 @@ def test_a_user_has_some_requests_open() -> None:
         async def receive() -> Any:
             raise AssertionError
 
-        middleware = TenantMiddleware(engine, TENANTS, is_busy)
+        middleware = TenantMiddleware(engine, TENANTS, is_busy, forget)
         async with asyncio.TaskGroup() as group:
             for _ in range(MOST_OPEN):
                 group.create_task(middleware(scope, receive, send))
