@@ -60,7 +60,7 @@ demo: setup ## a real bug, repaired by the local model before your eyes (the fir
 	@$(BIN)/python -P benchmarks/demo/demo.py $(ARGS)
 
 test: setup ## all tests, offline
-	@$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 SWEEP ?= all
 SWEPT := tests/crash/test_*sweep.py tests/crash/test_batch_kills.py tests/machine/test_depth.py \

@@ -35,7 +35,6 @@ EXCUSED: Final = {
             "store/audit_log.py:write",
             "store/audit_log.py:_turn",
             "store/run_folder.py:_open_folder",
-            "store/run_lock.py:_taken",
             "store/run_lock.py:_introduce",
             "store/run_lock.py:_forget",
             "store/run_lock.py:written_owner",

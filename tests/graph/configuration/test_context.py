@@ -94,7 +94,7 @@ def test_a_price_is_of_input_and_of_output() -> None:
 
 def test_a_fallback_that_cannot_be_asked_is_refused_without_what_its_address_holds() -> None:
     assert AgentContext(fallback_models=("local",)).fallback_models == ("local",)
-    with pytest.raises(ValidationError, match="Fallback model 1 has no address") as refused:
+    with pytest.raises(ValidationError, match="Fallback model 1 is none: write `model`") as refused:
         AgentContext(fallback_models=("m @ ftp://person:word@host",))
     assert "word" not in str(refused.value)
 

@@ -59,7 +59,7 @@ def test_what_limits_spending_can_be_said_on_the_command_line(chosen: list[Optio
         (["--max-cost-usd", "0.00009"], "greater than or equal to 0.0001"),
         (["--max-tokens-per-day", str(2**53 + 1)], "less than or equal to 9007199254740992"),
         (["--account", "a\nb"], "an account's name is empty, or has 1 to 200 printable characters"),
-        (["--fallback", "x @ y"], "Fallback model 1 has no address after the @"),
+        (["--fallback", "x @ y"], "Fallback model 1 is none: write"),
         (["--model", "m", "--fallback", "m"], "Fallback model 1 (m) is in the list already"),
         (["--reasoning-effort", "HIGH"], "one word in small letters: none, minimal, low, medium, high or xhigh"),
     ],

@@ -58,7 +58,6 @@ COMMANDS: Sequence[tuple[Sequence[str], str, bool]] = [
     (["config", "trust", "--forget"], "TrustObject", False),
     (["config", "check", "none.toml"], "ErrorObject", False),
     (["model", "status"], "WeightsObject", False),
-    (["cassette", "lint", "."], "LintFinding", True),
     (["runs", "prune", "--keep", "9"], "PrunedRuns", False),
 ]
 """Commands, the definition of what they answer, and whether they answer with a list of it."""

@@ -153,7 +153,7 @@ REFUSED: list[tuple[str, ToolErrorCode, str]] = [
     ("*** Update File: src/m.py\n*** Move to: .env\n", DENIED, ".env is secret (for_write=True)."),
     ("*** Add File: ../b.py\n+x\n", DENIED, "'../b.py' is outside the workspace"),
     ("*** Delete File: ./old.py\n", INVALID, "Two of these changes concern 'old.py': make one of them."),
-    ("*** Add File: new\n+x\n", INVALID, "'new' cannot be a file here, because 'new/b.py' needs it as a directory."),
+    ("*** Add File: new\n+x\n", CONFLICT, "Cannot write 'new': it exists already."),
 ]
 
 

@@ -277,8 +277,8 @@ def ends_of(data: bytes, most: int) -> Ends:
         (Ends(b"a\r\n\x1b[31m\t\xc3", b"\xa9", 11), "a\r\n\x1b[31m\té"),
         (Ends(b"a\0b\xffc", b"", 5), "ab\ufffdc"),
         (Ends(b"head", b"tail", 10), "head\n[... 2 of 10 bytes left out ...]\ntail"),
-        (Ends("a€".encode()[:3], "€b".encode()[1:], 99), "a\n[... 93 of 99 bytes left out ...]\nb"),
-        (Ends(b"a", b"\x80" * 4, 99), "a\n[... 94 of 99 bytes left out ...]\n\ufffd"),
+        (Ends("a€".encode()[:3], "€b".encode()[1:], 99), "a\ufffd\n[... 93 of 99 bytes left out ...]\n\ufffd\ufffdb"),
+        (Ends(b"a", b"\x80" * 4, 99), "a\n[... 94 of 99 bytes left out ...]\n\ufffd\ufffd\ufffd\ufffd"),
     ],
 )
 def test_text_of_an_output(ends: Ends, text: str) -> None:
@@ -289,7 +289,7 @@ def test_last_words_are_the_ends_of_what_was_said() -> None:
     long = b"x" * 5_000
     assert last_words(Ends(), Ends(b"  \n", b"", 3)) == ""
     assert last_words(Ends(b"out\n", b"", 4), Ends(b"err", b"or\n", 6)) == "out\nerror"
-    assert last_words(Ends(b"head", b"\x80tail", 100), Ends()) == "tail"
+    assert last_words(Ends(b"head", b"\x80tail", 100), Ends()) == "\ufffdtail"
     assert last_words(Ends(long, long, 10_000)) == "x" * LONGEST_LAST_WORDS
 
 
