@@ -309,8 +309,9 @@ class _Restoring:
         return any(f"{folder}/{name}" not in self._goes for folder, _, names, _ in below for name in names)
 
     def _carry_out(self, plan: RestorePlan) -> ToolError | None:
-        if not plan.phases:
-            return self._remove(plan.directories)
+        failure = self._remove(plan.directories)  # an undo that was cut off may have emptied them
+        if failure is not None or not plan.phases:
+            return failure
         call = self._journal.begin(self._key())
         workspace = self._workspace.recorded(self._journal.recorder(call))
         restored = 0
