@@ -46,14 +46,14 @@ class ExitCode(IntEnum):
 
 MEANINGS: dict[ExitCode, str] = {
     ExitCode.FINISHED: "FINISHED: the run gave its answer",
-    ExitCode.FINDINGS: "`doctor` or `cassette` found something, a task of a `batch` did not FINISH, or nobody reads on",
-    ExitCode.USAGE_ERROR: "the command line is wrong, and nothing was run",
-    ExitCode.BUDGET_STOP: "BUDGET_STOP: a limit ended the run, or a person did (Ctrl-C, too), or SIGTERM",
-    ExitCode.SYSTEM_ERROR: "SYSTEM_ERROR: the run failed or the command was refused, or the model is not in place",
+    ExitCode.FINDINGS: "`doctor` or `cassette` found a problem, a task of a `batch` did not finish, or a pipe closed",
+    ExitCode.USAGE_ERROR: "the command line is wrong or names a run that does not exist; nothing was run",
+    ExitCode.BUDGET_STOP: "BUDGET_STOP: a limit ended the run, or you did with Ctrl-C or SIGTERM",
+    ExitCode.SYSTEM_ERROR: "SYSTEM_ERROR: the run failed, the command was refused, or the model is not installed",
     ExitCode.INTERNAL_ERROR: "a bug in mendgraph",
-    ExitCode.INTERRUPTED: "Ctrl-C for the second time, at a question or in a batch; files are whole, old or new",
-    ExitCode.TERMINATED: "SIGTERM for the second time, at a question, in a chat or batch; files are whole, old or new",
-    ExitCode.STUCK: "code that nothing can interrupt kept the process busy; `mendgraph resume` goes on",
+    ExitCode.INTERRUPTED: "a second Ctrl-C, or Ctrl-C at a question or in a batch; files are whole, old or new",
+    ExitCode.TERMINATED: "a second SIGTERM, or SIGTERM at a question, in a chat or batch; files are whole, old or new",
+    ExitCode.STUCK: "code that cannot be interrupted kept the process busy; `mendgraph resume` continues",
 }
 
 

@@ -11,10 +11,10 @@ from mendgraph.graph.terminal import process_end
 from mendgraph.graph.terminal.process_end import MEANINGS, ExitCode
 
 
-def test_the_readme_has_the_same_table() -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+def test_the_documents_have_the_same_table() -> None:
+    page = (Path(__file__).parents[3] / "docs/terminal.md").read_text(encoding="utf-8")
     rows = "\n".join(f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items())
-    assert rows in readme
+    assert rows in page
 
 
 @pytest.mark.parametrize("arguments", [[], ["--debug"]])

@@ -1,6 +1,6 @@
-"""README.md does what it says: its examples run, its commands parse, and what it names is there.
+"""README.md and docs/ are true: their examples run, their commands parse, and what they name exists.
 
-How a block is prepared is written at the top of `tests/readme.py`.
+How a block is prepared is written at the top of `tests/documents.py`.
 """
 
 import io
@@ -21,25 +21,26 @@ import typer
 from mendgraph.graph.cli import app
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.serving.tenants import Tenants, parse_tenants
-from tests import readme
+from tests import documents
 from tests.architecture.product import ROOT, text_of
+from tests.documents import Block, Saying
 from tests.doubles.scripted_server import ScriptedServer
 from tests.providers.servers import FAMILIES, ProviderServer, say, use
-from tests.readme import Block, Saying
 from tests.runs.playing import write_files
 
 pytest_plugins = ("pytester",)
 
-GROUPS: Final = readme.of_python()
+GROUPS: Final = documents.of_python()
 PROGRAM: Final = typer.main.get_command(app)
+TEXT: Final = "\n".join(documents.pages().values())
 PATHS: Final = re.compile(r"(?:graph|nodes|tests|benchmarks|cassettes)/[\w/.]*|[\w-]+\.(?:toml|json|lock|md)|Makefile")
 
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A workspace as README speaks of it, which is the current folder; `python` is this one."""
+    """A workspace as the pages speak of it, which is the current folder; `python` is this one."""
     folder = tmp_path / "scene"
-    write_files(folder, readme.SCENE)
+    write_files(folder, documents.SCENE)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-nobody")
@@ -88,14 +89,19 @@ def provider_of(block: Block, monkeypatch: pytest.MonkeyPatch) -> Iterator[Provi
         yield server
 
 
+def module_name(block: Block) -> str:
+    """A name for the block's module."""
+    return re.sub(r"\W", "_", block.name)
+
+
 def run_as_program(group: list[Block], monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the blocks as one module, and look at what each prints."""
-    module = ModuleType(f"readme_line_{group[0].line}")
+    module = ModuleType(module_name(group[0]))
     monkeypatch.setitem(sys.modules, module.__name__, module)  # where a tool's annotations are looked up
     for block in group:
-        padded = "\n" * block.line + block.text  # a traceback names the line of README
+        padded = "\n" * block.line + block.text  # a traceback names the line of the page
         with redirect_stdout(io.StringIO()) as shown:
-            exec(compile(padded, str(ROOT / "README.md"), "exec"), vars(module))  # noqa: S102 - that is the point
+            exec(compile(padded, str(ROOT / block.page), "exec"), vars(module))  # noqa: S102 - that is the point
         if "expects" in block.how:
             expected = block.how["expects"]
             assert expected in shown.getvalue() if expected else shown.getvalue() == ""
@@ -105,7 +111,7 @@ def run_as_tests(block: Block, pytester: pytest.Pytester, monkeypatch: pytest.Mo
     """Record the tests of the block, then replay them, each in a session of pytest inside of this one."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     options = ("-p", "mendgraph.graph.cassettes.plugin", "-p", "no:cacheprovider", "--import-mode=importlib")
-    pytester.makepyfile(test_readme_block=block.text)
+    pytester.makepyfile(test_block=block.text)
     for more in (["--mendgraph-record"], []):
         done = pytester.runpytest_inprocess(*options, *more)
         assert (done.ret, done.parseoutcomes().get("passed", 0)) == (0, block.text.count("def test_"))
@@ -113,13 +119,13 @@ def run_as_tests(block: Block, pytester: pytest.Pytester, monkeypatch: pytest.Mo
 
 def test_the_tests_run_what_there_is() -> None:
     """Fences that are opened and not read would be examples that nobody runs."""
-    fences = re.findall(r"^```+(\w*)", readme.readme(), re.MULTILINE)
-    assert len(fences) == 2 * len(readme.blocks(readme.readme()))
-    assert {name for name in fences if name} <= {"python", "text", "mermaid", "json", "toml", "yaml", *readme.SHELLS}
+    fences = re.findall(r"^```+(\w*)", TEXT, re.MULTILINE)
+    assert len(fences) == 2 * len(documents.all_blocks())
+    assert {name for name in fences if name} <= {"python", "text", "mermaid", "json", "toml", "yaml", *documents.SHELLS}
 
 
 def test_the_toml_blocks_are_settings() -> None:
-    texts = [block.text for block in readme.blocks(readme.readme()) if block.language == "toml"]
+    texts = [block.text for block in documents.all_blocks() if block.language == "toml"]
     settings = [text for text in texts if "users" not in tomllib.loads(text)]
     assert settings
     for text in settings:
@@ -127,7 +133,7 @@ def test_the_toml_blocks_are_settings() -> None:
 
 
 def test_the_tenants_file_is_one() -> None:
-    (text,) = (block.text for block in readme.blocks(readme.readme()) if "[users." in block.text)
+    (text,) = (block.text for block in documents.all_blocks() if "[users." in block.text)
     assert isinstance(parse_tenants(text, "tenants.toml"), Tenants)
 
 
@@ -139,7 +145,7 @@ def test_the_python_blocks_are_typed(tmp_path: Path) -> None:
     """Strictly, but for those that are tests, whose fixtures nobody annotates."""
     for group in GROUPS:
         if "def test_" not in group[0].text:
-            (tmp_path / f"readme_line_{group[0].line}.py").write_text("".join(block.text for block in group))
+            (tmp_path / f"{module_name(group[0])}.py").write_text("".join(block.text for block in group))
     options = ("--strict", "--cache-dir", str(KNOWN_TO_MYPY), "--config-file", str(ROOT / "pyproject.toml"))
     done = subprocess.run(
         [sys.executable, "-m", "mypy", *options, *sorted(map(str, tmp_path.iterdir()))],
@@ -169,12 +175,10 @@ def parse(words: list[str]) -> None:
 
 
 USAGE_ERROR: Final[Any] = typer.BadParameter.__base__
-OWN: Final = [(line, words[1:]) for line, words in readme.command_lines() if words[0] == "mendgraph"]
+OWN: Final = [(name, words[1:]) for name, words in documents.command_lines() if words[0] == "mendgraph"]
 
 
-@pytest.mark.parametrize(
-    "words", [words for _, words in OWN], ids=[f"line {line}-{at}" for at, (line, _) in enumerate(OWN)]
-)
+@pytest.mark.parametrize("words", [words for _, words in OWN], ids=[f"{name}-{at}" for at, (name, _) in enumerate(OWN)])
 def test_a_command_of_ours_parses(words: list[str], scene: Path) -> None:
     for name in words:  # files that a command reads have to be there
         if re.fullmatch(r"[\w/-]+\.(?:yaml|json|html)", name):
@@ -184,10 +188,10 @@ def test_a_command_of_ours_parses(words: list[str], scene: Path) -> None:
 
 
 def test_other_commands_name_what_there_is() -> None:
-    made = {word for _, (program, *words) in readme.command_lines() if program == "make" for word in words}
-    made |= {span.split()[1] for span in readme.spans() if re.match(r"make [\w-]+", span)}
-    assert {word for word in made if "=" not in word} <= readme.make_targets()
-    assert readme.extras_named() <= readme.extras()
+    made = {word for _, (program, *words) in documents.command_lines() if program == "make" for word in words}
+    made |= {span.split()[1] for span in documents.spans() if re.match(r"make [\w-]+", span)}
+    assert {word for word in made if "=" not in word} <= documents.make_targets()
+    assert documents.extras_named() <= documents.extras()
 
 
 def options(command: Any) -> set[str]:
@@ -198,12 +202,14 @@ def options(command: Any) -> set[str]:
     return found
 
 
-FOREIGN: Final = frozenset({"--mendgraph-record", "--extra", "--config", "--head", "--disable-usage-stats"})
-"""Options of pytest, uv, langgraph and ray that README speaks of."""
+FOREIGN: Final = frozenset(
+    ["--mendgraph-record", "--extra", "--config", "--head", "--disable-usage-stats", "--plan", "--code", "--gitleaks"]
+)
+"""Options of pytest, uv, langgraph, ray and our benchmarks that the pages name."""
 
 
 def test_every_option_that_is_named_is_there() -> None:
-    text = re.sub(r"<!--.*?-->", "", readme.readme(), flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->", "", TEXT, flags=re.DOTALL)
     named = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text))
     assert named - FOREIGN <= options(PROGRAM)
 
@@ -211,7 +217,7 @@ def test_every_option_that_is_named_is_there() -> None:
 def test_every_command_that_is_named_is_there() -> None:
     known = set(PROGRAM.commands)  # type: ignore[attr-defined]  # a group
     below = {name: set(getattr(each, "commands", {})) for name, each in PROGRAM.commands.items()}  # type: ignore[attr-defined]
-    for span in readme.spans():
+    for span in documents.spans():
         words = re.match(r"mendgraph ([a-z]+)(?: ([a-z][a-z-]+))?(?= |$)", span)
         if words is None or span.startswith("mendgraph run "):
             continue
@@ -227,22 +233,29 @@ OF_USERS: Final = {"prices.toml", "config.toml", "AGENTS.md", "CLAUDE.md"}
 """Files that users have, not we."""
 
 
-@pytest.mark.parametrize("document", ["README.md", "SECURITY.md", "docs/security.md"])
+@pytest.mark.parametrize("document", [*documents.pages(), "SECURITY.md"])
 def test_every_file_that_is_named_is_there(document: str) -> None:
     text = text_of(document)
     linked = [(ROOT / document).parent / each for each in re.findall(r"\]\((?!https?:|#)([^)#]+)[^)]*\)", text)]
-    named = [ROOT / each for each in readme.spans(text) if PATHS.fullmatch(each) and each not in OF_USERS]
+    named = [ROOT / each for each in documents.spans(text) if PATHS.fullmatch(each) and each not in OF_USERS]
     assert [str(each) for each in (*linked, *named) if not each.exists()] == []
 
 
-def test_every_link_inside_leads_somewhere() -> None:
-    headings = re.findall(r"^#+ (.+)$", readme.readme(), re.MULTILINE)
-    anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-    assert set(re.findall(r"\]\(#([\w-]+)\)", readme.readme())) <= anchors
+def anchors(text: str) -> set[str]:
+    """The anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", documents.pages())
+def test_every_link_to_a_heading_leads_somewhere(page: str) -> None:
+    for file, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([\w-]+)\)", documents.pages()[page]):
+        linked = str(((ROOT / page).parent / file).resolve().relative_to(ROOT)) if file else page
+        assert anchor in anchors(documents.pages()[linked]), f"{file}#{anchor}"
 
 
 def test_every_field_of_the_table_of_limits_is_one_of_the_context() -> None:
-    rows = re.findall(r"^\| (`[a-z_]+`[^|]*) \|", readme.readme().partition("## Limits")[2], re.MULTILINE)
+    rows = re.findall(r"^\| (`[a-z_]+`[^|]*) \|", documents.pages()["docs/limits.md"], re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
     tools_and_words = {"read_file"}
     assert named
@@ -256,11 +269,11 @@ def test_a_block_is_read_with_what_its_comment_says() -> None:
     text = (
         '<!-- test\nsays: ["Hi."]\nexpects: two\n-->\n\n```python\nx = 1\n```\n\n````text\n```\nno block\n```\n````\n'
     )
-    first, second = readme.blocks(text)
+    first, second = documents.blocks(text)
     assert first == Block("python", "x = 1\n", 6, {"says": ["Hi."], "expects": "two"})
     assert second == Block("text", "```\nno block\n```\n", 10)
-    with pytest.raises(ValueError, match="line 3: a test has no skip"):
-        readme.blocks("<!-- test\nskip: true -->\n```python\n```\n")
+    with pytest.raises(ValueError, match=":3: a test has no skip"):
+        documents.blocks("<!-- test\nskip: true -->\n```python\n```\n")
 
 
 @pytest.mark.parametrize("line", ["--modle x task", "runs show a b c", "model pul", "usage --days many"])

@@ -1,4 +1,4 @@
-"""README.md as its tests see it: fenced blocks, and the commands, options, files and fields that its words name.
+"""README.md and the pages of docs/ as their tests see them: fenced blocks, and the names in their text.
 
 Every block is tried out; how is said in a comment before the block, which a reader does not see, in YAML:
 
@@ -27,7 +27,7 @@ from typing import Any, Final
 import yaml
 
 from mendgraph.nodes.records import JsonMap
-from tests.architecture.product import text_of
+from tests.architecture.product import ROOT, text_of
 from tests.doubles.replies import Message, Say
 
 _BLOCK = re.compile(
@@ -52,26 +52,27 @@ def add(a: int, b: int) -> int:
 server.run()
 '''
 SCENE: Final = {"calc.py": BROKEN, "my-project/calc.py": BROKEN, "calc_server.py": SERVER}
-"""The files of every workspace: the bug that README speaks of, here and in `my-project`, and its MCP server."""
+"""The files of every workspace: the bug that the pages speak of, here and in `my-project`, and its MCP server."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block. `line` is where it stands, `how` what the comment before it says."""
+    """A fenced block. `page` and `line` are where it stands, `how` what the comment before it says."""
 
     language: str
     text: str
     line: int
     how: JsonMap = field(default_factory=dict)
+    page: str = ""
 
     @property
     def name(self) -> str:
         """What a test of it is called."""
-        return f"line {self.line}"
+        return f"{self.page}:{self.line}"
 
 
-def blocks(document: str) -> list[Block]:
-    """All fenced blocks, in order.
+def blocks(document: str, page: str = "") -> list[Block]:
+    """All fenced blocks of a text, in order.
 
     Raises:
         ValueError: a comment says something that nobody reads.
@@ -82,21 +83,28 @@ def blocks(document: str) -> list[Block]:
         how = yaml.safe_load(match["how"] or "") or {}
         unknown = set(how) - {"says", "files", "expects", "continues", "provider"}
         if unknown:
-            raise ValueError(f"line {line}: a test has no {', '.join(sorted(unknown))}")
-        found.append(Block(match["language"], match["text"], line, how))
+            raise ValueError(f"{page}:{line}: a test has no {', '.join(sorted(unknown))}")
+        found.append(Block(match["language"], match["text"], line, how, page))
     return found
 
 
 @cache
-def readme() -> str:
-    """What README.md says."""
-    return text_of("README.md")
+def pages() -> dict[str, str]:
+    """The text of README.md and of each page of docs/, by its path."""
+    names = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))]
+    return {name: text_of(name) for name in names}
+
+
+@cache
+def all_blocks() -> list[Block]:
+    """The fenced blocks of all pages."""
+    return [block for name, text in pages().items() for block in blocks(text, name)]
 
 
 def of_python() -> list[list[Block]]:
     """The Python blocks: each with those that go on with its names."""
     groups: list[list[Block]] = []
-    for block in blocks(readme()):
+    for block in all_blocks():
         if block.language == "python":
             groups[-1].append(block) if block.how.get("continues") else groups.append([block])
     return groups
@@ -139,17 +147,17 @@ def _message(said: Any) -> Message:
 # --- The command line
 
 
-def command_lines() -> list[tuple[int, list[str]]]:
-    """The words of each command in a shell block, with its line; prompts, comments and what is shown are left out."""
+def command_lines() -> list[tuple[str, list[str]]]:
+    """The words of each command in a shell block, with the block's name; prompts, comments and output are left out."""
     found = []
-    for block in blocks(readme()):
+    for block in all_blocks():
         if block.language in SHELLS:
             text = block.text.replace("\\\n", "  ")
             prompts = any(line.startswith("$ ") for line in text.splitlines())
             for line in text.splitlines():
                 if not prompts or line.startswith("$ "):
                     words = shlex.split(line.removeprefix("$ "), comments=True)
-                    found += [(block.line, part) for part in _parts(words)]
+                    found += [(block.name, part) for part in _parts(words)]
     return found
 
 
@@ -172,15 +180,16 @@ def _parts(words: list[str]) -> Iterator[list[str]]:
 
 
 def spans(document: str | None = None) -> list[str]:
-    """What stands in `code` among the words of README or of another document, outside of fenced blocks."""
-    words = _BLOCK.sub("", document or readme())
+    """What stands in `code` in the text of all pages, or of one document, outside of fenced blocks."""
+    words = _BLOCK.sub("", document or "\n".join(pages().values()))
     return [" ".join(each.split()) for each in re.findall(r"(?<!`)`([^`]+)`(?!`)", words)]
 
 
 def extras_named() -> set[str]:
-    """The extras of the package that README tells to install."""
-    named = re.findall(r"(?:mendgraph|'\.|\"\.)\[([\w,-]+)\]|--extra (\w+)", readme())
-    return {extra for pair in named for each in pair for extra in each.split(",") if extra}
+    """The extras of the package that the pages tell to install."""
+    text = "\n".join(pages().values())
+    named = re.findall(r"(?:mendgraph|'\.|\"\.)\[([\w,-]+)\]|--extra (\w+)|\bextra `(\w+)`", text)
+    return {extra for found in named for each in found for extra in each.split(",") if extra}
 
 
 def extras() -> set[str]:
