@@ -16,7 +16,7 @@ OWN_UV := $(filter .tools/%,$(UV))
 # Byte code makes our commands start twice as fast, and .venv is the one environment that they use.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
 
-.PHONY: help setup sandbox browser postgres demo test sweep coverage lint record studio bench scale pure eval fuzz mutants clean
+.PHONY: help setup sandbox browser postgres demo test sweep coverage lint docs record studio bench scale pure eval fuzz mutants clean
 
 help: ## what you can make
 	@echo "usage: make <target> [ARGS='more arguments for the command behind it']"
@@ -83,6 +83,9 @@ lint: setup ## ruff, mypy and the import contracts
 	@$(BIN)/mypy -n 2
 	@$(BIN)/lint-imports --no-logo
 
+docs: setup ## build the site of docs/ into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -f .mkdocs.yml $(ARGS)
+
 record: setup ## record the cassettes again, from the local model and the scripted server
 	@MENDGRAPH_RECORD=1 $(BIN)/pytest -p no:cacheprovider tests/runs $(ARGS)
 
@@ -110,7 +113,7 @@ mutants: setup ## change the pure files in small ways, and count the changes tha
 
 clean: ## remove what make has made in this folder (the model's weights stay where they are)
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .fuzz .import_linter_cache .hypothesis .benchmarks .coverage*
-	rm -rf .langgraph_api build dist mendgraph.egg-info tests/browser/node_modules tests/browser/build
+	rm -rf .langgraph_api build dist site mendgraph.egg-info tests/browser/node_modules tests/browser/build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 tests/browser/build/.made: tests/browser/package-lock.json tests/browser/agent_chat.config.mjs
