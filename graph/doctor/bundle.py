@@ -9,12 +9,12 @@ import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import distributions
 from typing import Any, Final
 
-from mendgraph.graph.doctor.findings import Finding, report
+from mendgraph.graph.doctor.checks import Finding, report
 from mendgraph.graph.runs.runs import RunStep, get_run, steps_of
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
@@ -27,39 +27,27 @@ _COMMON: Final = frozenset({"root", "user", "admin", "agent", "home", "nobody"})
 """User names that are words: they name nobody, and stand in harmless texts."""
 
 _NOT_SHOWN: Final = ("task", "request", "answer", "stored_context", "context")
-"""Fields of a run's record that hold what was said, or stand in a file of their own."""
+"""Fields of a run's record that hold what was said; the context is written as the settings that it is."""
 
 INSIDE: Final[Mapping[str, str]] = {
     "doctor.json": "what `mendgraph doctor` found",
     "versions.json": "the system, Python, and all installed packages",
-    "run/run.json": "the run's standing, outcome and last error",
-    "run/context.json": "its settings and limits",
+    "run/run.json": "the run's standing, outcome and last error, its settings and limits",
     "run/steps.json": "its steps: the tools that were called, with the names of their arguments, and the files changed",
     "run/audit.jsonl": "its log: each call with verdict, result code and time",
 }
 """What each file of a bundle is."""
 
 
-@dataclass(frozen=True)
-class Bundle:
-    """A bug report as a ZIP file, what each file in it is, and how the matter is reproduced."""
-
-    content: bytes
-    files: Mapping[str, str]
-    reproduce: tuple[str, ...]
-
-
-def make_bundle(findings: Sequence[Finding], root: str, run: str = "") -> Bundle | ToolError:
-    """The report on what the checks found, and on `run`, where one is named."""
-    packages = {str(each.metadata["Name"]).lower(): each.version for each in distributions() if each.metadata["Name"]}
+def make_bundle(findings: Sequence[Finding], root: str, run: str = "") -> tuple[bytes, Mapping[str, str]] | ToolError:
+    """A ZIP file on what the checks found, and on `run`, where one is named; and what each file in it is."""
     versions = {
         "platform": platform.platform(),
         "machine": platform.machine(),
         "python": platform.python_version(),
-        "packages": packages,
+        "packages": {str(each.metadata["Name"]).lower(): each.version for each in distributions()},
     }
     parts: dict[str, Any] = {"doctor.json": report(findings), "versions.json": versions}
-    reproduce: tuple[str, ...] = ("mendgraph doctor",)
     if run:
         known, steps = get_run(run, root), steps_of(run, root)
         if isinstance(known, ToolError):
@@ -68,22 +56,16 @@ def make_bundle(findings: Sequence[Finding], root: str, run: str = "") -> Bundle
             return steps
         told = {name: each for name, each in vars(known).items() if name not in _NOT_SHOWN and not name.startswith("_")}
         parts |= {
-            "run/run.json": told,
-            "run/context.json": known.context.model_dump(mode="json"),
+            "run/run.json": {**told, "context": known.context.model_dump(mode="json")},
             "run/steps.json": [_step(each) for each in steps],
             "run/audit.jsonl": _log_of(known.run_id),
         }
-        reproduce = (f"mendgraph runs show {known.run_id}", f"mendgraph resume {known.run_id}")
     redactor = Redactor(known_values(os.environ))
-    lines = ["A report of mendgraph. Secrets are taken out, names of users and home folders are ~.", ""]
-    lines += [*(f"{name}: {INSIDE[name]}" for name in parts), "", "To reproduce:", *reproduce, ""]
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, value in parts.items():
             archive.writestr(name, cleaned(_encoded(name, redactor.value(value)), redactor))
-        archive.writestr("README.txt", cleaned("\n".join(lines), redactor))
-    said = tuple(cleaned(each, redactor) for each in reproduce)
-    return Bundle(packed.getvalue(), {name: INSIDE[name] for name in parts}, said)
+    return packed.getvalue(), {name: INSIDE[name] for name in parts}
 
 
 def cleaned(text: str, redactor: Redactor) -> str:
@@ -108,8 +90,7 @@ def _step(step: RunStep) -> dict[str, Any]:
         {"tool": each.tool, "arguments": sorted(each.arguments) if isinstance(each, ToolCall) else []}
         for each in step.calls
     ]
-    told = {"number": step.number, "kind": step.kind.value, "turn": step.turn, "can_fork": step.can_fork}
-    return {**told, "calls": calls, "changed": list(step.changed)}
+    return {**asdict(step), "calls": calls}
 
 
 def _log_of(run_id: str) -> list[Any]:

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from mendgraph.graph.cassettes.cassette_lint import LintFinding
 from mendgraph.graph.cassettes.from_run import WrittenCassette
 from mendgraph.graph.configuration.settings_file import Problem
-from mendgraph.graph.doctor.findings import Finding
+from mendgraph.graph.doctor.checks import Finding
 from mendgraph.graph.fleet.batch.batch_folder import BatchResult, Tally
 from mendgraph.graph.fleet.batch.tasks import TaskResult
 from mendgraph.graph.runs.events import Compacted, Ended, Event, Paid
@@ -83,7 +83,7 @@ _ANSWERS: Final[tuple[Any, ...]] = (
     _object("PrunedRuns", "The answer to `runs prune`.", removed=list[str], freed_bytes=int),
     _object("WrittenReport", "The answer to `report`.", run_id=str, path=str, bytes=int),
     _object("DoctorObject", "The answer to `doctor`; `ok`: nothing is a problem.", ok=bool, checks=list[Finding]),
-    _object("Written", "The answer to `doctor --bundle`.", path=str, files=dict[str, str], reproduce=list[str]),
+    _object("Written", "The answer to `doctor --bundle`.", path=str, files=dict[str, str]),
     _object("SettingsObject", "The answer to `config`.", settings=GenericAlias(dict, (str, _SETTING)), files=list[str]),
     _object("CheckedFiles", "The answer to `config check`.", files=_list_of(_CHECKED)),
     _object("TrustObject", 'The answer to `config trust`; `sha256` is "" without trust.', trusted=bool, sha256=str),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mendgraph.graph.configuration.settings_file import Settings
-    from mendgraph.graph.doctor.findings import Finding
+    from mendgraph.graph.doctor.checks import Finding
     from mendgraph.graph.spending.store import AccountSpent, ModelDay
 
 config_app = typer.Typer(help="Show settings and who set them; `check` or `trust` a file.", rich_markup_mode=None)
@@ -169,33 +169,31 @@ def doctor(
     """
     if not bundle and (file is not None or run or force):
         context.fail("FILE.zip, --run and --force belong to --bundle")
-    from mendgraph.graph.doctor.examination import examine
-    from mendgraph.graph.doctor.findings import is_fine, report
+    from mendgraph.graph.doctor.checks import examine, report
 
     chosen = options_without_events(context)
     root = str(chosen.root)
     findings = examine(root, chosen.settings, offline=offline, deep=deep, workspace_file=chosen.workspace_file)
     if not bundle:
-        answer(report(findings), finding_lines(findings), as_json=chosen.as_json)
-        return ExitCode.FINISHED if is_fine(findings) else ExitCode.FINDINGS
+        told = report(findings)
+        answer(told, finding_lines(findings), as_json=chosen.as_json)
+        return ExitCode.FINISHED if told["ok"] else ExitCode.FINDINGS
     from mendgraph.graph.doctor.bundle import make_bundle
 
-    made = found(make_bundle(findings, root, run))
+    content, files = found(make_bundle(findings, root, run))
     path = os.path.abspath(file or f"mendgraph-{re.sub(r'[^A-Za-z0-9]', '-', run[:8]) or 'doctor'}.zip")
-    write_file(path, made.content, force=force)
+    write_file(path, content, force=force)
     lines = [
         Line(one_line(f"wrote {path}", _LONGEST)),
-        *(Line(f"  {name}: {what}", "dim") for name, what in made.files.items()),
+        *(Line(f"  {name}: {what}", "dim") for name, what in files.items()),
         Line("Secrets, your name and your home folder are taken out; look through it before you share it."),
-        *(Line(f"To reproduce: {one_line(each, _LONGEST)}") for each in made.reproduce),
     ]
-    value = {"path": path, "files": dict(made.files), "reproduce": list(made.reproduce)}
-    return answer(value, lines, as_json=chosen.as_json)
+    return answer({"path": path, "files": dict(files)}, lines, as_json=chosen.as_json)
 
 
 def finding_lines(findings: "Sequence[Finding]") -> Iterator[Line]:
     """A line for each finding, and one for what to do about it."""
-    from mendgraph.graph.doctor.findings import summary
+    from mendgraph.graph.doctor.checks import summary
 
     width = max((len(each.name) for each in findings), default=0)
     for each in findings:

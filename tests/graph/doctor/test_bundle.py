@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.graph.doctor.bundle import Bundle, cleaned, make_bundle
-from mendgraph.graph.doctor.findings import Finding, Status
+from mendgraph.graph.doctor.bundle import cleaned, make_bundle
+from mendgraph.graph.doctor.checks import Finding, Status
 from mendgraph.graph.runs.run import run_task
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.records import ToolError
@@ -41,7 +41,7 @@ def test_names_homes_and_secrets_are_taken_out(text: str, shown: str, monkeypatc
 Entry = Calls | Refusal
 CONTENT = "quite-unusual-file-content"
 TALK = "quite-unusual-request"
-FINDING = Finding("model", Status.OK, f"it is {WORD}")
+FINDING = Finding(Status.OK, f"it is {WORD}", name="model")
 
 
 @pytest.fixture
@@ -69,13 +69,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_nothing_secret_and_nothing_said_is_inside(tmp_path: Path, run: str) -> None:
     made = make_bundle([FINDING], str(tmp_path / "root"), run)
-    assert isinstance(made, Bundle)
-    found = files(made.content)
-    assert sorted([*made.files, "README.txt"]) == sorted(found)
-    everything = "".join(found.values()) + repr(made.reproduce)
+    assert isinstance(made, tuple)
+    found = files(made[0])
+    assert [*made[1]] == [*found]
+    everything = "".join(found.values())
     for unwanted in (WORD, CONTENT, TALK, str(tmp_path)):
         assert unwanted not in everything
-    assert '"workspace": "~/root"' in found["run/context.json"]
+    assert '"workspace": "~/root"' in found["run/run.json"]
     assert '"tool": "write_file"' in found["run/steps.json"]
     assert "provider_failed" in found["run/run.json"]
     assert '"verdict": "allow"' in found["run/audit.jsonl"]
