@@ -1,7 +1,7 @@
 """The course of a run, read from its checkpoints: visits of nodes, turns, and in each the steps, one for each reply."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -16,16 +16,7 @@ from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.runs.runs import small_history, thread_config
 from mendgraph.nodes.call_model.ledger import Spending
 from mendgraph.nodes.language.history import is_request
-from mendgraph.nodes.records import (
-    CallError,
-    CallResult,
-    LoopRecord,
-    ModelReply,
-    Outcome,
-    ToolCall,
-    Verdict,
-    VerdictKind,
-)
+from mendgraph.nodes.records import CallError, CallResult, LoopRecord, ModelReply, Outcome, ToolCall, Verdict
 
 START: Final = routes.TRANSITIONS[0].source
 END: Final = routes.TRANSITIONS[-1].target
@@ -149,16 +140,13 @@ def _time(snapshot: StateSnapshot) -> datetime:
 class Judged:
     """One call of a reply: what guard said of it and what came of it, None where that is not known (yet).
 
-    `asked`: a person was asked about it, as `was` shows, whose arguments differ where the person edited them.
-    `granted`: nobody was asked, since a person had allowed such calls before.
+    `was` is what a person was asked about; its arguments differ where the person edited them.
     """
 
     item: ToolCall | CallError
     verdict: Verdict | None
     result: CallResult | None
-    asked: bool = False
     was: Mapping[str, Any] | None = None
-    granted: bool = False
 
 
 @dataclass
@@ -227,9 +215,7 @@ class Step:
                 item=item,
                 verdict=verdicts[at] if at < len(verdicts) else None,
                 result=results[at] if len(results) == len(items) else None,
-                asked=at in asked,
                 was=asked.get(at),
-                granted=at not in asked and bool(guard.before.get("grants")) and _by_a_rule(verdicts[at : at + 1]),
             )
             for at, item in enumerate(items)
         )
@@ -305,8 +291,3 @@ def _sort_in(visit: Visit, turns: list[Turn]) -> None:
         turn.steps.append(Step(number=known + 1 if failed else known, turn=turn.number))
     if turn.steps and visit.node != "begin_turn":
         turn.steps[-1].visits.append(visit)
-
-
-def _by_a_rule(verdict: Iterable[Verdict]) -> bool:
-    """Whether a call is allowed by a rule: without a person's word only what no rule asks about is."""
-    return any(each.kind is VerdictKind.ALLOW and each.rule for each in verdict)

@@ -155,15 +155,15 @@ def report(context: typer.Context, run: opt.NewestRun = "", output: Output = "",
     chosen = options_without_a_task(context)
     if output == STANDARD_OUTPUT and chosen.as_json:
         context.fail("with --json the page goes into a file: omit -o - or --json")
-    made = found(make_report(run, str(chosen.root)))
-    html = made.html.encode("utf-8")
+    run_id, page = found(make_report(run, str(chosen.root)))
+    html = page.encode("utf-8")
     if output == STANDARD_OUTPUT:
         typer.echo(html, nl=False)
         return 0
-    path = os.path.abspath(output or f"mendgraph-{short_id(made.run_id)}.html")
+    path = os.path.abspath(output or f"mendgraph-{short_id(run_id)}.html")
     write_file(path, html, force=force)
-    said = Line(f"report of run {one_line(short_id(made.run_id))}: {one_line(path, LONGEST_LINE)}")
-    return answer({"run_id": made.run_id, "path": path, "bytes": len(html)}, [said], as_json=chosen.as_json)
+    said = Line(f"report of run {one_line(short_id(run_id))}: {one_line(path, LONGEST_LINE)}")
+    return answer({"run_id": run_id, "path": path, "bytes": len(html)}, [said], as_json=chosen.as_json)
 
 
 # --- Cassettes

@@ -9,8 +9,7 @@ from mendgraph.graph.machine.routes import Transition
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.report.history import END, START, History, course_of, read_history
 from mendgraph.graph.runs.run import Session
-from mendgraph.nodes.guard.approvals import Grant
-from mendgraph.nodes.records import LoopRecord, LoopVerdict, ModelReply, Verdict, VerdictKind
+from mendgraph.nodes.records import LoopRecord, LoopVerdict, ModelReply
 from tests.doubles.history_model import HistoryModel
 from tests.graph.report.visits import ALLOWED, CALL, DONE, history, step, visit
 from tests.graph.runs.run_plays import DOWN, LINES, context, cut_off, played, project
@@ -99,12 +98,5 @@ def test_calls_with_their_verdicts_and_results() -> None:
         asked=(first, again),
     )
     (call,) = step(SAID, guard, visit("execute_tools", "loop_check", after={"results": [DONE]})).calls
-    assert (call.item, call.verdict, call.result, call.asked) == (edited, ALLOWED, DONE, True)
+    assert (call.item, call.verdict, call.result) == (edited, ALLOWED, DONE)
     assert call.was == {"index": 0, "arguments": {"path": "a.py"}}
-
-
-def test_what_a_person_had_allowed_before() -> None:
-    ruled = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write")
-    before = {"items": [CALL, CALL], "grants": [Grant(thread="t", rule="ask_before_write", tool="edit_file")]}
-    guard = visit("guard", "execute_tools", before=before, after={"verdicts": [ruled, ALLOWED]})
-    assert [call.granted for call in step(SAID, guard).calls] == [True, False]
