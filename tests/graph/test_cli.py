@@ -17,7 +17,7 @@ from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.serving.admission import open_admitter
 from mendgraph.graph.fleet.serving.tenants import token_hash
-from mendgraph.graph.terminal.output_schema import line_schema, object_schema
+from mendgraph.graph.terminal.output_lines import line_schema, object_schema
 from mendgraph.nodes.records import JsonMap
 from tests.architecture.product import ROOT
 from tests.doubles.replies import Say
