@@ -16,8 +16,7 @@ from mendgraph.graph import cli
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchResult, Tally
 from mendgraph.graph.fleet.batch.tasks import TaskResult, TaskUsage, Worked, WorkOrder, failed
 from mendgraph.graph.machine.stop_request import StopRequest
-from mendgraph.graph.terminal.batch_command import exit_code_of_batch
-from mendgraph.graph.terminal.batch_progress import BatchProgress
+from mendgraph.graph.terminal.batch_command import BatchProgress, exit_code_of_batch
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Pinned
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode
@@ -119,12 +118,6 @@ def test_ctrl_c_before_anything_has_begun_is_told(run: Run, monkeypatch: pytest.
     said = "stopped by Ctrl-C before any task was begun; start the same batch again"
     assert (code, err) == (ExitCode.INTERRUPTED, f"mendgraph: {said}\n")
     assert [json.loads(line)["error"]["message"] for line in out.splitlines()] == [said]
-
-
-@pytest.mark.usefixtures("orders")
-def test_where_there_is_a_bar_it_says_that_the_batch_stops(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BatchProgress, "stopping", lambda *_: True)
-    assert run("wait go", "--json")[2] == ""
 
 
 class LeftError(BaseException):
