@@ -462,7 +462,8 @@ def _object(name: str, about: str | None, fields_of_it: Mapping[str, Any]) -> An
 
 
 def _schema(title: str, *kinds: Any) -> JsonMap:
-    made = TypeAdapter[Any](Union[kinds]).json_schema(mode="serialization")  # noqa: UP007
+    either: Any = Union[kinds]  # noqa: UP007
+    made = TypeAdapter[Any](either).json_schema(mode="serialization")
     if (found := made["$defs"].get(ExtractionError.__name__)) is not None:  # a tuple, which is a map among our values
         named = dict(zip(ExtractionError._fields, found["prefixItems"], strict=True))
         made["$defs"][ExtractionError.__name__] = {"type": "object", "properties": named, "required": [*named]}

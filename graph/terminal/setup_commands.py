@@ -2,14 +2,12 @@
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.util import find_spec
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +15,7 @@ import typer
 from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, table
 from mendgraph.graph.terminal.options import options_without_a_task, options_without_events
-from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, found, loaded, write_file
+from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, found, loaded
 from mendgraph.nodes.call_model.embedded.weights import WeightsState, weights_path, weights_status
 from mendgraph.nodes.language.display import count_of, one_line, plain, usd
 from mendgraph.nodes.records import ToolError, ToolErrorCode
@@ -26,8 +24,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mendgraph.graph.configuration.settings_file import Settings
-    from mendgraph.graph.doctor.checks import Finding
     from mendgraph.graph.spending.store import AccountSpent, ModelDay
+    from mendgraph.graph.terminal.doctor import Finding
 
 config_app = typer.Typer(help="Show settings and who set them; `check` or `trust` a file.", rich_markup_mode=None)
 model_app = typer.Typer(help="The embedded local model.", rich_markup_mode=None)
@@ -147,53 +145,28 @@ _LONGEST = 600
 
 Offline = Annotated[bool, typer.Option("--offline", help="Ask no endpoint.")]
 Deep = Annotated[bool, typer.Option("--deep", help="Read the embedded model whole, and compare its SHA-256.")]
-AsBundle = Annotated[bool, typer.Option("--bundle", help="Write a report for a bug: a ZIP file, without secrets.")]
-BundleFile = Annotated[Path | None, typer.Argument(metavar="FILE.zip", help="Where --bundle writes it.")]
-OfRun = Annotated[str, typer.Option("--run", metavar="RUN", help="With --bundle: what a run did, by its id.")]
 
 
-def doctor(
-    context: typer.Context,
-    file: BundleFile = None,
-    offline: Offline = False,
-    deep: Deep = False,
-    bundle: AsBundle = False,
-    run: OfRun = "",
-    force: opt.Force = False,
-) -> int:
+def doctor(context: typer.Context, offline: Offline = False, deep: Deep = False) -> int:
     """Check this machine, and say what to do.
 
     It looks at model, sandbox, store, programs and settings; exit code 1 where there is a problem.
 
-    Options of a run, such as --model, are honoured. Nothing is written unless --bundle asks for it.
+    Options of a run, such as --model, are honoured. Nothing is written.
     """
-    if not bundle and (file is not None or run or force):
-        context.fail("FILE.zip, --run and --force belong to --bundle")
-    from mendgraph.graph.doctor.checks import examine, report
+    from mendgraph.graph.terminal.doctor import examine, report
 
     chosen = options_without_events(context)
     root = str(chosen.root)
     findings = examine(root, chosen.settings, offline=offline, deep=deep, workspace_file=chosen.workspace_file)
-    if not bundle:
-        told = report(findings)
-        answer(told, finding_lines(findings), as_json=chosen.as_json)
-        return ExitCode.FINISHED if told["ok"] else ExitCode.FINDINGS
-    from mendgraph.graph.doctor.bundle import make_bundle
-
-    content, files = found(make_bundle(findings, root, run))
-    path = os.path.abspath(file or f"mendgraph-{re.sub(r'[^A-Za-z0-9]', '-', run[:8]) or 'doctor'}.zip")
-    write_file(path, content, force=force)
-    lines = [
-        Line(one_line(f"wrote {path}", _LONGEST)),
-        *(Line(f"  {name}: {what}", "dim") for name, what in files.items()),
-        Line("Secrets, your name and your home folder are taken out; look through it before you share it."),
-    ]
-    return answer({"path": path, "files": dict(files)}, lines, as_json=chosen.as_json)
+    told = report(findings)
+    answer(told, finding_lines(findings), as_json=chosen.as_json)
+    return ExitCode.FINISHED if told["ok"] else ExitCode.FINDINGS
 
 
 def finding_lines(findings: "Sequence[Finding]") -> Iterator[Line]:
     """A line for each finding, and one for what to do about it."""
-    from mendgraph.graph.doctor.checks import summary
+    from mendgraph.graph.terminal.doctor import summary
 
     width = max((len(each.name) for each in findings), default=0)
     for each in findings:

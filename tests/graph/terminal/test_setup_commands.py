@@ -4,7 +4,6 @@ import io
 import json
 import os
 import sys
-import zipfile
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -16,10 +15,10 @@ from rich.console import Console
 from mendgraph.graph import cli
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import CONFIG_VARIABLE
-from mendgraph.graph.doctor.checks import Finding, Status
 from mendgraph.graph.spending.store import AccountSpent, ModelDay, SpendingStore
 from mendgraph.graph.terminal import setup_commands
 from mendgraph.graph.terminal.answers import Line
+from mendgraph.graph.terminal.doctor import Finding, Status
 from mendgraph.graph.terminal.setup_commands import account_lines, day_lines, finding_lines, shown_pull
 from mendgraph.graph.terminal.turns import Setup
 from mendgraph.nodes.call_model.embedded import local_model, pull
@@ -244,7 +243,7 @@ def found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Finding]:
     """What the checks find; the tests change it."""
     findings = [GOOD]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mendgraph.graph.doctor.checks.examine", lambda *_, **__: tuple(findings))
+    monkeypatch.setattr("mendgraph.graph.terminal.doctor.examine", lambda *_, **__: tuple(findings))
     return findings
 
 
@@ -274,23 +273,9 @@ def test_options_of_a_run_are_honoured(tmp_path: Path, monkeypatch: pytest.Monke
         return ()
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mendgraph.graph.doctor.checks.examine", examine)
+    monkeypatch.setattr("mendgraph.graph.terminal.doctor.examine", examine)
     assert cli.main(["--model", "m", "doctor", "--offline", "--deep"]) == 0
     assert given == [{"model": "m"}, {"offline": True, "deep": True, "workspace_file": True}]
-
-
-def test_a_report_is_written_once(found: list[Finding], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert found
-    assert cli.main(["doctor", "--bundle"]) == 0
-    shown = capsys.readouterr().out
-    assert "mendgraph-doctor.zip" in shown
-    with zipfile.ZipFile(tmp_path / "mendgraph-doctor.zip") as archive:
-        assert json.loads(archive.read("doctor.json"))["ok"] is True
-    assert cli.main(["doctor", "--bundle"]) == 2
-    assert "--force" in capsys.readouterr().err
-    assert cli.main(["doctor", "--run", "1"]) == 2
-    assert cli.main(["--json", "doctor", "--bundle", "other.zip"]) == 0
-    assert json.loads(capsys.readouterr().out)["path"] == str(tmp_path / "other.zip")
 
 
 # --- `mendgraph config`, and how files reach a run at the command line.
