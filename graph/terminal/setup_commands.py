@@ -5,9 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import partial
 from importlib.util import find_spec
-from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -224,16 +222,15 @@ def serve(context: typer.Context, port: opt.Port = 0) -> int:
     from mendgraph.nodes.call_model.embedded.local_model import serve_in_foreground, why_unavailable
 
     chosen = options_without_events(context)
-    announce = partial(_announce, as_json=chosen.as_json)
+
+    def announce(base_url: str) -> None:
+        said = f"serving on {base_url} until Ctrl-C; use it with OPENAI_BASE_URL={base_url}"
+        answer({"base_url": base_url}, [Line(said)], as_json=chosen.as_json)
+
     failure = why_unavailable() or serve_in_foreground(weights_path(), port, announce)
     if failure is not None:
         raise RefusedError(ExitCode.SYSTEM_ERROR, plain(failure.message))
     return ExitCode.FINISHED
-
-
-def _announce(base_url: str, *, as_json: bool) -> None:
-    said = f"serving on {base_url} until Ctrl-C; use it with OPENAI_BASE_URL={base_url}"
-    answer({"base_url": base_url}, [Line(said)], as_json=as_json)
 
 
 def _gigabytes(count: int) -> str:
@@ -283,10 +280,13 @@ def usage(context: typer.Context, days: opt.Days = 7, accounts: opt.Accounts = F
     chosen = options_without_a_task(context)
     if accounts:
         of_accounts = found(accounts_spent())
-        value = [{**each.model_dump(mode="json"), "cost_usd": round(each.cost_usd, 9)} for each in of_accounts]
-        return answer(value, account_lines(of_accounts), as_json=chosen.as_json)
+        return answer([*map(_values, of_accounts)], account_lines(of_accounts), as_json=chosen.as_json)
     spent = found(spent_by_day(days))
-    return answer(day_objects(spent), day_lines(spent), as_json=chosen.as_json)
+    return answer([*map(_values, spent)], day_lines(spent), as_json=chosen.as_json)
+
+
+def _values(spent: "AccountSpent | ModelDay") -> dict[str, Any]:
+    return spent.model_dump(mode="json")
 
 
 def account_lines(spent: Sequence["AccountSpent"]) -> list[Line]:
@@ -321,20 +321,6 @@ def day_lines(spent: Sequence["ModelDay"]) -> list[Line]:
     ]
     unsettled = sum(each.unsettled for each in spent)
     return _spent_lines(("DAY", "MODEL", "CALLS", "IN", "CACHED", "OUT", "COST"), rows, unsettled)
-
-
-def day_objects(spent: Sequence["ModelDay"]) -> list[dict[str, Any]]:
-    """The days, newest first, each with its models; no digits that adding up has made."""
-    shown = [
-        (
-            str(each.day),
-            {**each.model_dump(mode="json"), "cost_usd": round(each.cost_usd, 9), "seconds": round(each.seconds, 3)},
-        )
-        for each in spent
-    ]
-    return [
-        {"day": day, "models": [model for _, model in models]} for day, models in groupby(shown, lambda each: each[0])
-    ]
 
 
 def _spent_lines(head: Sequence[str], rows: Sequence[Sequence[str]], unsettled: int) -> list[Line]:
