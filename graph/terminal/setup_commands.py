@@ -247,21 +247,19 @@ def shown_pull(console: "Console | None" = None) -> Iterator[Callable[[str, int,
     live = console.is_terminal and not console.is_dumb_terminal
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     phase = ""
+    with Progress(*columns, console=console, transient=True, disable=not live) as bar:
+        task = bar.add_task("")
 
-    def show(doing: str, done: int, total: int) -> None:
-        nonlocal phase
-        if doing != phase:
-            phase = doing
-            if not live:
-                console.file.write(f"{phase}\n")
-                console.file.flush()
-            for task in bar.task_ids:
-                bar.remove_task(task)
-            bar.add_task(phase, completed=done)
-        for task in bar.task_ids:
+        def show(doing: str, done: int, total: int) -> None:
+            nonlocal phase
+            if doing != phase:
+                phase = doing
+                bar.reset(task, description=doing)
+                if not live:
+                    console.file.write(f"{doing}\n")
+                    console.file.flush()
             bar.update(task, completed=done, total=total)
 
-    with Progress(*columns, console=console, transient=True, disable=not live) as bar:
         yield show
 
 

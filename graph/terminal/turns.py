@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -233,31 +233,28 @@ class Turns:
         self._show_log()
         return ExitCode[result.outcome.kind.value]
 
-    def show_usage(self, *, at_end: bool = False) -> None:
-        """What the session has used; as JSON only where somebody asks for it."""
+    def usage(self) -> tuple[Mapping[str, Any], list[Line]]:
+        """What the session has used: counters, and lines for a person."""
         used = self.session.usage()
-        if not self._display.as_json:
-            self._view.lines(Line(""), *usage_block(used, self._api), session_line(used, self._api, self._view.account))
-        elif not at_end:
-            self._display.write_object("usage", {"usage": used})
+        return used, [Line(""), *usage_block(used, self._api), session_line(used, self._api, self._view.account)]
 
     def show_run(self, code: ExitCode) -> ExitCode:
         """What it has used, which run it was, and how it goes on; a task that was ended at once has said so already."""
-        if self._display.as_json or code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED}:
-            return code
-        usage = self.session.result().outcome.usage
-        if usage.get("calls_in_current_turn"):
-            self._view.lines(*usage_block(usage, self._api))
-        kept = self._kept()
-        if kept is not None:
-            self._display.err.line(f"mendgraph: {kept.after_a_task()}")
+        if code not in {ExitCode.INTERRUPTED, ExitCode.TERMINATED}:
+            used = self.session.result().outcome.usage
+            self._show_last(usage_block(used, self._api) if used.get("calls_in_current_turn") else (), chat=False)
         return code
 
     def show_chat(self) -> None:
-        """Which run it was, and how to talk on."""
-        kept = self._kept()
-        if kept is not None and not self._display.as_json:
-            self._display.err.line(f"mendgraph: {kept.after_a_chat()}")
+        """What it has used, which run it was, and how to talk on."""
+        self._show_last(self.usage()[1], chat=True)
+
+    def _show_last(self, lines: Iterable[Line], *, chat: bool) -> None:
+        if self._display.as_json:
+            return
+        self._view.lines(*lines)
+        if kept := self._kept():
+            self._display.err.line(f"mendgraph: {kept.after_a_chat() if chat else kept.after_a_task()}")
 
     def _used_before(self) -> Mapping[str, Any]:
         """What the session has used; nothing where that cannot be read, which the turn itself will say."""
