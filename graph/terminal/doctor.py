@@ -71,7 +71,7 @@ def examine(
     """
     read = load_configuration(root, workspace_file=workspace_file)
     if isinstance(read, tuple):
-        remedy = "correct it; `mendgraph config check` shows it again"
+        remedy = "correct it; `mendgraph config` shows it again"
         configured = Finding(Status.PROBLEM, "; ".join(map(str, read)), remedy)
     else:
         settings = {**read.values, **settings}

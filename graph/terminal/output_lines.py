@@ -19,16 +19,7 @@ from mendgraph.graph.terminal.answers import Line, table
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats, format_usage_stats
 from mendgraph.nodes.execute_tools.secrets.redact import redact
 from mendgraph.nodes.language.display import count_of, one_line, output_words, target_of, usd
-from mendgraph.nodes.records import (
-    ExtractionError,
-    FileChange,
-    JsonMap,
-    Outcome,
-    OutcomeKind,
-    Plan,
-    ToolCall,
-    ToolError,
-)
+from mendgraph.nodes.records import ExtractionError, FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall
 
 if TYPE_CHECKING:
     from mendgraph.graph.runs.runs import ListedRun, RunStep
@@ -96,18 +87,6 @@ def result_object(
         "log": log,
         **({"resume": resume} if resume else {}),
     }
-
-
-def refused_call(tool: str, target: str, error: ToolError) -> JsonMap:
-    """A call that was not allowed, for programs: what it was about, and the code and words of the refusal."""
-    return {"tool": tool, "target": target, "code": error.code.value, "message": error.message}
-
-
-def interruption(by: str, changed: Iterable[str], resume: str | None) -> str:
-    """What is said of a run that was ended at once: by what, which files it had changed, and how it is resumed."""
-    files = ", ".join(dict.fromkeys(changed))
-    done = f"; changed before that: {files}" if files else ""
-    return f"stopped by {by}{done}" + (f"; go on with: {resume}" if resume else "")
 
 
 # --- Events as JSON lines
@@ -190,15 +169,7 @@ class Account:
 
     def as_map(self) -> JsonMap:
         """`steps`, one for each try of a model call, and `compactions`, both in order."""
-        steps = [
-            {
-                **asdict(each),
-                "seconds": round(each.seconds, 3),
-                "cost_usd": each.cost_usd and round(each.cost_usd, 9),
-            }
-            for each in self.paid
-        ]
-        return {"steps": steps, "compactions": [asdict(each) for each in self.compactions]}
+        return {"steps": [*map(asdict, self.paid)], "compactions": [*map(asdict, self.compactions)]}
 
 
 def usage_lines(usage: JsonMap, limits: APILimits, account: Account) -> Iterator[Line]:

@@ -27,7 +27,7 @@ from mendgraph.graph.runs.events import (
     Waiting,
 )
 from mendgraph.graph.terminal.answers import Line, Screen, as_json
-from mendgraph.graph.terminal.output_lines import Account, compaction_words, refused_call
+from mendgraph.graph.terminal.output_lines import Account, compaction_words
 from mendgraph.graph.terminal.status_line import StatusLine
 from mendgraph.nodes.execute_tools.secrets.redact import redact
 from mendgraph.nodes.language.blocks import read_blocks
@@ -269,7 +269,8 @@ class RunView:
         target = target_of(call.arguments) if isinstance(call, ToolCall) else ""
         what = one_line(f"{result.tool} {target}")
         if error is not None and error.code in _REFUSALS:
-            self.refused.append(refused_call(result.tool, target, error))
+            told = {"tool": result.tool, "target": target, "code": error.code.value, "message": error.message}
+            self.refused.append(told)
             if error not in self._blocked:
                 self._note(f"⛔ {what}: {one_line(error.message, 300)}", "red")
         elif error is not None or result.tool != "final_answer":

@@ -15,17 +15,16 @@ from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, table
 from mendgraph.graph.terminal.options import options_without_a_task, options_without_events
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, found, loaded
 from mendgraph.nodes.call_model.embedded.weights import WeightsState, weights_path, weights_status
-from mendgraph.nodes.language.display import count_of, one_line, plain, usd
+from mendgraph.nodes.language.display import one_line, plain, usd
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mendgraph.graph.configuration.settings_file import Settings
     from mendgraph.graph.spending.store import AccountSpent, ModelDay
     from mendgraph.graph.terminal.doctor import Finding
 
-config_app = typer.Typer(help="Show settings and who set them; `check` or `trust` a file.", rich_markup_mode=None)
+config_app = typer.Typer(help="Show settings and who set them, or `trust` this folder's.", rich_markup_mode=None)
 model_app = typer.Typer(help="The embedded local model.", rich_markup_mode=None)
 
 
@@ -47,13 +46,9 @@ def configure(context: typer.Context) -> None:
 
 @config_app.callback(invoke_without_command=True)
 def config(context: typer.Context) -> int:
-    """Show all settings of this folder, as `show` does."""
-    return int(ExitCode.FINISHED) if context.invoked_subcommand is not None else show(context)
-
-
-@config_app.command()
-def show(context: typer.Context) -> int:
-    """Show all settings of a run here, and who set them."""
+    """Show all settings of a run here, and who set them. Every problem of a file is named with its line and field."""
+    if context.invoked_subcommand is not None:
+        return ExitCode.FINISHED
     from mendgraph.graph.configuration.context import AgentContext
     from mendgraph.graph.configuration.loading import CALLER, DEFAULT, Origin, load_configuration
     from mendgraph.nodes.execute_tools.secrets.redact import Redactor
@@ -76,31 +71,6 @@ def show(context: typer.Context) -> int:
     files = ", ".join(read.files) or "none is there"
     lines.append(Line(one_line(f"Files that were read: {files}."), "dim"))
     return answer({"settings": settings, "files": list(read.files)}, lines, as_json=chosen.as_json)
-
-
-@config_app.command()
-def check(context: typer.Context, file: opt.SettingsFile = None) -> int:
-    """Check your settings and this folder's, or a file.
-
-    Every problem is named with file, line and field.
-    """
-    from mendgraph.graph.configuration import loading
-    from mendgraph.graph.configuration.settings_file import Problem, Settings, parse_settings
-    from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE, read_user_file
-
-    chosen = options_without_events(context)
-    read: list[Settings | tuple[Problem, ...]]
-    if file is None:
-        read = [loading.read_user_settings(os.environ), loading.read_workspace_settings(str(chosen.root))]
-    else:
-        of_user = os.path.basename(file) != SETTINGS_FILE
-        read = [parse_settings(found(read_user_file(file)), loading.shown(file), of_user=of_user)]
-    if problems := tuple(problem for each in read if isinstance(each, tuple) for problem in each):
-        loaded(problems)
-    good = [each for each in read if isinstance(each, Settings) and each.file]
-    value = {"files": [{"file": each.file, "settings": sorted(each.values)} for each in good]}
-    lines = [Line(one_line(_checked(each))) for each in good] or [Line("There is no file of settings.")]
-    return answer(value, lines, as_json=chosen.as_json)
 
 
 @config_app.command()
@@ -129,11 +99,6 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
 
 def _as_toml(value: Any) -> str:
     return one_line("-" if value is None else json.dumps(value, ensure_ascii=False), 60)
-
-
-def _checked(settings: "Settings") -> str:
-    listed = f" ({', '.join(settings.values)})" if settings.values else ""
-    return f"{settings.file} is fine: {count_of(len(settings.values), 'setting')}{listed}"
 
 
 # --- doctor

@@ -27,7 +27,6 @@ from mendgraph.graph.terminal.approval import ReadLine, ask_person, in_editor
 from mendgraph.graph.terminal.output_lines import (
     diff_lines,
     event_as_map,
-    interruption,
     outcome_lines,
     result_object,
     session_line,
@@ -338,9 +337,11 @@ class Turns:
 
     def _show_interruption(self, code: ExitCode) -> None:
         self._view.end_reply()
-        changed = [change.path for change in self._view.changes]
+        files = ", ".join(dict.fromkeys(change.path for change in self._view.changes))
+        done = f"; changed before that: {files}" if files else ""
         kept = self._kept() or KeptRun(self.session.thread_id, can_go_on=True)
-        message = interruption(self._signals.last, changed, kept.resume)
+        on = f"; go on with: {kept.resume}" if kept.resume else ""
+        message = f"stopped by {self._signals.last}{done}{on}"
         self._display.err.line(f"mendgraph: {message}")
         if self._display.as_json:
             self._display.write_object("error", {"error": {"code": code.name.lower(), "message": message}})

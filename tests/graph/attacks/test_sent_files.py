@@ -44,7 +44,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
         ("t.batch/begun.jsonl", ("batch", "good.jsonl")),
         ("t.batch/results.jsonl", ("batch", "good.jsonl")),
         ("s.toml", ("config", "check", "s.toml")),
-        (".mendgraph.toml", ("config", "show")),
+        (".mendgraph.toml", ("config",)),
     ],
 )
 def test_what_is_no_file_of_its_kind_is_not_waited_for(

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -334,7 +333,7 @@ def test_more_calls_in_a_turn_do_not_raise_a_files_limit_of_the_session(root: Pa
         assert context_of(out).max_calls_per_session == session
 
 
-@pytest.mark.parametrize("words", [["Mend it."], ["chat"], ["config"], ["config", "show"], ["config", "check"]])
+@pytest.mark.parametrize("words", [["Mend it."], ["chat"], ["config"]])
 def test_where_a_file_is_wrong_nothing_is_run_and_all_of_it_is_told(words: list[str], root: Path, run: Run) -> None:
     (root / SETTINGS_FILE).write_text('modle = "m"\nmax_steps = 0\n')
     code, out, err = run(*words)
@@ -376,7 +375,7 @@ def test_every_setting_is_shown_with_where_it_comes_from(root: Path, run: Run, m
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
     (root.parent / "user.toml").write_text('model = "m"\nbase_url = "http://other/v1"\n')
     (root / SETTINGS_FILE).write_text("\nmax_steps = 5\n")
-    told = json.loads(run("--role", "reader", "config", "show", "--json")[1])
+    told = json.loads(run("--role", "reader", "config", "--json")[1])
     user = str(root.parent / "user.toml")
     assert told["files"] == [user, SETTINGS_FILE]
     assert told["settings"].keys() == AgentContext.model_fields.keys()
@@ -389,21 +388,6 @@ def test_every_setting_is_shown_with_where_it_comes_from(root: Path, run: Run, m
         "mode": {"value": "auto", "origin": "default", "line": 0},
     }
     shown = run("config")[1]
-    assert run("config", "show")[1] == shown
     rows = {line.split()[0]: line.split() for line in shown.splitlines()}
     assert rows["max_steps"] == ["max_steps", "5", f"{SETTINGS_FILE}:2"]
     assert rows["seed"] == ["seed", "-", "default"]
-
-
-def test_files_are_checked_and_nothing_else(root: Path, run: Run, tmp_path: Path) -> None:
-    assert run("config", "check")[:2] == (0, f"{root.parent}/user.toml is fine: 0 settings\n")
-    (root / SETTINGS_FILE).write_text('model = "m"\n')
-    assert run("config", "check")[1].splitlines()[1] == ".mendgraph.toml is fine: 1 setting (model)"
-    (tmp_path / "other.toml").write_text('max_steps = 1\nmode = "ask"\n')
-    code, out, _ = run("config", "check", str(tmp_path / "other.toml"))
-    assert (code, out) == (0, f"{tmp_path}/other.toml is fine: 2 settings (max_steps, mode)\n")
-    told = json.loads(run("config", "check", "--json", str(tmp_path / "other.toml"))[1])
-    assert told == {"files": [{"file": f"{tmp_path}/other.toml", "settings": ["max_steps", "mode"]}]}
-    assert run("config", "check", str(tmp_path / "none.toml"))[0] == 2
-    os.mkfifo(tmp_path / "pipe.toml")
-    assert run("config", "check", str(tmp_path / "pipe.toml"))[0] == 2
