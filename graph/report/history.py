@@ -55,13 +55,9 @@ class Visit:
 
 @dataclass(frozen=True)
 class History:
-    """A run's visits in order. `whole`: no step between the first and the last of them is missing.
-
-    `values` is the newest state, `requests` what the person asked, oldest first.
-    """
+    """A run's visits in order; `values` is the newest state, `requests` what the person asked, oldest first."""
 
     visits: tuple[Visit, ...]
-    whole: bool
     values: Mapping[str, Any]
     requests: tuple[str, ...]
 
@@ -74,11 +70,10 @@ def read_history(saver: BaseCheckpointSaver[Any], run_id: str) -> History:
     """
     snapshots = [*reversed([*small_history(saver, run_id)])]
     if not snapshots:
-        return History((), whole=True, values={}, requests=())
+        return History((), values={}, requests=())
     messages: Sequence[AnyMessage] = build_graph(saver).get_state(thread_config(run_id)).values.get("messages") or ()
     return History(
         visits=tuple(_visits(snapshots)),
-        whole=_is_whole(snapshots),
         values=snapshots[-1].values,
         requests=tuple(message.text for message in messages if is_request(message)),
     )
@@ -112,13 +107,6 @@ def _follows(before: StateSnapshot, after: StateSnapshot) -> bool:
     """Whether exactly one node ran between them: with durability exit only a turn's end is stored."""
     numbers = [int((each.metadata or {}).get("step", -1)) for each in (before, after)]
     return _source(after) == "loop" and numbers[1] == numbers[0] + 1
-
-
-def _is_whole(snapshots: Sequence[StateSnapshot]) -> bool:
-    """Whether each checkpoint but the first follows from one that is stored, or is the start of a turn or a fork."""
-    known = {_id(each.config): each for each in snapshots}
-    pairs = [(known.get(_id(each.parent_config)), each) for each in snapshots if _source(each) == "loop"]
-    return all(before is not None and _follows(before, each) for before, each in pairs)
 
 
 def _source(snapshot: StateSnapshot) -> str:
@@ -237,7 +225,6 @@ class Turn:
     request: str | None = None
     steps: list[Step] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
-    began: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -277,10 +264,10 @@ def course_of(history: History, *, begun: bool = True) -> Course:
 
 def _sort_in(visit: Visit, turns: list[Turn]) -> None:
     if visit.node == START:
-        turns.append(Turn(number=sum(turn.number > 0 for turn in turns) + 1, began=visit.began))
+        turns.append(Turn(number=sum(turn.number > 0 for turn in turns) + 1))
         return
     if not turns:
-        turns.append(Turn(number=int(visit.node == "begin_turn"), began=visit.began))
+        turns.append(Turn(number=int(visit.node == "begin_turn")))
     turn = turns[-1]
     outcome = visit.after.get("outcome")
     if visit.node in TERMINALS and isinstance(outcome, Outcome):

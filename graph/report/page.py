@@ -234,7 +234,7 @@ def page_view(run: ListedRun, history: History, root: str, texts: Texts) -> Json
         "plan": [(each.status.value.replace("_", " "), texts.line(each.title)) for each in plan.steps],
         "files": [texts.line(path, 500) for path in run.files],
         "commands": [(what, command_line(root, *words)) for what, *words in _commands(run, course)],
-        "gaps": list(_gaps(run, history, course)),
+        "gaps": list(_gaps(run, course)),
         "version": metadata.version("mendgraph"),
         "made": time_words(datetime.now(UTC)),
     }
@@ -294,9 +294,10 @@ def _last_end(run: ListedRun, history: History, course: Course, texts: Texts) ->
     """How it ended; as the list of runs has it where no checkpoint tells of that."""
     if run.state != "ended" or not run.kind:
         return None
-    ends = [outcome for turn in course.turns for outcome in turn.outcomes] or [history.values.get("outcome")]
-    if ends[-1] is not None and ends[-1].reason.value == run.reason:
-        return _end(ends[-1], texts)
+    ends = [outcome for turn in course.turns for outcome in turn.outcomes]
+    last: Outcome | None = ends[-1] if ends else history.values.get("outcome")
+    if last is not None and last.reason.value == run.reason:
+        return _end(last, texts)
     told = {"kind": run.kind, "reason": run.reason, "look": _LOOKS.get(run.kind, "warn")}
     nothing: JsonMap = {"diagnostics": [], "value": [], "checks": "", "advice": ""}
     changed = [texts.line(path, 500) for path in run.changed]
@@ -335,8 +336,8 @@ def _commands(run: ListedRun, course: Course) -> Iterator[tuple[str, ...]]:
     yield "Show its steps in the terminal", "runs", "show", short
 
 
-def _gaps(run: ListedRun, history: History, course: Course) -> Iterator[str]:
-    if run.durability == "exit" or not history.whole:
+def _gaps(run: ListedRun, course: Course) -> Iterator[str]:
+    if run.durability == "exit":
         yield (
             "Not every step was kept (durability exit writes a turn down when it has ended), so the picture, the"
             " counts and the steps show only what is known."

@@ -329,8 +329,6 @@ class Turns:
 
     def _show_stopping(self) -> None:
         with suppress(OSError):  # where nobody reads any more, the next event finds that out
-            if self._status is not None:
-                self._status.stopping()
             self._view.end_reply()
             again = f"{self._signals.last} again to stop at once"
             self._display.err.line(f"mendgraph: stopping after the running step; {again}")

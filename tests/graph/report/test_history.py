@@ -30,7 +30,7 @@ def test_a_run_from_its_start_to_its_end(tmp_path: Path) -> None:
     assert [each.target for each in found.visits] == [*nodes[1:], END]
     assert all(each.transition for each in found.visits)
     assert all(each.ended and each.seconds >= 0 for each in found.visits)
-    assert (found.whole, found.requests) == (True, ("Mend add.",))
+    assert found.requests == ("Mend add.",)
 
 
 def test_of_a_run_without_checkpoints_nothing_is_known(tmp_path: Path) -> None:
@@ -50,7 +50,6 @@ def test_a_run_that_is_taken_up_again_says_so(tmp_path: Path) -> None:
         list(session.resume())
     found = read(folder, run_id)
     assert [each.node for each in found.visits if each.taken_up] == ["call_model"]
-    assert found.whole
 
 
 def test_of_turns_that_were_kept_at_their_end_no_visit_is_made_up(tmp_path: Path) -> None:
@@ -59,7 +58,7 @@ def test_of_turns_that_were_kept_at_their_end_no_visit_is_made_up(tmp_path: Path
         session.work("Mend add.")
         session.work("Once more.")
     found = read(folder, session.thread_id)
-    assert (found.visits, found.whole) == ((), False)
+    assert found.visits == ()
     assert found.requests == ("Mend add.", "Once more.")
 
 

@@ -29,7 +29,7 @@ def step(*visits: Visit, number: int = 1) -> Step:
 
 def history(*visits: Visit, **more: Any) -> History:
     """A history of these visits."""
-    return History(**{"visits": visits, "whole": True, "values": {}, "requests": (), **more})
+    return History(**{"visits": visits, "values": {}, "requests": (), **more})
 
 
 def judged(**more: Any) -> Judged:
