@@ -22,6 +22,7 @@ from mendgraph.nodes.language.display import count_of, one_line, output_words, t
 from mendgraph.nodes.records import ExtractionError, FileChange, JsonMap, Outcome, OutcomeKind, Plan, ToolCall
 
 if TYPE_CHECKING:
+    from mendgraph.graph.runs.run import RunResult
     from mendgraph.graph.runs.runs import ListedRun, RunStep
 
 
@@ -61,29 +62,19 @@ def outcome_lines(outcome: Outcome) -> Iterator[Line]:
     yield Line(f"How to go on: {outcome.how_to_go_on}")
 
 
-def result_object(
-    outcome: Outcome,
-    changes: Sequence[FileChange],
-    plan: Plan,
-    thread_id: str,
-    account: JsonMap,
-    log: str | None,
-    resume: str | None = None,
-) -> JsonMap:
+def result_object(result: "RunResult", account: JsonMap, log: str | None, resume: str | None) -> JsonMap:
     """The one object of `--json`; its type is `ResultObject`.
 
-    `account` are the turn's model calls, compactions (`usage_words.Account`) and refused calls. `log` is the path of
-    the run's log, None where it has none; `resume` is the command that goes on with a run that can go on, and left out
-    for others.
+    `account` are the turn's model calls, compactions and refused calls.
     """
     return {
         "schema": SCHEMA,
-        "outcome": outcome.model_dump(mode="json"),
-        "changes": [change.model_dump(mode="json") for change in changes],
-        "plan": plan.model_dump(mode="json"),
-        "usage": outcome.usage,
+        "outcome": result.outcome.model_dump(mode="json"),
+        "changes": [change.model_dump(mode="json") for change in result.changes],
+        "plan": result.plan.model_dump(mode="json"),
+        "usage": result.outcome.usage,
         **account,
-        "thread_id": thread_id,
+        "thread_id": result.thread_id,
         "log": log,
         **({"resume": resume} if resume else {}),
     }

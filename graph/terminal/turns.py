@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from contextlib import ExitStack, aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final, Self
 
 from mendgraph.graph.configuration.context import AgentContext
@@ -52,7 +52,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class Signals:
-    """Hears the signals for as long as it is entered. Where a signal is ignored, it stays ignored.
+    """Hears the signals inside of `heard`. Where a signal is ignored, it stays ignored.
 
     `stop` is told by whom a turn is to be stopped, in the signal handler; `tell` is called in the event loop, when it
     is time to say that the turn is ending. Outside of `draining` a signal raises KeyboardInterrupt or `Terminated`.
@@ -60,21 +60,18 @@ class Signals:
 
     def __init__(self, stop: Callable[[str], None], tell: Callable[[], None]) -> None:
         self._stop, self._tell = stop, tell
-        self._before: dict[int, Any] = {}
         self.last = SIGNALS[signal.SIGINT]
         self.terminated = False
         self.stopping = False
 
-    def __enter__(self) -> Self:
-        """Let SIGTERM end things as Ctrl-C does."""
-        self._before = install({signal.SIGTERM: self._end_at_once})
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave the signals as they were."""
-        install(self._before)
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Inside, SIGTERM ends things as Ctrl-C does. Afterwards the signals are as they were."""
+        before = install({signal.SIGTERM: self._end_at_once})
+        try:
+            yield
+        finally:
+            install(before)
 
     def begin(self) -> None:
         """Begin a turn: nobody wants it to stop."""
@@ -167,22 +164,19 @@ class Turns:
         self._api, self._root = setup.context.limits().api, setup.context.workspace
         self._view = _view(setup)
         self.session = Session(setup.context, **setup.session_options)
-        self._runner = asyncio.Runner()
+        self._runner, self._closing = asyncio.Runner(), ExitStack()
         self._signals = Signals(self._stop, self._show_stopping)
 
     def __enter__(self) -> Self:
         """Hear signals, and return the turns."""
-        self._signals.__enter__()
+        self._closing.enter_context(self._signals.heard())
+        self._closing.callback(self._runner.close)
+        self._closing.callback(lambda: self._runner.run(self.session.aclose()))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the session and its event loop."""
-        with ExitStack() as closing:
-            closing.push(self._signals)
-            closing.callback(self._runner.close)
-            self._runner.run(self.session.aclose())
+        self._closing.close()
 
     @property
     def terminated(self) -> bool:
@@ -221,13 +215,16 @@ class Turns:
         if self._status is not None:
             self._status.begin(self._used_before(), same_turn=same_turn)
         try:
-            result = self._work_on(events)
-        except KeyboardInterrupt:
+            asked = self._runner.run(self._show(events))
+            while asked is not None:
+                asked = self._runner.run(self._show(self.session.aanswer(self._answer(asked))))
+        except (KeyboardInterrupt, asyncio.CancelledError):  # by the second signal
             code = ExitCode.TERMINATED if self.terminated else ExitCode.INTERRUPTED
             self._show_interruption(code)
             self._show_log()
             _let_tools_tidy_up()
             return code
+        result = self.session.result()
         self._show_end(result)
         self._show_log()
         return ExitCode[result.outcome.kind.value]
@@ -268,12 +265,6 @@ class Turns:
         known = get_run(self.session.thread_id, self._root)
         return None if isinstance(known, ToolError) else KeptRun(known.run_id, known.resumable, self._root)
 
-    def _work_on(self, events: AsyncGenerator[Event, None]) -> RunResult:
-        asked = self._run(events)
-        while asked is not None:
-            asked = self._run(self.session.aanswer(self._answer(asked)))
-        return self.session.result()
-
     def _answer(self, asked: Asked) -> Mapping[str, Any] | str:
         if self._signals.stopping:
             return "stop"
@@ -284,12 +275,6 @@ class Turns:
         except KeyboardInterrupt:
             self._display.err.line("")  # the question stands in this line, and the terminal's ^C
             raise
-
-    def _run(self, events: AsyncGenerator[Event, None]) -> Asked | None:
-        try:
-            return self._runner.run(self._show(events))
-        except asyncio.CancelledError:  # by the second signal
-            raise KeyboardInterrupt from None
 
     async def _show(self, events: AsyncGenerator[Event, None]) -> Asked | None:
         last: Event | None = None
@@ -309,9 +294,8 @@ class Turns:
         if self._display.as_json:
             kept = self._kept()
             resume = kept.resume if kept else None
-            used = self._view.account.as_map()
-            used["refused"] = self._view.refused
-            shown = result_object(outcome, result.changes, result.plan, result.thread_id, used, self._log(), resume)
+            used = {**self._view.account.as_map(), "refused": self._view.refused}
+            shown = result_object(result, used, self._log(), resume)
             self._display.write_object("ended", {"result": shown} if self._display.json_lines else shown)
             return
         self._view.answer(outcome.answer)

@@ -70,7 +70,7 @@ class Scene:
 def scene() -> Iterator[Scene]:
     before = handlers()
     scene = Scene()
-    with scene.signals:
+    with scene.signals.heard():
         yield scene
     assert handlers() == before
 
