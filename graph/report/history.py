@@ -154,18 +154,9 @@ class Step:
         return visit.after if visit else {}
 
     @property
-    def began(self) -> datetime:
-        """When the model was called."""
-        return self.visits[0].began
-
-    @property
     def seconds(self) -> float:
         """From its first node to its last one; what ran between is in it."""
         return sum(visit.seconds for visit in self.visits)
-
-    def seconds_in(self, *nodes: str) -> float:
-        """Time in these nodes."""
-        return sum(visit.seconds for visit in self.visits if visit.node in nodes)
 
     @cached_property
     def reply(self) -> ModelReply | None:
@@ -207,11 +198,6 @@ class Step:
             )
             for at, item in enumerate(items)
         )
-
-    @property
-    def loop(self) -> LoopRecord | None:
-        """What loop control remembers after it."""
-        return self._after("loop_check").get("loop")
 
 
 @dataclass

@@ -26,6 +26,7 @@ from mendgraph.nodes.language.display import count_of, one_line, output_words, p
 from mendgraph.nodes.records import (
     CallError,
     JsonMap,
+    LoopRecord,
     LoopVerdict,
     Outcome,
     Plan,
@@ -409,7 +410,7 @@ def step_view(step: Step, at: int, scale: tuple[float, int], texts: Texts, *, wo
         "number": step.number,
         "title": _title(step, texts, working=working),
         "state": _state(step, calls),
-        "when": time_words(step.began),
+        "when": time_words(step.visits[0].began),
         "duration": seconds_words(step.seconds),
         "parts": _time_parts(step, scale[0]),
         "tokens": f"{inputs:,} in, {output_words(outputs, now.reasoning_tokens - was.reasoning_tokens)}",
@@ -454,8 +455,8 @@ def _state(step: Step, calls: Sequence[JsonMap]) -> str:
 
 def _time_parts(step: Step, longest_s: float) -> list[tuple[str, float, str]]:
     parts = {
-        "model": step.seconds_in("call_model"),
-        "tools": step.seconds_in("execute_tools"),
+        "model": sum(visit.seconds for visit in step.visits if visit.node == "call_model"),
+        "tools": sum(visit.seconds for visit in step.visits if visit.node == "execute_tools"),
         "person": sum(visit.seconds for visit in step.visits if visit.asked),
     }
     parts["rest"] = max(0.0, step.seconds - sum(parts.values()))
@@ -510,7 +511,8 @@ def _healing(step: Step, texts: Texts) -> JsonMap | None:
 
 
 def _loop(step: Step, texts: Texts) -> JsonMap | None:
-    loop = step.loop
+    visit = step.of("loop_check")
+    loop: LoopRecord | None = visit.after.get("loop") if visit else None
     if loop is None:
         return None
     overrides = [
@@ -542,10 +544,11 @@ def call_view(call: Judged, texts: Texts) -> JsonMap:
     item, verdict, result = call.item, call.verdict, call.result
     arguments: Mapping[str, Any] = item.arguments if isinstance(item, ToolCall) else {"text": item.raw_arguments}
     diffs = [(each, *texts.diff(each.diff)) for each in (result.changes if result else ())]
+    state = "unknown" if result is None else "ok" if result.result.ok else "failed"
     return {
         "tool": texts.line(item.tool, 80) or "a malformed call",
         "target": texts.line(target_of(arguments), 160),
-        "state": _call_state(call),
+        "state": "denied" if verdict and verdict.kind is VerdictKind.DENY else state,
         "verdict": _VERDICTS[verdict.kind] if verdict else "waits for a person" if call.was else "not judged",
         "rule": texts.line(verdict.rule, 80) if verdict else "",
         "why": _why(item, verdict, texts),
@@ -559,14 +562,6 @@ def call_view(call: Judged, texts: Texts) -> JsonMap:
         ],
         "duration": seconds_words(result.ms / 1_000) if result and result.attempts else "",
     }
-
-
-def _call_state(call: Judged) -> str:
-    if call.verdict is not None and call.verdict.kind is VerdictKind.DENY:
-        return "denied"
-    if call.result is None:
-        return "unknown"
-    return "ok" if call.result.result.ok else "failed"
 
 
 def _why(item: ToolCall | CallError, verdict: Verdict | None, texts: Texts) -> str:
