@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from mendgraph.graph import cli
-from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.serving.admission import open_admitter
 from mendgraph.graph.fleet.serving.tenants import token_hash
 from mendgraph.graph.terminal.output_lines import line_schema, object_schema
@@ -72,13 +71,6 @@ def test_a_task_may_come_from_the_input(run: Run, folder: Path, monkeypatch: pyt
     assert code_of(folder) == FIXED
 
 
-def test_another_folder_may_be_named(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    assert run("Fix it", "--root", "..")[0] == 0
-    assert code_of(folder) == FIXED
-
-
 def test_json_is_one_object(run: Run) -> None:
     code, out, err = run("--json", "--debug", "Fix it")
     assert (code, json.loads(out)["outcome"]["kind"]) == (0, "FINISHED")
@@ -92,27 +84,6 @@ def test_json_is_one_object(run: Run) -> None:
 )
 def test_limits_and_modes_reach_the_run(run: Run, words: list[str], code: int) -> None:
     assert run("Fix it", *words)[0] == code
-
-
-@pytest.fixture
-def contexts(monkeypatch: pytest.MonkeyPatch) -> list[AgentContext]:
-    """The contexts of the runs that are asked for, none of which is made."""
-    seen: list[AgentContext] = []
-
-    def turns(setup: Any, _: str) -> int:
-        seen.append(setup.context)
-        return 0
-
-    monkeypatch.setattr("mendgraph.graph.terminal.turns.run_once", turns)
-    return seen
-
-
-def test_programs_and_hosts_are_allowed_one_by_one(run: Run, contexts: list[AgentContext]) -> None:
-    words = "--allow-program make --allow-program git --allow-host *.python.org --role operator"
-    assert run("Fix it", *words.split(), "--allow-private-host", "docs.python.org") == (0, "", "")
-    run("Fix it")
-    found = [(each.allowed_programs, each.allowed_hosts, each.allowed_private_hosts, each.role) for each in contexts]
-    assert found == [(("make", "git"), ("*.python.org",), ("docs.python.org",), "operator"), ((), (), (), None)]
 
 
 def test_a_person_is_asked_on_standard_error(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,27 +118,14 @@ USAGE_ERRORS = [
     (["--nonsense", "Fix it"], "No such option: --nonsense"),
     (["Fix it", "--mode", "yolo"], "Invalid value for '--mode': 'yolo' is not one of"),
     (["Fix it", "--max-calls", "0"], "Invalid value for '--max-calls'"),
-    (["Fix it", "--max-calls", "1001"], "Invalid value for '--max-calls'"),
     (["Fix it", "--max-seconds", "nan"], "Invalid value for '--max-seconds'"),
-    (["Fix it", "--temperature", "2.1"], "Invalid value for '--temperature'"),
-    (["Fix it", "--seed", "x"], "Invalid value for '--seed'"),
-    (["Fix it", "--reasoning-effort", "A lot"], "Invalid value for '--reasoning-effort'"),
-    (
-        ["Fix it", "--role", "raeder"],
-        "Invalid value for '--role': 'raeder' is not one of 'reader', 'editor', 'operator'",
-    ),
     (["Fix it", "--allow-program", "python3 -m pytest"], "Invalid value for '--allow-program': 'python3 -m pytest' is"),
-    (["Fix it", "--allow-program", ""], "Invalid value for '--allow-program': '' is not one program"),
     (["Fix it", "--allow-host", "https://a.b"], "Invalid value for '--allow-host': 'https://a.b' is no host: write a"),
-    (["Fix it", "--allow-host", "a.b", "--allow-host", ""], "Invalid value for '--allow-host': '' is no host"),
-    (["Fix it", "--allow-private-host", "a b"], "Invalid value for '--allow-private-host': 'a b' is no host"),
     (["Fix it", "--allow-private-host", "*"], "Invalid value for '--allow-private-host': '*' cannot stand for private"),
     (["Fix it", "--root", "nowhere"], "Invalid value for '--root': dir 'nowhere' does not exist"),
-    (["Fix it", "--root", "calc.py"], "Invalid value for '--root'"),
     (["Fix it", "--root"], "Option '--root' requires an argument"),
     (["Fix", "it"], "put the task in quotes"),
     (["run"], "there is no task"),
-    (["--debug"], "there is no task"),
     (["  "], "the task is empty"),
     (["\udcff"], "the task is not valid UTF-8 text"),
     (["chat", "now"], "Got unexpected extra argument"),

@@ -85,7 +85,7 @@ def test_before_the_first_turn_there_is_nothing(tmp_path: Path) -> None:
     assert terminal.err == ""
 
 
-@pytest.mark.parametrize("line", ["/diff", "/undo", "/undo 1", "/plan"])
+@pytest.mark.parametrize("line", ["/diff", "/undo", "/plan"])
 def test_a_store_that_cannot_be_read_is_said(tmp_path: Path, line: str) -> None:
     terminal = Terminal(tmp_path, [])
     folder = workspace_folder(str(tmp_path))
@@ -151,19 +151,6 @@ def test_what_is_wrong_is_one_line_and_nothing_is_sent(tmp_path: Path, line: str
     assert terminal.err.count("\n") == 1
     told = objects(talked(tmp_path, [], [line], as_json=True))
     assert [set(each) for each in told] == [{"error"}]
-
-
-def test_with_json_each_command_is_one_object(tmp_path: Path) -> None:
-    lines = ["fix", "/diff", "/plan", "/usage", "/undo", "/help", "/exit", "not reached"]
-    terminal = talked(tmp_path, [FIX, "Fixed."], lines, as_json=True)
-    turn, diff, plan, usage, undo, said, left = objects(terminal)
-    assert turn["outcome"]["kind"] == "FINISHED"
-    assert diff == {"diff": [{"path": "calc.py", "diff": DIFF, "problem": "", "changed_since": False}]}
-    assert plan == {"plan": {"steps": []}}
-    assert set(usage) == {"usage"}
-    assert undo["undo"]["restored"] == [{"path": "calc.py", "kind": "edited"}]
-    assert [each["name"] for each in said["help"]] == list(COMMANDS)
-    assert left == {"exit": {"thread_id": tmp_path.name}}
 
 
 def test_help_names_every_command_and_the_keys(tmp_path: Path) -> None:

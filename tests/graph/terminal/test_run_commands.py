@@ -202,36 +202,23 @@ def test_a_mistake_is_one_line(run: Run, words: list[str], message: str) -> None
     assert err.startswith(f"mendgraph: {message}")
 
 
-@pytest.fixture
-def run_report(folder: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
-    """Runs the command in this process: exit code, standard output, standard error."""
-
-    def called(*words: str) -> tuple[int, str, str]:
-        code = cli.main(words)
-        shown = capfdbinary.readouterr()
-        return code, shown.out.decode(), shown.err.decode()
-
-    assert folder.is_dir()
-    return called
-
-
-def test_the_page_is_written_and_what_is_there_is_written_over_only_by_force(folder: Path, run_report: Run) -> None:
+def test_the_page_is_written_and_what_is_there_is_written_over_only_by_force(folder: Path, run: Run) -> None:
     run_id = played(folder).thread_id
     path = folder / f"mendgraph-{run_id[:8]}.html"
-    code, out, err = run_report("report", "-o", "-")
+    code, out, err = run("report", "-o", "-")
     assert (code, err, path.exists()) == (0, "", False)
     assert out.startswith("<!doctype html>")
     assert out.endswith("</html>\n")
     path.write_text("mine")
-    code, out, err = run_report("report")
+    code, out, err = run("report")
     assert (code, out) == (2, "")
     assert err == f"mendgraph: '{path}' is there already: name another file, or write over it with --force.\n"
     assert path.read_text() == "mine"
-    assert run_report("report", "--force") == (0, f"report of run {run_id[:8]}: {path}\n", "")
+    assert run("report", "--force") == (0, f"report of run {run_id[:8]}: {path}\n", "")
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_a_page_that_cannot_be_made_is_one_line(folder: Path, run_report: Run) -> None:
+def test_a_page_that_cannot_be_made_is_one_line(folder: Path, run: Run) -> None:
     played(folder)
     (folder / "link.html").symlink_to("/etc/hostname")
     for words, code, message in (
@@ -240,5 +227,5 @@ def test_a_page_that_cannot_be_made_is_one_line(folder: Path, run_report: Run) -
         ("-o .", 2, "it is a directory, and a file is needed"),
         ("-o link.html --force", 4, "link.html"),
     ):
-        found, out, err = run_report("report", *words.split())
+        found, out, err = run("report", *words.split())
         assert (found, out, message in err) == (code, "", True), err

@@ -142,7 +142,6 @@ def test_pull(
         (WeightsState.READY, GIGABYTE, True, 0, "weights: ready (1.0 GB of 1.0 GB)"),
         (WeightsState.READY, GIGABYTE, False, 4, "weights: ready (1.0 GB of 1.0 GB)"),
         (WeightsState.ABSENT, 0, True, 4, "weights: absent (0.0 GB of 1.0 GB): run `mendgraph model pull`"),
-        (WeightsState.DAMAGED, GIGABYTE, True, 4, "weights: damaged (1.0 GB of 1.0 GB): run `mendgraph model pull`"),
     ],
 )
 def test_status(
@@ -175,9 +174,6 @@ def test_for_programs_there_is_one_object(monkeypatch: pytest.MonkeyPatch, capsy
         "extra_installed": False,
         "usable": False,
     }
-    assert cli.main(["--json", "model", "pull"]) == 4
-    told = {"code": "system_error", "message": "the disk is full"}
-    assert json.loads(capsys.readouterr().out) == {"error": told}
     monkeypatch.setattr(pull, "pull_weights", lambda _: Pulled("/m.gguf", 5, "hub"))
     assert cli.main(["--json", "model", "pull"]) == 0
     assert json.loads(capsys.readouterr().out) == {"path": "/m.gguf", "size_bytes": 5, "source": "hub"}
