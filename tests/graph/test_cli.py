@@ -4,7 +4,6 @@ import io
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -146,10 +145,13 @@ def test_a_mistake_is_one_line(
     assert shown.err.endswith("; see `mendgraph --help`\n")
 
 
-def test_a_mistake_with_json_is_an_object_as_well(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["--json", "Fix", "it"]) == 2
-    message = "put the task in quotes; see `mendgraph --help`"
-    assert json.loads(capsys.readouterr().out) == {"error": {"code": "usage_error", "message": message}}
+@pytest.mark.parametrize("form", ["--json", "--json-lines"])
+def test_a_mistake_is_an_object_as_well_for_programs(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([form, "Fix", "it"]) == 2
+    told = {"error": {"code": "usage_error", "message": "put the task in quotes; see `mendgraph --help`"}}
+    assert json.loads(capsys.readouterr().out) == ({"event": "error", **told} if form == "--json-lines" else told)
+    assert cli.main([form, "--json" if form == "--json-lines" else "--json-lines", "Fix it"]) == 2
+    assert "exclude each other" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written_in_is_refused_before_the_run(
@@ -240,52 +242,6 @@ def test_a_full_disk_is_one_line() -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run([COMMAND, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "mendgraph: cannot read or write (No space left on device)\n")
-
-
-SLOW = """
-import asyncio, os, signal, sys
-from langchain_core.language_models import GenericFakeChatModel
-from langchain_core.messages import AIMessageChunk
-from langchain_core.outputs import ChatGenerationChunk
-from mendgraph.graph import cli
-
-class Slow(GenericFakeChatModel):
-    async def _astream(self, *_, **__):
-        yield ChatGenerationChunk(message=AIMessageChunk("I think hard"))
-        await asyncio.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
-        await asyncio.sleep(60)
-
-cli._session_options = lambda: {"model": Slow(messages=iter(()))}
-sys.argv = ["mendgraph", "Fix it"]
-sys.exit(cli.main())
-"""
-
-
-@pytest.mark.parametrize(("encoding", "shown"), [("utf-8", "caf\xe9 \u2192"), ("ascii", r"caf\xe9 \u2192")])
-def test_ctrl_c_that_is_pressed_again_ends_the_process_at_once(folder: Path, encoding: str, shown: str) -> None:
-    """What the terminal's encoding does not know is shown as an escape."""
-    script = SLOW.replace("I think", "caf\\u00e9 \\u2192")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=folder,
-        env=environment,
-        preexec_fn=_hear_interrupts,
-        capture_output=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout.decode()) == (130, f"mendgraph: {shown} \n")
-    stopping, stopped = done.stderr.decode().splitlines()
-    assert stopping == "mendgraph: stopping after the running step; Ctrl-C again to stop at once"
-    assert re.fullmatch(r"mendgraph: stopped by Ctrl-C; go on with: mendgraph resume [0-9a-f]{8}", stopped)
-    assert code_of(folder) == BUG
-
-
-def _hear_interrupts() -> None:
-    """A shell that starts jobs in the background lets them ignore Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def process(*command: object, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.doubles.replies import Calls, Reply, Say, Stall
+from tests.doubles.replies import Calls, Reply, Say
 from tests.doubles.scripted_server import ScriptedServer
 from tests.runs.tmux import Tmux, needs_tmux
 
@@ -103,18 +103,6 @@ def test_a_person_approves_one_change_and_rejects_another(tmp_path: Path) -> Non
         assert tmux.exit_code() == 0
         assert calc.read_text(encoding="utf-8") == FIXED
         assert "it has to add" in str(server.requests[-1]["messages"][-1])
-
-
-def test_ctrl_c_during_a_model_call_ends_the_run_in_order(tmp_path: Path) -> None:
-    with terminal(tmp_path, [FIX, Stall()], "Fix add") as (tmux, calc, _):
-        tmux.wait("edit_file calc.py  1 replacement")
-        tmux.press("C-c")
-        assert tmux.exit_code() == 3
-        shown = tmux.screen(joined=True)
-        assert calc.read_text(encoding="utf-8") == FIXED
-    assert "BUDGET_STOP (cancelled): The run was stopped by Ctrl-C." in shown
-    assert re.search(r"run ([0-9a-f]{8}); go on with: mendgraph resume \1", shown)
-    assert "Traceback" not in shown
 
 
 def test_a_chat_at_a_terminal(tmp_path: Path) -> None:

@@ -310,15 +310,6 @@ def test_an_end_of_which_no_checkpoint_tells_is_the_one_of_the_list() -> None:
     assert seen(replace(RUN, kind="", reason="", standing=RunState.FORKED, parent="p" * 32, forked_at=2)).end is None
 
 
-def test_a_run_without_checkpoints() -> None:
-    view = seen(told=history())
-    assert (view.turns, view.steps) == ([], 0)
-    assert view.totals[0] == ("model calls", "0")
-    assert dict(view.facts)["Model"] == "m"
-    nameless = replace(RUN, stored_context=AgentContext().model_dump_json())
-    assert dict(seen(nameless, history()).facts)["Model"] == "found from the environment"
-
-
 def test_of_many_steps_the_last_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mendgraph.graph.report.page.MOST_STEPS", 8)
     view = seen(told=steps(20))

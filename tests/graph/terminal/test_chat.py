@@ -1,7 +1,6 @@
 """The commands of a chat, on a scripted model in a real workspace."""
 
 import json
-import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -173,20 +172,6 @@ def test_sigterm_ends_the_chat_with_its_turn(tmp_path: Path, model: type[Interru
     terminal = Terminal(tmp_path, [READ, "I wait", "Here again."], model=model, lines=["wait", "and?"])
     assert chat(terminal.setup) is ExitCode.TERMINATED
     assert (terminal.asked, "API Usage Stats:" in terminal.out) == (["You: "], True)
-
-
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, ExitCode.FINISHED), (signal.SIGTERM, ExitCode.TERMINATED)]
-)
-def test_a_signal_at_the_prompt_ends_the_chat(tmp_path: Path, number: signal.Signals, code: ExitCode) -> None:
-    terminal = Terminal(tmp_path, [])
-
-    def hear(_: str) -> str:
-        signal.raise_signal(number)
-        raise AssertionError("nothing happened")
-
-    assert chat(replace(terminal.setup, next_line=hear)) is code
-    assert ("API Usage Stats:" in terminal.out, terminal.err) == (True, "")
 
 
 @pytest.mark.parametrize(

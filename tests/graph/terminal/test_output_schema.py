@@ -1,14 +1,13 @@
 """What programs are given is as published."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from mendgraph.graph import cli
 from mendgraph.graph.runs.events import Asked, Event, FellBack, Paid, Text, ToolStarted, Traced
 from mendgraph.graph.terminal.answers import as_json
 from mendgraph.graph.terminal.chat import chat
@@ -17,9 +16,7 @@ from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.graph.terminal.turns import run_once
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure, ToolCall
-from tests.doubles.replies import Say
-from tests.doubles.scripted_model import ScriptedModel
-from tests.graph.terminal.played_terminal import BUG, FIX, READ, Terminal
+from tests.graph.terminal.played_terminal import FIX, READ, Terminal
 from tests.graph.terminal.signalled_models import Interrupted, InterruptedTwice
 
 LINES = ["fix", "/diff", "/plan", "/usage", "/model", "/undo", "/undoo", "/help", "/exit"]
@@ -98,43 +95,6 @@ def test_arguments_are_shown_without_what_stands_under_a_secrets_name() -> None:
 def test_what_is_no_value_of_json_is_told_by_its_type() -> None:
     shown = event_as_map(Asked({"calls": [object()], "kind": None}), SCRUB)
     assert shown == {"event": "asked", "request": {"calls": ["<object>"], "kind": None}}
-
-
-# --- The option
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command on a model that fixes a bug in the current folder: exit code, standard output and error."""
-    (tmp_path / "calc.py").write_text(BUG, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    model = ScriptedModel([Say(FIX), Say("It adds now.")])
-    monkeypatch.setattr(cli, "_session_options", lambda: {"model": model})
-
-    def called(*words: str) -> tuple[int, str, str]:
-        code = cli.main([*words, "--protocol", "text"])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return called
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--json", "--json-lines", "Fix it"], "--json and --json-lines exclude each other"),
-        (["--json-lines", "runs"], "--json-lines is for what works on a task"),
-        (["--json-lines", "--nope", "Fix it"], "No such option: --nope"),
-    ],
-)
-def test_what_is_wrong_with_the_command_is_the_last_json_line(run: Run, words: list[str], message: str) -> None:
-    code, out, err = run(*words)
-    (line,) = [json.loads(each) for each in out.splitlines()]
-    assert (code, line["event"], line["error"]["code"]) == (2, "error", "usage_error")
-    assert line["error"]["message"].startswith(message)
-    assert err.startswith(f"mendgraph: {message}")
 
 
 DOWN = ProviderFailure(kind=ProviderErrorKind.AUTHENTICATION, message="The endpoint refuses the key.")

@@ -1,14 +1,12 @@
 """What is seen of a reply while it is streamed."""
 
-import json
-from itertools import pairwise, takewhile
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from mendgraph.graph.terminal.screen import VisibleText
 from mendgraph.nodes.language.blocks import read_blocks
-from mendgraph.nodes.language.text_protocol import extract_in_order
 
 TOOLS = frozenset({"read_file", "edit_file", "edit_blocks"})
 HIDDEN_WORD = "HIDDEN"
@@ -122,31 +120,9 @@ def test_each_reply_begins_anew() -> None:
 PROSE = st.sampled_from(
     ["I look.", "", "  indented", "`calc.py`:", "calc.py", "to", "too", "- tool: x", '{"a": 1}', "<b>", "~", "x = f(1)"]
 )
-STRINGS = st.text(alphabet='HIDEN"\\\n(){}[],: `~\u2028\r', max_size=12)
-CALLS = st.builds(
-    lambda tool, values, raw: f"tool: {tool}({_json(values, raw=raw)})",
-    st.sampled_from(sorted(TOOLS)),
-    st.dictionaries(st.sampled_from(["path", "content"]), STRINGS | st.lists(STRINGS, max_size=2)),
-    st.booleans(),
-)
 MARKS = ("tool:", "tool: read_file", '{"', '"}', "<tool", "~~~", "```")
 MORE = ("\n", "\r\n", "\u2028", "```python\n", "calc.py", "def f():", JSON_CALL, "words ")
 FRAGMENTS = st.sampled_from([*MARKS, *'()"{}[,\\` ', *MORE])
-
-
-def _json(values: object, *, raw: bool) -> str:
-    """As JSON; `raw` with line breaks as they are, which the text protocol reads as well."""
-    text = json.dumps(values)
-    return text.replace("\\n", "\n").replace("\\r", "\r") if raw and "\\\\" not in text else text
-
-
-@given(st.lists(PROSE.map(lambda line: (line, True)) | CALLS.map(lambda call: (call, False)), max_size=8))
-def test_well_formed_calls_are_hidden_as_the_parser_reads_them(lines: list[tuple[str, bool]]) -> None:
-    reply = "\n".join(line for line, _ in lines)
-    assert len(extract_in_order(reply, TOOLS)) == sum(not is_prose for _, is_prose in lines)
-    before = [line for line, _ in takewhile(lambda each: each[1], lines)]
-    assert seen(reply).splitlines() == before[: len(seen(reply).splitlines())]
-    assert HIDDEN_WORD not in seen(reply)
 
 
 @settings(max_examples=150)
