@@ -243,13 +243,11 @@ def usage(context: typer.Context, days: opt.Days = 7, accounts: opt.Accounts = F
     chosen = options_without_a_task(context)
     if accounts:
         of_accounts = found(accounts_spent())
-        return answer([*map(_values, of_accounts)], account_lines(of_accounts), as_json=chosen.as_json)
+        return answer(
+            [each.model_dump(mode="json") for each in of_accounts], account_lines(of_accounts), as_json=chosen.as_json
+        )
     spent = found(spent_by_day(days))
-    return answer([*map(_values, spent)], day_lines(spent), as_json=chosen.as_json)
-
-
-def _values(spent: "AccountSpent | ModelDay") -> dict[str, Any]:
-    return spent.model_dump(mode="json")
+    return answer([each.model_dump(mode="json") for each in spent], day_lines(spent), as_json=chosen.as_json)
 
 
 def account_lines(spent: Sequence["AccountSpent"]) -> list[Line]:

@@ -203,14 +203,6 @@ def test_what_nobody_expected_is_one_line(
     assert capsys.readouterr().err == line
 
 
-def test_debug_shows_where_a_bug_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(cli, "_session_options", lambda: 1 / 0)
-    assert cli.main(["Look", "--mode", "read-only", "--debug", "--json"]) == 70
-    shown = capsys.readouterr()
-    assert "ZeroDivisionError" in shown.err.partition("Traceback")[2]
-    assert json.loads(shown.out)["error"]["code"] == "internal_error"
-
-
 # --- As a process ----------------------------------------------------------------------------------------------
 
 HEAVY = ("langgraph", "langchain_core", "langchain_openai", "openai", "httpx2", "rapidfuzz")

@@ -33,24 +33,6 @@ def terminal(
             yield tmux, project / "calc.py", server
 
 
-def test_a_task_is_done_before_the_eyes_of_its_owner(tmp_path: Path) -> None:
-    with terminal(tmp_path, [FIX, DONE], "Fix add") as (tmux, calc, server):
-        assert tmux.exit_code() == 0
-        assert calc.read_text(encoding="utf-8") == FIXED
-        shown = tmux.screen(joined=True)
-        coloured = tmux.screen(colours=True)
-        assert len(server.requests) == 2
-    in_order = [
-        "edit_file calc.py  1 replacement",
-        "It adds now.",
-        "-    return a - b",
-        "+    return a + b",
-        "FINISHED",
-    ]
-    assert sorted(map(shown.index, in_order)) == [shown.index(each) for each in in_order]
-    assert re.search("\x1b\\[[0-9;]*32m\\+    return a \\+ b", coloured)
-
-
 def test_without_colours_there_are_none(tmp_path: Path) -> None:
     with terminal(tmp_path, [FIX, DONE], "chat", no_color="1") as (tmux, _, _):
         tmux.wait("You:")

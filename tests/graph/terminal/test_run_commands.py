@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from mendgraph.graph import cli
-from mendgraph.graph.runs.runs import get_run
 from mendgraph.nodes.execute_tools.store.database import FILE_NAME
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
-from mendgraph.nodes.records import ToolError
 from tests.doubles.replies import Say
 from tests.graph.runs.run_plays import cut_off, listed, played, project, tree, use
 
@@ -132,25 +130,6 @@ def test_a_refusal_names_the_files_and_changes_nothing(run: Run, folder: Path) -
     assert (code, err) == (0, "")
     assert out.startswith("brought back notes.txt\nremoved pkg/new.py\nremoved pkg/, which was empty\nleft calc.py: ")
     assert (folder / "calc.py").read_text(encoding="utf-8") == "mine\n"
-
-
-# --- Forks
-
-
-def test_a_fork_says_how_to_go_on(run: Run, folder: Path) -> None:
-    done = played(folder).thread_id
-    code, out, err = run("fork", done[:8], "--at", "3")
-    new = get_run("", str(folder))
-    assert not isinstance(new, ToolError)
-    begun = f"run {new.run_id[:8]} begins where run {done[:8]} was after step 3"
-    assert (code, err) == (0, "")
-    assert out.splitlines() == [
-        "restored calc.py",
-        "removed docs/calc.md",
-        "brought back notes.txt",
-        "removed docs/, which was empty",
-        f"{begun}; go on with: mendgraph resume {new.run_id[:8]}",
-    ]
 
 
 # --- Mistakes
