@@ -70,6 +70,13 @@ def test_a_task_may_come_from_the_input(run: Run, folder: Path, monkeypatch: pyt
     assert code_of(folder) == FIXED
 
 
+def test_another_folder_may_be_named(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert run("Fix it", "--root", "..")[0] == 0
+    assert code_of(folder) == FIXED
+
+
 def test_json_is_one_object(run: Run) -> None:
     code, out, err = run("--json", "--debug", "Fix it")
     assert (code, json.loads(out)["outcome"]["kind"]) == (0, "FINISHED")

@@ -120,6 +120,12 @@ def test_ctrl_c_before_anything_has_begun_is_told(run: Run, monkeypatch: pytest.
     assert [json.loads(line)["error"]["message"] for line in out.splitlines()] == [said]
 
 
+@pytest.mark.usefixtures("orders")
+def test_where_there_is_a_bar_it_says_that_the_batch_stops(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BatchProgress, "stopping", lambda *_: True)
+    assert run("wait go", "--json")[2] == ""
+
+
 class LeftError(BaseException):
     """The process would have ended."""
 
