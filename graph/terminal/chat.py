@@ -32,9 +32,6 @@ Found = TypeVar("Found")
 SLASH: Final = "/"
 
 _MARKS: Final = {PlanStatus.DONE: "[x]", PlanStatus.IN_PROGRESS: "[>]", PlanStatus.PENDING: "[ ]"}
-_USUAL_WIDTH: Final = 80
-_LONGEST_WORD: Final = 60
-"""Characters that an error shows of a word that is not understood."""
 
 
 class CommandAnswer(NamedTuple):
@@ -90,7 +87,7 @@ def _invalid(message: str) -> ToolError:
 
 
 def _shown(word: str) -> str:
-    return one_line(word, _LONGEST_WORD)
+    return one_line(word, 60)
 
 
 def _found(value: Found | ToolError, nothing: Found) -> Found | ToolError:
@@ -196,7 +193,7 @@ def _address(url: str) -> str:
 
 
 def _help(_: Turns, __: Sequence[str]) -> CommandAnswer:
-    width = terminal_width() or _USUAL_WIDTH
+    width = terminal_width() or 80
     lines = [
         line
         for each in COMMANDS.values()
@@ -245,12 +242,10 @@ OpenPrompt = Callable[[Turns, Display], ReadLine]
 MOST_NAMES: Final = 20_000
 """Names of a workspace that are looked at to complete one."""
 
-_SIMPLE_TERMINALS: Final = frozenset({"dumb", "unknown"})
-
 
 def prompt_for(setup: Setup, *streams: IO[str]) -> OpenPrompt | None:
     """What opens the prompt where these streams are a terminal that can move its cursor; None for any other."""
-    simple = setup.display.as_json or setup.environment.get("TERM") in _SIMPLE_TERMINALS
+    simple = setup.display.as_json or setup.environment.get("TERM") in {"dumb", "unknown"}
     return None if simple or not all(stream.isatty() for stream in streams) else terminal_prompt
 
 

@@ -169,8 +169,6 @@ def _version(program: str) -> str:
 
 # --- Which model a run would use, why, and whether it answers
 
-_MOST_NAMED = 5
-
 
 def choice(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:
     """Which endpoint a run would use, and what decided that."""
@@ -208,7 +206,7 @@ def answer(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Findi
         if served.kind is ProviderErrorKind.MODEL_UNAVAILABLE:  # the list is not there, and not the model
             return Finding(Status.WARNING, f"it answers, but lists no models ({served.message})", "")
         return Finding(Status.PROBLEM, served.message, _remedy(served, found))
-    named = ", ".join(sorted(served)[:_MOST_NAMED]) + (", ..." if len(served) > _MOST_NAMED else "")
+    named = ", ".join(sorted(served)[:5]) + (", ..." if len(served) > 5 else "")
     if not found.model and len(served) != 1:
         return Finding(Status.PROBLEM, f"it serves {len(served)} models ({named})", "choose one with --model")
     if found.model and found.model not in served:
