@@ -209,10 +209,10 @@ def serve(
 def schema(
     form: Annotated[Literal["json", "json-lines"], typer.Argument(metavar="FORM", help="json or json-lines.")] = "json",
 ) -> int:
-    """Print the JSON Schema of what --json or --json-lines write."""
+    """Print the JSON Schema of what --json or --json-lines write of a task."""
     import json
 
-    from mendgraph.graph.terminal.output_schema import line_schema, object_schema
+    from mendgraph.graph.terminal.output_lines import line_schema, object_schema
 
     typer.echo(json.dumps(object_schema() if form == "json" else line_schema(), indent=2, sort_keys=True))
     return ExitCode.FINISHED

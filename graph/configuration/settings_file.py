@@ -155,7 +155,7 @@ def _name_problem(name: str, value: Any, *, of_user: bool) -> str:
     what = f"there is no setting {_shown(name)}"
     if isinstance(value, dict) and (inner := sorted(value.keys() & AgentContext.model_fields.keys())):
         return f"{what}: {inner[0]} and all settings stand at the top of the file, in no table"
-    return f"{what}: did you mean {' or '.join(meant)}?" if meant else f"{what}; `mendgraph config show` lists all"
+    return f"{what}: did you mean {' or '.join(meant)}?" if meant else f"{what}; `mendgraph config` lists all"
 
 
 def _trusted_problem(value: Any) -> str:

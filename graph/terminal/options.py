@@ -180,9 +180,6 @@ Accounts: TypeAlias = Annotated[
     bool, typer.Option("--accounts", help="A line for each account, with all that it has ever used.")
 ]
 Forget: TypeAlias = Annotated[bool, typer.Option("--forget", help="Trust it no more.")]
-SettingsFile: TypeAlias = Annotated[
-    str | None, typer.Argument(metavar="FILE", help="The file (default: yours and the folder's).", show_default=False)
-]
 Port: TypeAlias = Annotated[
     int, typer.Option(min=0, max=65_535, metavar="N", help="Port on 127.0.0.1; 0 takes a free one.")
 ]

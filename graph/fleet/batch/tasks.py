@@ -76,7 +76,7 @@ class BatchTask(BaseModel):
     def _are_limits(cls, value: dict[str, Any]) -> dict[str, Any]:
         for name in value:
             if name not in LIMITS:
-                meant = ", ".join(closest_names(name, LIMITS)) or "the limits of `mendgraph config show`"
+                meant = ", ".join(closest_names(name, LIMITS)) or "the limits of `mendgraph config`"
                 raise ValueError(f"{name!r} is no limit that a task may set: did you mean {meant}?")
         try:
             AgentContext(**value)

@@ -65,7 +65,7 @@ LOGIN = "base_url: base_url may hold no user name or password: put the key into 
         ('allowed_private_hosts = ["a b"]', "1: allowed_private_hosts: 'a b' is no host"),
         ('allowed_programs = ["make all"]', "1: allowed_programs: 'make all' is not one program: give the program"),
         ("max_stepz = 3", "1: there is no setting max_stepz: did you mean max_steps or max_steps_soft?"),
-        ("zzzzzz = 3", "1: there is no setting zzzzzz; `mendgraph config show` lists all"),
+        ("zzzzzz = 3", "1: there is no setting zzzzzz; `mendgraph config` lists all"),
         (
             "[limits]\nmax_steps = 3",
             "1: there is no setting limits: max_steps and all settings stand at the top of the",

