@@ -215,13 +215,14 @@ class Turn:
 
 @dataclass(frozen=True)
 class Course:
-    """All turns, the newest last, and how often each edge was taken.
+    """All turns, the newest last; how often each edge was taken and each node visited.
 
     `at` is the node that the run has not left, "" where it has ended.
     """
 
     turns: tuple[Turn, ...]
     edges: Mapping[routes.Transition, int]
+    visited: Mapping[str, int]
     at: str
 
     @property
@@ -242,6 +243,7 @@ def course_of(history: History, *, begun: bool = True) -> Course:
     return Course(
         turns=tuple(turns) if begun else (),
         edges=Counter(visit.transition for visit in visits if visit.transition is not None),
+        visited=Counter(visit.node for visit in visits if visit.target or visit.asked),
         at=visits[-1].node if visits and not visits[-1].target else "",
     )
 

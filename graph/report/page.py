@@ -17,6 +17,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.redaction import CurrentRedactor
 from mendgraph.graph.machine.routes import TRANSITIONS
 from mendgraph.graph.report.history import Course, History, Judged, Step, course_of, read_history
+from mendgraph.graph.report.picture import draw
 from mendgraph.graph.runs.kept_run import command_line, short_id
 from mendgraph.graph.runs.runs import ListedRun, RunState, get_run, list_runs, with_store
 from mendgraph.nodes.call_model.ledger import Spending
@@ -208,7 +209,7 @@ def _rendered(view: JsonMap, redactor: Redactor) -> str:
 
 
 def page_view(run: ListedRun, history: History, root: str, texts: Texts) -> JsonMap:
-    """All that the page shows of a run: words and bars, by the names that `report.html` has for them."""
+    """All that the page shows of a run: words, bars and the picture, by the names that `report.html` has for them."""
     context: AgentContext = history.values.get("context") or run.context
     spending: Spending = history.values.get("spending") or Spending()
     plan = history.values.get("plan") or Plan()
@@ -222,6 +223,7 @@ def page_view(run: ListedRun, history: History, root: str, texts: Texts) -> Json
         "end": _last_end(run, history, course, texts),
         "facts": [(name, texts.line(value, 500)) for name, value in _facts(run, context, course)],
         "settings": _settings(context, texts),
+        "picture": draw(course.edges, course.visited, course.at),
         "edges": [{**each._asdict(), "count": course.edges.get(each, 0)} for each in TRANSITIONS],
         "turns": _turns(course, texts, working=run.standing is RunState.WORKING),
         "steps": len(course.steps),
@@ -338,7 +340,7 @@ def _commands(run: ListedRun, course: Course) -> Iterator[tuple[str, ...]]:
 def _gaps(run: ListedRun, course: Course) -> Iterator[str]:
     if run.durability == "exit":
         yield (
-            "Not every step was kept (durability exit writes a turn down when it has ended), so the"
+            "Not every step was kept (durability exit writes a turn down when it has ended), so the picture, the"
             " counts and the steps show only what is known."
         )
     if run.parent:

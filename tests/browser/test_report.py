@@ -126,10 +126,20 @@ def test_on_paper_everything_is_unfolded(browser: Page, pages: dict[str, Path], 
     assert printed.startswith(b"%PDF-")
 
 
-def test_the_heads_are_in_order(browser: Page, pages: dict[str, Path]) -> None:
+def test_the_heads_are_in_order_and_the_picture_has_words(browser: Page, pages: dict[str, Path]) -> None:
     browser.view()
     browser.open(pages["asked"])
     levels = browser.run("return [...document.querySelectorAll('h1,h2,h3,h4')].map(each => Number(each.tagName[1]))")
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert all(after - before <= 1 for before, after in pairwise(levels))
+    crossing = browser.run(_LABELS_THAT_MEET)
+    assert crossing == []
+
+
+_LABELS_THAT_MEET = """
+const shown = [...document.querySelectorAll('.picture text')].map(each => [each, each.getBoundingClientRect()]);
+const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3;
+return shown.flatMap(([one, a], at) => shown.slice(at + 1).filter(([other, b]) => meet(a, b))
+  .map(([other]) => `${one.textContent} meets ${other.textContent}`));
+"""

@@ -29,7 +29,7 @@ ALLOWED_TAGS = frozenset(
     re.findall(
         r"\S+",
         "html head meta title style body a header p h1 h2 h3 h4 span ul ol li nav main section div dl dt dd pre code"
-        " strong details summary table caption thead tbody tr th td svg rect article"
+        " strong details summary table caption thead tbody tr th td svg desc defs marker path rect g text tspan article"
         " figure figcaption ins del i footer",
     )
 )
@@ -38,7 +38,8 @@ ALLOWED_ATTRIBUTES = frozenset(
     re.findall(
         r"\S+",
         "lang charset http-equiv content name class href id dir aria-labelledby aria-label aria-hidden focusable"
-        " tabindex role viewbox preserveaspectratio x width height scope colspan",
+        " tabindex role viewbox preserveaspectratio x y dx width height rx d marker-end refx refy markerwidth"
+        " markerheight orient markerunits scope colspan",
     )
 )
 
@@ -134,11 +135,13 @@ def test_a_store_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 def test_a_run_that_was_cut_off(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
     run_id = cut_off(folder)
-    said = words(page(report_html(run_id, str(folder))))
+    text = page(report_html(run_id, str(folder)))
+    said = words(text)
     assert "It was cut off: its process ended before the turn did." in said
     assert "cut off while the model was called" in said
     assert "It was cut off in call_model" in said
     assert f"Go on from where it is mendgraph resume {run_id[:8]}" in said
+    assert 'class="node node now"' in text
 
 
 def test_a_run_that_waits_for_a_person_shows_what_it_would_do(tmp_path: Path) -> None:
@@ -187,7 +190,7 @@ def test_nobodys_words_become_a_part_of_the_page(hostile: str) -> None:
     assert found.tags <= ALLOWED_TAGS
     assert found.attributes <= ALLOWED_ATTRIBUTES
     assert {link[:1] for link in found.links} == {"#"}
-    assert hostile.count("<title") == 1
+    assert hostile.count("<title") == 2  # the page's and the picture's
     assert hostile.count("</style>") == 1
 
 
