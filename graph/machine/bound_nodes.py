@@ -26,7 +26,6 @@ from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords
 from mendgraph.nodes.begin_turn.node import begin_turn
-from mendgraph.nodes.begin_turn.noted_files import most_bytes
 from mendgraph.nodes.begin_turn.turn_start import Made, TurnResources
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.driver import Hands
@@ -40,12 +39,12 @@ from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_c
 from mendgraph.nodes.execute_tools.step import Execution
 from mendgraph.nodes.guard.policy import edited_result, judge_workspace
 from mendgraph.nodes.heal.node import heal
+from mendgraph.nodes.language.project_notes import most_bytes
 from mendgraph.nodes.loop_check.node import check
 from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.parse.answers import schema_problem
-from mendgraph.nodes.parse.cutting import was_cut
 from mendgraph.nodes.parse.node import parse
-from mendgraph.nodes.parse.reading import foreign_calls
+from mendgraph.nodes.parse.reading import foreign_calls, was_cut
 from mendgraph.nodes.records import (
     CallError,
     JsonMap,

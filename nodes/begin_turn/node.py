@@ -4,7 +4,6 @@ from typing import Any
 
 from langchain_core.messages import AnyMessage
 
-from mendgraph.nodes.begin_turn.noted_files import read_notes
 from mendgraph.nodes.begin_turn.turn_start import (
     FRESH_TURN,
     CutOffState,
@@ -13,6 +12,7 @@ from mendgraph.nodes.begin_turn.turn_start import (
     close_step,
     cut_off_items,
     preload,
+    read_notes,
     scrubbed,
     without_refused_media,
 )

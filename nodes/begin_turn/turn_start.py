@@ -25,6 +25,7 @@ from mendgraph.nodes.language.names import (
     named_paths,
     reports_a_problem,
 )
+from mendgraph.nodes.language.project_notes import ProjectNotes, find_notes
 from mendgraph.nodes.records import (
     CallError,
     CallResult,
@@ -274,3 +275,15 @@ def read_ahead(
         return ModelReply(calls=raw, preloaded=True)
     text = "\n".join(f"tool: {tool}({json.dumps(arguments, ensure_ascii=False)})" for tool, arguments in calls)
     return ModelReply(text=text, preloaded=True)
+
+
+def read_notes(known: Sequence[ProjectNotes], request: str, files: Files, using: TurnResources) -> dict[str, Any]:
+    """What the project's notes say as this turn begins; nothing where they say what the turn before knows."""
+    notes, unread = find_notes(request, files.head, using.scrub, using.most_notes)
+    for path, reason in unread:
+        using.tell("notes.unread", {"path": path, "reason": reason})
+    if notes == tuple(known):
+        return {}
+    if notes:
+        using.tell("notes.read", {"files": [{"path": e.path, "lines": e.lines, "cut": e.cut} for e in notes]})
+    return {"notes": notes}

@@ -5,8 +5,7 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from mendgraph.nodes.language.content_blocks import without_thoughts
-from mendgraph.nodes.parse.cutting import kept_part
-from mendgraph.nodes.parse.reading import Reader, read_reply
+from mendgraph.nodes.parse.reading import Reader, kept_part, read_reply
 from mendgraph.nodes.records import Correction, ModelReply, Reading
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from mendgraph.nodes.language.content_blocks import without_thoughts
-from mendgraph.nodes.parse.cutting import cut_invented, kept_part, was_cut
+from mendgraph.nodes.parse.reading import cut_invented, kept_part, was_cut
 from mendgraph.nodes.records import ModelReply
 
 TOOLS = frozenset({"read_file"})
