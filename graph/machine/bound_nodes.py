@@ -39,12 +39,13 @@ from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_c
 from mendgraph.nodes.execute_tools.step import Execution
 from mendgraph.nodes.guard.policy import edited_result, judge_workspace
 from mendgraph.nodes.heal.node import heal
+from mendgraph.nodes.language.dialects import recognised
 from mendgraph.nodes.language.project_notes import most_bytes
 from mendgraph.nodes.loop_check.node import check
 from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.parse.answers import schema_problem
 from mendgraph.nodes.parse.node import parse
-from mendgraph.nodes.parse.reading import foreign_calls, was_cut
+from mendgraph.nodes.parse.reading import was_cut
 from mendgraph.nodes.records import (
     CallError,
     JsonMap,
@@ -208,7 +209,7 @@ class BoundNodes:
         rescued = "reading" in update
         update = with_known_files(self._tools, state["context"], update)
         if rescued:
-            found = foreign_calls((state.get("reply") or ModelReply()).text, reader)
+            found = recognised((state.get("reply") or ModelReply()).text, reader.known_tools)
             _trace_event(state["run_id"], "reply.rescued", {"dialect": found.dialect if found else ""})
         asked = int(not rescued and "corrections" in update)
         update = self._tools.words.hidden(state["run_id"], update, "reply", "items", *_SAID_OF_REPLIES)

@@ -16,9 +16,8 @@ from typing import Final
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall as NativeToolCall, ToolMessage
 
 from mendgraph.nodes.language.content_blocks import with_state
-from mendgraph.nodes.language.json_arguments import decode_arguments
 from mendgraph.nodes.language.names import names_elsewhere
-from mendgraph.nodes.language.text_protocol import render_native_result, render_text_results
+from mendgraph.nodes.language.text_protocol import decode_arguments, render_native_result, render_text_results
 from mendgraph.nodes.records import (
     CallError,
     CallResult,

@@ -8,25 +8,31 @@ with nothing to call is the answer, and so is one that only explains calls which
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from mendgraph.nodes.language.blocks import EDIT_TOOL, read_blocks
 from mendgraph.nodes.language.content_blocks import without_thoughts
 from mendgraph.nodes.language.dialects import (
-    NO_SINGLE,
+    EDIT_TOOL,
     Passage,
-    Rescue,
     begins_call,
     describe_dialect,
     fenced_calls,
     looks_like_call,
+    read_blocks,
     recognised,
 )
-from mendgraph.nodes.language.json_arguments import ReadCall, read_native_calls, unknown_tool_details
 from mendgraph.nodes.language.names import is_question, named_paths
-from mendgraph.nodes.language.text_protocol import extract_in_order, fence_after, without_lines
+from mendgraph.nodes.language.text_protocol import (
+    ArgumentProblem,
+    decode_arguments,
+    excerpt,
+    extract_in_order,
+    fence_after,
+    unknown_tool_details,
+    without_lines,
+)
 from mendgraph.nodes.parse.answers import TurnFacts, echoes, is_placeholder_content, paths_to_check, unfounded
 from mendgraph.nodes.records import (
     Answer,
@@ -38,6 +44,7 @@ from mendgraph.nodes.records import (
     ModelReply,
     Profile,
     Protocol,
+    RawCall,
     Reading,
     ToolCall,
     ToolInvocation,
@@ -78,7 +85,7 @@ class Reader(NamedTuple):
 
     `shown_files` are those that the model was shown in this turn, `told` what it was told of its failures: both are
     for the block form, where a small model answers by their names and repeats such sentences. `turn` is what its answer
-    is held against. `only_required` is the argument of each tool that needs exactly one. `offered` are the tools that
+    is held against. `offered` are the tools that
     the model is told of, None means all.
     """
 
@@ -90,8 +97,16 @@ class Reader(NamedTuple):
     shown_files: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
     turn: TurnFacts = TurnFacts()
-    only_required: Mapping[str, str] = NO_SINGLE
     offered: frozenset[str] | None = None
+
+
+class ReadCall(NamedTuple):
+    """One call at its place in the reply; a native one under an id that no other call of the reply has."""
+
+    call_id: str
+    tool: str
+    raw_arguments: str
+    outcome: ToolInvocation | ExtractionError
 
 
 def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
@@ -233,7 +248,7 @@ def _written(text: str, reader: Reader, answered: bool) -> tuple[list[ReadCall],
         calls = extract_in_order(rest, reader.known_tools)
     foreign: list[ReadCall] = []
     for fence in fences:
-        rescue = recognised(fence.body, reader.known_tools, reader.only_required)
+        rescue = recognised(fence.body, reader.known_tools)
         if rescue is None:
             error = ExtractionError(ExtractionErrorType.MISSING_TOOL_PREFIX, fence.line, fence.body[:200], "")
             foreign.append(ReadCall("", "", fence.body, error))
@@ -246,7 +261,7 @@ def _written(text: str, reader: Reader, answered: bool) -> tuple[list[ReadCall],
 def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, str]:
     """The edits of a reply in block form, the prose around them, and the text without their blocks."""
     said = extract_in_order(text, reader.known_tools, fenced=False)
-    if not said and foreign_calls(text, reader):
+    if not said and recognised(text, reader.known_tools):
         return [], "", text
     plain = without_lines(text, [(call.line_number + 1, call.end_line) for call in said])
     found = read_blocks(plain, reader.shown_files, reader.turn.request or None)
@@ -269,7 +284,9 @@ def _holds_call(edit: ToolInvocation | ExtractionError, reader: Reader) -> bool:
     """Whether the new text of a file is a call, and the file's name only stands in a sentence before it."""
     if isinstance(edit, ExtractionError) or str(edit.args["path"]).endswith((".json", ".md")):
         return False
-    return foreign_calls(str(edit.args["content"]), reader) is not None
+    content = str(edit.args["content"])
+    is_code = looks_like_call(content, reader.known_tools) == "python_call"
+    return is_code or recognised(content, reader.known_tools) is not None
 
 
 def _strays(found: Sequence[ReadCall], made: Sequence[ReadCall], reader: Reader) -> list[ReadCall]:
@@ -288,11 +305,6 @@ def _strays(found: Sequence[ReadCall], made: Sequence[ReadCall], reader: Reader)
         for call in found
         if made and call.outcome[:2] not in known
     ]
-
-
-def foreign_calls(text: str, reader: Reader) -> Rescue | None:
-    """The calls of a reply that is written in another form."""
-    return recognised(text, reader.known_tools, reader.only_required)
 
 
 def _is_heading(line: ReadCall, edits: Sequence[ToolInvocation | ExtractionError], reader: Reader) -> bool:
@@ -438,3 +450,55 @@ def cut_invented(text: str, known_tools: frozenset[str]) -> str:
                 return text[:at]
         at += len(line)
     return text
+
+
+# --- Native calls
+
+
+LONGEST_ID: Final = 20_000
+"""Characters of an id that go back to its endpoint. Some proxies keep a signature of some kilobytes in it."""
+
+_LONGEST_NAME: Final = 200
+"""Characters that are kept of a name that no tool has."""
+
+
+def read_native_calls(calls: Sequence[RawCall], known_tools: frozenset[str], id_prefix: str = "call") -> list[ReadCall]:
+    """One entry for each call, in order, none dropped; never raises.
+
+    Missing, unprintable, repeated and endless ids become `<id_prefix>_<index>`, so `id_prefix` should name the step.
+    The history must carry these ids, not those of the reply. Blank arguments mean {}. Line numbers are 0.
+    """
+    read: list[ReadCall] = []
+    for call_id, call in zip(_unique_ids(calls, id_prefix), calls, strict=True):
+        outcome = _read_native(call, known_tools)
+        read.append(ReadCall(call_id, call.tool.strip()[:_LONGEST_NAME], call.arguments, outcome))
+    return read
+
+
+def _read_native(call: RawCall, known_tools: frozenset[str]) -> ToolInvocation | ExtractionError:
+    def broken(kind: ExtractionErrorType, details: str) -> ExtractionError:
+        return ExtractionError(kind, 0, excerpt(f"{call.tool}({call.arguments})"), details)
+
+    tool = call.tool.strip()
+    if not tool:
+        return broken(ExtractionErrorType.EMPTY_TOOL_NAME, "Tool name is empty")
+    if tool not in known_tools:
+        return broken(ExtractionErrorType.UNKNOWN_TOOL_NAME, unknown_tool_details(tool, known_tools))
+    arguments = decode_arguments(call.arguments.strip() or "{}")
+    if isinstance(arguments, ArgumentProblem):
+        return broken(arguments.kind, arguments.details)
+    return ToolInvocation(tool, arguments, 0)
+
+
+def _unique_ids(calls: Sequence[RawCall], id_prefix: str) -> Iterator[str]:
+    given = {call.call_id for call in calls}
+    seen: set[str] = set()
+    for index, call in enumerate(calls):
+        call_id = call.call_id
+        usable = call_id.strip() and call_id.isprintable() and len(call_id) <= LONGEST_ID
+        if not usable or call_id in seen:
+            call_id = f"{id_prefix}_{index}"
+            while call_id in given or call_id in seen:
+                call_id += "_"
+        seen.add(call_id)
+        yield call_id

@@ -87,7 +87,6 @@ def reader_of(case: dict[str, Any]) -> Reader:
         check_answer=lambda _: [],
         writing_tools=frozenset({"write_file", "edit_file"}),
         turn=turn,
-        only_required={"read_file": "path"},
     )
 
 

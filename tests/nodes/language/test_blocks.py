@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.language.blocks import EDIT_TOOL, EXAMPLE_EDITS, read_blocks, render_file
+from mendgraph.nodes.language.dialects import EDIT_TOOL, EXAMPLE_EDITS, read_blocks, render_file
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
 
 CODE = "def add(a, b):\n    return a + b\n"

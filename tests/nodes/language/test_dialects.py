@@ -8,7 +8,6 @@ from mendgraph.nodes.language.dialects import Rescue, fenced_calls, looks_like_c
 from mendgraph.nodes.records import ToolInvocation
 
 KNOWN = frozenset({"read_file", "edit_file", "multi_edit", "write_file", "list_files"})
-ONLY_REQUIRED = {"read_file": "path"}
 
 JSON_CALL = '{"name": "read_file", "arguments": {"path": "a.py"}}'
 LIST = '[{"tool": "read_file", "args": {}}, {"tool": "edit_file", "args": {"path": "b"}}]'
@@ -24,12 +23,10 @@ READABLE = [
     ("json", JSON_CALL, [READ]),
     ("json", f"\n  {JSON_CALL}\n", [READ]),
     ("json", FENCED, [READ]),
-    ("json", f"```\n{JSON_CALL}\n```\n", [READ]),
     ("json", f"~~~ JSON title\r\n{JSON_CALL}\r\n~~~", [READ]),
     ("json", f"```json\n{JSON_CALL}", [READ]),
     ("json", f"Action:\n{JSON_CALL}", [READ]),
     ("json", f"Action:\n{FENCED}", [READ]),
-    ("json", f"Tool call: {JSON_CALL}", [READ]),
     ("json", LIST, [("read_file", {}), ("edit_file", {"path": "b"})]),
     ("json", EDIT_CALL, [EDIT]),
     ("json", f"```json\n{EDIT_CALL}\n```", [EDIT]),
@@ -44,17 +41,10 @@ READABLE = [
     ("tool_line", 'tool: read_file({"path": "a.py"})', [READ]),
     ("bare_call", 'read_file({"path": "a.py"})', [READ]),
     ("bare_call", '```\nread_file({"path": "a.py"})\n```', [READ]),
-    ("python_call", PYTHON_CALL, [READ]),
-    ("python_call", f"tool: {PYTHON_CALL}", [READ]),
-    ("python_call", PYTHON_FENCED, [READ]),
-    ("python_call", f"```tool_code\n{PYTHON_CALL}\n```", [READ]),
-    ("python_call", f"{PYTHON_FENCED}\n{PYTHON_FENCED}", [READ, READ]),
-    ("python_call", "Action: read_file('a.py')", [READ]),
 ]
 
 ONLY_LOOKS = [
     ("json", f"```json\n{JSON_CALL}\n```\nThis reads the file."),
-    ("json", f"I will read the file.\n{JSON_CALL}"),
     ("json", f"I will read both:\n```json\n{JSON_CALL}\n{JSON_CALL}\n```"),
     ("json", f"I will read the file first:\n{FENCED}"),
     ("json", f"calls.json\n{FENCED}"),
@@ -67,7 +57,6 @@ ONLY_LOOKS = [
     ("json", '{"name": "read_file", "arguments": "a.py"}'),
     ("json", '{"name": "read_file", "arguments": {}, "because": "I want to"}'),
     ("json", '[{"name": "read_file", "arguments": {}}, {"name": "nope", "arguments": {}}]'),
-    ("json", f"For example:\n{TAGGED}"),
     ("json", f"I will read it.\n{TAGGED}\nThat is all."),
     ("json", '<tool_call>{"name": "nope", "arguments": {}}</tool_call>'),
     ("another harness", '[TOOL_CALLS] [{"name": "read_file"}]'),
@@ -75,13 +64,16 @@ ONLY_LOOKS = [
     ("another harness", '<function=read_file>{"path": "a.py"}'),
     ("another harness", "Action: read_file\nAction Input: a.py"),
     ("another harness", "<tool: nope({})>"),
-    ("another harness", "<tool: read_file({path})>"),
     ("json", f"The file holds\n{FENCED}\nwhich is a call."),
     ("json", f"The file holds\n```\n{TAGGED}\n```\nand no more."),
     ("tool_line", "```\ntool: read_file({})\nand so on\n```"),
-    ("tool_line", "Use such a line:\n```\ntool: read_file({})\n```"),
     ("bare_call", 'read_file({"path": "a.py"})\nThis reads the file.'),
     ("bare_call", 'read_file({"path": a.py})'),
+    ("python_call", PYTHON_CALL),
+    ("tool_line", f"tool: {PYTHON_CALL}"),
+    ("python_call", PYTHON_FENCED),
+    ("python_call", f"```tool_code\n{PYTHON_CALL}\n```"),
+    ("python_call", "Action: read_file('a.py')"),
     ("python_call", 'read_file(path="a.py", limit=count)'),
     ("python_call", '```python\nread_file(path="a.py"))\n```'),
 ]
@@ -122,19 +114,19 @@ def found(dialect: str, calls: list[tuple[str, dict[str, Any]]]) -> Rescue:
 def test_a_reply_that_is_meant_as_a_call_and_nothing_else_is_read(
     dialect: str, text: str, calls: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    assert recognised(text, KNOWN, only_required=ONLY_REQUIRED) == found(dialect, calls)
+    assert recognised(text, KNOWN) == found(dialect, calls)
     assert looks_like_call(text, KNOWN) == dialect
 
 
 @pytest.mark.parametrize(("dialect", "text"), ONLY_LOOKS)
 def test_a_doubtful_call_is_noticed_but_not_read(dialect: str, text: str) -> None:
-    assert recognised(text, KNOWN, only_required=ONLY_REQUIRED) is None
+    assert recognised(text, KNOWN) is None
     assert looks_like_call(text, KNOWN) == dialect
 
 
 @pytest.mark.parametrize("text", ANSWERS)
 def test_an_answer_stays_an_answer(text: str) -> None:
-    assert recognised(text, KNOWN, only_required=ONLY_REQUIRED) is None
+    assert recognised(text, KNOWN) is None
     assert looks_like_call(text, KNOWN) is None
 
 
@@ -180,7 +172,7 @@ def test_all_calls_in_fences_are_found() -> None:
 
 def read_form(dialect: str, body: str) -> list[ToolInvocation] | None:
     """The calls of a body that is read in this form."""
-    found = recognised(body, KNOWN, ONLY_REQUIRED)
+    found = recognised(body, KNOWN)
     return found.calls if found and found.dialect == dialect else None
 
 
@@ -226,54 +218,6 @@ def test_each_form_is_read_where_it_is_whole(dialect: str, body: str, calls: lis
     assert read_form(dialect, body) == calls
 
 
-@pytest.mark.parametrize(
-    ("body", "arguments"),
-    [
-        ('read_file("a.py", limit=10)', {"path": "a.py", "limit": 10}),
-        ("tool: read_file ( path = 'a.py' , )", {"path": "a.py"}),
-        ("# Read it.\nread_file(\n  'a'  # the file\n  'b'\n)\n# Done.\n", {"path": "ab"}),
-        ('read_file(path="""\n"a" and\n""")', {"path": '\n"a" and\n'}),
-        (
-            "read_file(a=True, c=None, d=-3, e=2.5e1, f=[1, [], ['x',]], g={'k': {}, \"l\": 0,})",
-            {"a": True, "c": None, "d": -3, "e": 25.0, "f": [1, [], ["x"]], "g": {"k": {}, "l": 0}},
-        ),
-    ],
-)
-def test_a_python_call_with_literal_arguments_is_read(body: str, arguments: dict[str, Any]) -> None:
-    assert read_form("python_call", body) == [ToolInvocation("read_file", arguments, 0)]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "read_file(path=",
-        "read_file(path='a') is a call",
-        "nope(path='a')",
-        "x = read_file(path='a')",
-        "read_file(path=name)",
-        "read_file(path=f'a')",
-        "read_file(path=b'a')",
-        "read_file(path=('a', 'b'))",
-        "read_file(path={'a'})",
-        "read_file(path={1: 'a'})",
-        "read_file(*a)",
-        "read_file(**a)",
-        "read_file('a', path='b')",
-        "edit_file('a')",
-        "read_file(path='a', path='b')",
-        "read_file(n=18446744073709551616)",
-        "read_file(path='\\ud83d')",
-        "read_file(path='a\r\nb')",
-        "import os\nread_file('a')",
-        f"read_file(x={'[' * 65}{']' * 65})",
-        "read_file(path='" + "x" * 1_000_000 + "')",
-    ],
-)
-def test_anything_that_would_have_to_be_evaluated_or_guessed_is_not_read(body: str) -> None:
-    assert recognised(body, KNOWN, ONLY_REQUIRED) is None
-
-
-@pytest.mark.parametrize("unit", ["{", "[", '{"a":', "{}", "<tool_call>", "read_file(", "'a' ", '"""'])
-@pytest.mark.parametrize("start", ["", "read_file(path="])
-def test_endless_texts_are_no_calls(start: str, unit: str) -> None:
-    assert recognised(start + unit * (20_000 // len(unit)), KNOWN) is None
+@pytest.mark.parametrize("unit", ["{", "[", '{"a":', "{}", "<tool_call>", "read_file("])
+def test_endless_texts_are_no_calls(unit: str) -> None:
+    assert recognised(unit * (20_000 // len(unit)), KNOWN) is None

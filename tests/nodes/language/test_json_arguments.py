@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.language.json_arguments import ArgumentProblem, ReadCall, decode_arguments, read_native_calls
+from mendgraph.nodes.language.text_protocol import ArgumentProblem, decode_arguments
+from mendgraph.nodes.parse.reading import ReadCall, read_native_calls
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, RawCall, ToolInvocation
 
 INVALID = ExtractionErrorType.INVALID_JSON_SYNTAX

@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from mendgraph.nodes.language.blocks import EXAMPLE_EDITS
-from mendgraph.nodes.language.dialects import describe_dialect
+from mendgraph.nodes.language.dialects import EXAMPLE_EDITS, describe_dialect
 from mendgraph.nodes.parse.answers import TurnFacts
 from mendgraph.nodes.parse.node import ParseState, parse
 from mendgraph.nodes.parse.reading import Reader, ReplyReading
