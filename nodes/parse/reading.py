@@ -8,7 +8,7 @@ with nothing to call is the answer, and so is one that only explains calls which
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Final, NamedTuple
 
@@ -33,7 +33,7 @@ from mendgraph.nodes.language.text_protocol import (
     unknown_tool_details,
     without_lines,
 )
-from mendgraph.nodes.parse.answers import TurnFacts, echoes, is_placeholder_content, paths_to_check, unfounded
+from mendgraph.nodes.parse.answers import TurnFacts, echoes, paths_to_check, unfounded
 from mendgraph.nodes.records import (
     Answer,
     CallError,
@@ -85,8 +85,7 @@ class Reader(NamedTuple):
 
     `shown_files` are those that the model was shown in this turn, `told` what it was told of its failures: both are
     for the block form, where a small model answers by their names and repeats such sentences. `turn` is what its answer
-    is held against. `offered` are the tools that
-    the model is told of, None means all.
+    is held against. `offered` are the tools that the model is told of, None means all.
     """
 
     profile: Profile
@@ -126,8 +125,7 @@ def read_reply(reply: ModelReply, step: int, reader: Reader) -> ReplyReading:
         return ReplyReading(Reading.MALFORMED, items, [item.error for item in told if isinstance(item, CallError)])
     only = items[0]
     if len(items) == 1 and isinstance(only, ToolCall) and only.tool == ANSWER_TOOL:
-        answer = Answer(text=str(only.arguments.get("answer", "")), value=only.arguments.get("value"))
-        return ReplyReading(Reading.ANSWER, items, [], answer)
+        return ReplyReading(Reading.ANSWER, items, [], Answer.given(only.arguments))
     return ReplyReading(Reading.CALLS, items, [])
 
 
@@ -154,13 +152,10 @@ def _refused(item: ToolCall | CallError, error: ExtractionError) -> CallError:
 def check_call(call: ToolInvocation, call_id: str, raw_arguments: str, reader: Reader) -> ToolCall | CallError:
     """Check one well-formed call against its tool's schema, and a final answer against the user's as well."""
     checked = reader.validate(call.tool_name, call.args)
-    if isinstance(checked, dict) and call.tool_name == ANSWER_TOOL:
-        answer = Answer(text=str(checked.get("answer", "")), value=checked.get("value"))
-        problems = reader.check_answer(answer)
+    kind, problems = ExtractionErrorType.INVALID_ARGUMENTS, checked
+    if isinstance(checked, dict):
         kind = ExtractionErrorType.INVALID_ANSWER
-    else:
-        problems = checked if isinstance(checked, list) else _placeholders(call.tool_name, checked, reader)
-        kind = ExtractionErrorType.INVALID_ARGUMENTS
+        problems = reader.check_answer(Answer.given(checked)) if call.tool_name == ANSWER_TOOL else []
     if problems or not isinstance(checked, dict):
         details = f"{call.tool_name}: " + "; ".join(problems)
         error = ExtractionError(kind, call.line_number, raw_arguments[:200], details)
@@ -174,14 +169,6 @@ def check_call(call: ToolInvocation, call_id: str, raw_arguments: str, reader: R
     )
 
 
-def _placeholders(tool: str, arguments: dict[str, Any], reader: Reader) -> list[str]:
-    """What is wrong with a call that would write a text which only stands for another."""
-    content = arguments.get("content")
-    if not isinstance(content, str) or tool not in reader.writing_tools or not is_placeholder_content(content):
-        return []
-    return [f"content {content.strip()!r} only stands for a text: write the text itself."]
-
-
 def _checked(call: ReadCall, reader: Reader) -> ToolCall | CallError:
     if isinstance(call.outcome, ExtractionError):
         error = call.outcome
@@ -193,24 +180,22 @@ def _checked(call: ReadCall, reader: Reader) -> ToolCall | CallError:
 
 def _broken_reply(reply: ModelReply) -> ExtractionError | None:
     """A reply that must not be acted on, whatever it says."""
-
-    def broken(kind: ExtractionErrorType, details: str) -> ExtractionError:
-        return ExtractionError(kind, 0, reply.text[:200], details)
-
+    kinds, finish = ExtractionErrorType, reply.finish_reason
     said_nothing = not reply.text.strip() and not reply.calls
-    if reply.finish_reason is FinishReason.LENGTH:
+    if finish is FinishReason.LENGTH:
         when = " while it was still thinking" if said_nothing and reply.reasoning else ""
-        details = f"The reply was cut at the token limit{when}. Nothing was executed."
-        return broken(ExtractionErrorType.TRUNCATED_REPLY, details)
-    if reply.finish_reason is FinishReason.REFUSAL:
-        return broken(ExtractionErrorType.REFUSED_REPLY, f"The model refused: {reply.refusal[:300]}")
-    if reply.finish_reason is FinishReason.CONTENT_FILTER:
-        return broken(ExtractionErrorType.FILTERED_REPLY, "The endpoint's content filter stopped the reply.")
-    if said_nothing and reply.reasoning.strip():
-        return broken(ExtractionErrorType.THOUGHT_ONLY_REPLY, "The reply was only thought: no answer and no tool call.")
-    if said_nothing:
-        return broken(ExtractionErrorType.EMPTY_REPLY, "The reply was empty.")
-    return None
+        broken = kinds.TRUNCATED_REPLY, f"The reply was cut at the token limit{when}. Nothing was executed."
+    elif finish is FinishReason.REFUSAL:
+        broken = kinds.REFUSED_REPLY, f"The model refused: {reply.refusal[:300]}"
+    elif finish is FinishReason.CONTENT_FILTER:
+        broken = kinds.FILTERED_REPLY, "The endpoint's content filter stopped the reply."
+    elif not said_nothing:
+        return None
+    elif reply.reasoning.strip():
+        broken = kinds.THOUGHT_ONLY_REPLY, "The reply was only thought: no answer and no tool call."
+    else:
+        broken = kinds.EMPTY_REPLY, "The reply was empty."
+    return ExtractionError(broken[0], 0, reply.text[:200], broken[1])
 
 
 def _read_calls(reply: ModelReply, step: int, reader: Reader) -> tuple[list[ReadCall], str]:
@@ -248,13 +233,12 @@ def _written(text: str, reader: Reader, answered: bool) -> tuple[list[ReadCall],
         calls = extract_in_order(rest, reader.known_tools)
     foreign: list[ReadCall] = []
     for fence in fences:
-        rescue = recognised(fence.body, reader.known_tools)
-        if rescue is None:
+        if rescue := recognised(fence.body, reader.known_tools):
+            found = [call._replace(line_number=fence.line) for call in rescue.calls]
+            foreign += [ReadCall("", call.tool_name, fence.body, call) for call in found]
+        else:
             error = ExtractionError(ExtractionErrorType.MISSING_TOOL_PREFIX, fence.line, fence.body[:200], "")
             foreign.append(ReadCall("", "", fence.body, error))
-            continue
-        found = [call._replace(line_number=fence.line) for call in rescue.calls]
-        foreign += [ReadCall("", call.tool_name, fence.body, call) for call in found]
     return [ReadCall("", call.tool, call.raw_arguments, call.outcome) for call in calls], foreign
 
 
@@ -265,19 +249,19 @@ def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, str]:
         return [], "", text
     plain = without_lines(text, [(call.line_number + 1, call.end_line) for call in said])
     found = read_blocks(plain, reader.shown_files, reader.turn.request or None)
-    taken = [
-        (edit, lines) for edit, lines in zip(found.outcomes, found.lines, strict=True) if not _holds_call(edit, reader)
-    ]
+    both = zip(found.outcomes, found.lines, strict=True)
+    taken = [(edit, lines) for edit, lines in both if not _holds_call(edit, reader)]
     rest = without_lines(text, [lines for _, lines in taken])
     if is_question(reader.turn.request):
         return [], "", rest
-    edits = [
-        ReadCall(
-            "", EDIT_TOOL, str(edit.args["content"]) if isinstance(edit, ToolInvocation) else edit.line_content, edit
-        )
-        for edit, _ in taken
+    bodies = [
+        edit.line_content if isinstance(edit, ExtractionError) else str(edit.args["content"]) for edit, _ in taken
     ]
-    return edits, found.prose, rest
+    return (
+        [ReadCall("", EDIT_TOOL, body, edit) for body, (edit, _) in zip(bodies, taken, strict=True)],
+        found.prose,
+        rest,
+    )
 
 
 def _holds_call(edit: ToolInvocation | ExtractionError, reader: Reader) -> bool:
@@ -295,13 +279,9 @@ def _strays(found: Sequence[ReadCall], made: Sequence[ReadCall], reader: Reader)
     Where none is made, the reply is left to `heal`, which may read it as it is.
     """
     known = [call.outcome[:2] for call in made if isinstance(call.outcome, ToolInvocation)]
-    details = _STRAY[reader.profile.protocol]
+    kind, details = ExtractionErrorType.MISSING_TOOL_PREFIX, _STRAY[reader.profile.protocol]
     return [
-        call._replace(
-            outcome=ExtractionError(
-                ExtractionErrorType.MISSING_TOOL_PREFIX, call.outcome.line_number, call.raw_arguments[:200], details
-            )
-        )
+        call._replace(outcome=ExtractionError(kind, call.outcome.line_number, call.raw_arguments[:200], details))
         for call in found
         if made and call.outcome[:2] not in known
     ]
@@ -468,11 +448,18 @@ def read_native_calls(calls: Sequence[RawCall], known_tools: frozenset[str], id_
     Missing, unprintable, repeated and endless ids become `<id_prefix>_<index>`, so `id_prefix` should name the step.
     The history must carry these ids, not those of the reply. Blank arguments mean {}. Line numbers are 0.
     """
-    read: list[ReadCall] = []
-    for call_id, call in zip(_unique_ids(calls, id_prefix), calls, strict=True):
+    given = {call.call_id for call in calls}
+    read: dict[str, ReadCall] = {}
+    for index, call in enumerate(calls):
+        call_id = call.call_id
+        usable = call_id.strip() and call_id.isprintable() and len(call_id) <= LONGEST_ID
+        if not usable or call_id in read:
+            call_id = f"{id_prefix}_{index}"
+            while call_id in given or call_id in read:
+                call_id += "_"
         outcome = _read_native(call, known_tools)
-        read.append(ReadCall(call_id, call.tool.strip()[:_LONGEST_NAME], call.arguments, outcome))
-    return read
+        read[call_id] = ReadCall(call_id, call.tool.strip()[:_LONGEST_NAME], call.arguments, outcome)
+    return list(read.values())
 
 
 def _read_native(call: RawCall, known_tools: frozenset[str]) -> ToolInvocation | ExtractionError:
@@ -488,17 +475,3 @@ def _read_native(call: RawCall, known_tools: frozenset[str]) -> ToolInvocation |
     if isinstance(arguments, ArgumentProblem):
         return broken(arguments.kind, arguments.details)
     return ToolInvocation(tool, arguments, 0)
-
-
-def _unique_ids(calls: Sequence[RawCall], id_prefix: str) -> Iterator[str]:
-    given = {call.call_id for call in calls}
-    seen: set[str] = set()
-    for index, call in enumerate(calls):
-        call_id = call.call_id
-        usable = call_id.strip() and call_id.isprintable() and len(call_id) <= LONGEST_ID
-        if not usable or call_id in seen:
-            call_id = f"{id_prefix}_{index}"
-            while call_id in given or call_id in seen:
-                call_id += "_"
-        seen.add(call_id)
-        yield call_id

@@ -10,7 +10,6 @@ from mendgraph.nodes.parse.answers import (
     TurnFacts,
     answer_problems,
     echoes,
-    is_placeholder_content,
     paths_to_check,
     schema_problem,
     unfounded,
@@ -164,67 +163,6 @@ def test_a_reference_to_a_file_of_this_machine_is_not_followed(tmp_path: Path) -
     [problem] = answer_problems(Answer(text="", value="x"), schema)
     assert problem.startswith("answer_schema cannot be followed: ")
     assert str(schema_problem(schema)).startswith("answer_schema cannot be followed: ")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "whole new file",
-        "The whole new file.\n",
-        "complete file content",
-        "# full code of the file",
-        "new content here",
-        "[new content here]",
-        "# your code here\n",
-        "// new code goes here",
-        "<!-- text here -->",
-        "<action>",
-        "<new text>",
-        "<file-content>",
-        "<content>",
-        "...",
-        " ...\n",
-        "…",
-        "TEXT",
-        "NEW_TEXT",
-        "NEW CONTENT",
-    ],
-)
-def test_placeholders_for_texts(text: str) -> None:
-    assert is_placeholder_content(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "\n",
-        "..",
-        "text",
-        "value",
-        "new content",
-        "new file",
-        "{name}",
-        "[value]",
-        "<br>",
-        "<code>",
-        "<text>",
-        "<path>",
-        "SELECT",
-        "return value",
-        "here",
-        "def f(): ...",
-        "class A(Protocol):\n    def f(self) -> int: ...\n",
-        "x = [1, ..., 3]",
-        "print('your code here')",
-        "# your code here\nx = 1",
-        "The whole new file is written by save().",
-        "..." + " " * 300 + "x",
-        "x" * 100_000,
-    ],
-)
-def test_real_texts(text: str) -> None:
-    assert not is_placeholder_content(text)
 
 
 TOLD = ("The block has no closing fence.  Send it\nagain.", "Yes.", "")
