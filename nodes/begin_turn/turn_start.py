@@ -185,18 +185,13 @@ def scrubbed(messages: Sequence[AnyMessage], text: Callable[[str], str]) -> list
 
 
 def _scrubbed(message: HumanMessage, text: Callable[[str], str]) -> HumanMessage:
-    content: Any
-    if isinstance(message.content, str):
-        content = text(storable(message.content))
-    else:
-        content = [
-            text(storable(part))
-            if isinstance(part, str)
-            else {**part, "text": text(storable(part["text"]))}
-            if isinstance(part.get("text"), str)
-            else part
-            for part in message.content
-        ]
+    def clean(part: Any) -> Any:
+        if isinstance(part, str):
+            return text(storable(part))
+        return {**part, "text": clean(part["text"])} if isinstance(part.get("text"), str) else part
+
+    content = message.content
+    content = clean(content) if isinstance(content, str) else [clean(part) for part in content]
     return message if content == message.content else message.model_copy(update={"content": content})
 
 

@@ -14,14 +14,11 @@ from mendgraph.nodes.heal.corrective_prompt import (
 from mendgraph.nodes.language.text_protocol import extract_tool_invocations_with_errors
 from mendgraph.nodes.records import (
     SCHEMA_ERRORS,
-    CallError,
     Correction,
     ExtractionError,
     ExtractionErrorType,
-    Protocol,
     StopCause,
     StopReason,
-    ToolCall,
 )
 
 __all__ = [
@@ -32,9 +29,6 @@ __all__ = [
     "attempt_extraction_with_healing",
     "generate_corrective_prompt",
 ]
-
-_OTHER_FORMS = frozenset({ExtractionErrorType.MISSING_TOOL_PREFIX, ExtractionErrorType.INVALID_JSON_SYNTAX})
-"""No prefix, or a prefix before arguments that are no JSON, as in `tool: read_file(path="a.py")`."""
 
 _EMPTY = frozenset({ExtractionErrorType.EMPTY_REPLY, ExtractionErrorType.THOUGHT_ONLY_REPLY})
 _SAID: Final[Mapping[ExtractionErrorType, str]] = {
@@ -103,18 +97,6 @@ def correction_of(attempt: HealingAttempt, reply: str) -> Correction:
 def is_unfounded(errors: Sequence[ExtractionError]) -> bool:
     """Whether this is an answer that what happened does not bear out."""
     return any(error.error_type is ExtractionErrorType.UNFOUNDED_CLAIM for error in errors)
-
-
-def is_call_in_another_form(errors: Sequence[ExtractionError]) -> bool:
-    """Whether the reply may be read as it is: it is whole, and a call in all but its form; a cut one never may."""
-    return len(errors) == 1 and errors[0].error_type in _OTHER_FORMS
-
-
-def canonical_text(items: Sequence[ToolCall | CallError], protocol: Protocol) -> str:
-    """What the history keeps of a rescued reply: the calls in the right form, which the model then imitates."""
-    if protocol is Protocol.NATIVE:
-        return ""
-    return "\n".join(f"tool: {item.tool}({item.raw_arguments})" for item in items)
 
 
 def attempt_extraction_with_healing(

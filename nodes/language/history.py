@@ -75,12 +75,7 @@ def settle_exchange(
         return [AIMessage(text), HumanMessage(render_text_results(results), name=RESULT_MESSAGE_NAME)]
     written, items = items, [_with_relative_paths(item, specs, root) for item in items]
     calls = [
-        NativeToolCall(
-            name=_sendable(item.tool),
-            args=_as_sent(item),
-            id=item.call_id,
-            type="tool_call",
-        )
+        NativeToolCall(name=_sendable(item.tool), args=_as_sent(item), id=item.call_id, type="tool_call")
         for item in items
     ]
     answers = [

@@ -254,14 +254,11 @@ def _edits(text: str, reader: Reader) -> tuple[list[ReadCall], str, str]:
     rest = without_lines(text, [lines for _, lines in taken])
     if is_question(reader.turn.request):
         return [], "", rest
-    bodies = [
-        edit.line_content if isinstance(edit, ExtractionError) else str(edit.args["content"]) for edit, _ in taken
-    ]
-    return (
-        [ReadCall("", EDIT_TOOL, body, edit) for body, (edit, _) in zip(bodies, taken, strict=True)],
-        found.prose,
-        rest,
-    )
+    edits = []
+    for edit, _ in taken:
+        body = edit.line_content if isinstance(edit, ExtractionError) else str(edit.args["content"])
+        edits.append(ReadCall("", EDIT_TOOL, body, edit))
+    return edits, found.prose, rest
 
 
 def _holds_call(edit: ToolInvocation | ExtractionError, reader: Reader) -> bool:

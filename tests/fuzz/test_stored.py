@@ -319,8 +319,7 @@ def recorded_ids() -> tuple[str, ...]:
 
 @fuzz(
     lambda: st.tuples(
-        st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), max_size=8),
-        st.sampled_from([0, 0, 0, 1, 4096]),
+        st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), max_size=8), st.sampled_from([0, 0, 0, 1, 4096])
     )
 )
 def test_a_damaged_file_is_refused(given: tuple[list[tuple[int, int]], int]) -> None:

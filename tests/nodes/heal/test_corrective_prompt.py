@@ -5,9 +5,8 @@ from mendgraph.nodes.heal.corrective_prompt import (
     Manner,
     SelfHealingConfig,
     generate_corrective_prompt,
-    manner_of,
 )
-from mendgraph.nodes.records import EditForm, ExtractionError, ExtractionErrorType, Profile, Protocol
+from mendgraph.nodes.records import ExtractionError, ExtractionErrorType
 
 E = ExtractionErrorType
 SPEC_KINDS = list(E)[:6]
@@ -93,26 +92,3 @@ def test_in_the_block_form_only_what_was_wrong_is_said() -> None:
     assert in_blocks(error(E.EMPTY_REPLY, "The reply was empty."), error(E.INVALID_JSON_SYNTAX, "No JSON.")) == (
         "The reply was empty.\nNo JSON."
     )
-
-
-@pytest.mark.parametrize(
-    ("profile", "lines", "manner"),
-    [
-        (Profile(protocol=Protocol.TEXT), ["calc.py"], "text"),
-        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.PATCH), ["tool: x"], "text"),
-        (Profile(protocol=Protocol.NATIVE), ["tool: x"], "native"),
-        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), ["calc.py"], "blocks"),
-        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), [], "blocks"),
-        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), ["a tool: x"], "blocks"),
-        (Profile(protocol=Protocol.TEXT, edit_form=EditForm.BLOCKS), ["calc.py", "  tool: x"], "text"),
-        (Profile(protocol=Protocol.NATIVE, edit_form=EditForm.BLOCKS), ["tool: x"], "blocks"),
-    ],
-)
-def test_who_is_asked_for_blocks_is_spoken_to_of_lines_only_where_one_went_wrong(
-    profile: Profile, lines: list[str], manner: Manner
-) -> None:
-    errors = [ExtractionError(E.TRUNCATED_REPLY, 1, line, "Cut.") for line in lines]
-    assert manner_of(profile, errors) == manner
-
-
-# --- An answer that is not borne out

@@ -1,100 +1,12 @@
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.heal import corrective_prompt, healing
-from mendgraph.nodes.heal.corrective_prompt import (
-    DEFAULT_SELF_HEALING_CONFIG,
-    SelfHealingConfig,
-    generate_corrective_prompt,
-)
-from mendgraph.nodes.heal.healing import (
-    HealingAttempt,
-    HealingResult,
-    attempt_extraction_with_healing,
-    canonical_text,
-    correction_of,
-    next_attempt,
-)
-from mendgraph.nodes.language.text_protocol import extract_tool_invocations_with_errors
-from mendgraph.nodes.records import (
-    CallError,
-    Correction,
-    ExtractionError,
-    ExtractionErrorType,
-    Protocol,
-    StopCause,
-    StopReason,
-    ToolCall,
-    ToolInvocation,
-)
+from mendgraph.nodes.heal.corrective_prompt import DEFAULT_SELF_HEALING_CONFIG, SelfHealingConfig
+from mendgraph.nodes.heal.healing import HealingAttempt, correction_of, next_attempt
+from mendgraph.nodes.records import Correction, ExtractionError, ExtractionErrorType, StopCause, StopReason
 
 E = ExtractionErrorType
 EXHAUSTED, UNREPAIRED = StopReason.HEALING_EXHAUSTED, StopReason.SCHEMA_REPAIR_EXHAUSTED
-KNOWN = frozenset({"read_file"})
-GOOD, BAD = 'tool: read_file({"path": "a"})', "tool: read_file({path})"
-START: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "text", "text": "Read a."}]}]
-
-
-def scripted(*replies: str) -> tuple[Callable[[list[dict[str, Any]]], str], list[list[dict[str, Any]]]]:
-    seen: list[list[dict[str, Any]]] = []
-
-    def get_llm_response(conversation: list[dict[str, Any]]) -> str:
-        seen.append(conversation)
-        return replies[min(len(seen), len(replies)) - 1]
-
-    return get_llm_response, seen
-
-
-def attempt(number: int, response: str, config: SelfHealingConfig = DEFAULT_SELF_HEALING_CONFIG) -> HealingAttempt:
-    _, errors = extract_tool_invocations_with_errors(response, KNOWN)
-    return HealingAttempt(number, response, errors, generate_corrective_prompt(errors, response, config))
-
-
-@pytest.mark.parametrize(
-    ("reply", "invocations"),
-    [
-        (GOOD, [ToolInvocation("read_file", {"path": "a"}, 1)]),
-        (f"{BAD}\n{GOOD}", [ToolInvocation("read_file", {"path": "a"}, 2)]),
-        ("The file is fine.", []),
-        ('Example:\n```\ntool: read_file({"path": "a"})\n```', [ToolInvocation("read_file", {"path": "a"}, 3)]),
-    ],
-)
-def test_calls_and_plain_answers_succeed_at_once(reply: str, invocations: list[ToolInvocation]) -> None:
-    ask, seen = scripted(reply)
-    assert attempt_extraction_with_healing(ask, START, KNOWN) == HealingResult(True, invocations, reply, ())
-    assert seen == [START]
-
-
-@pytest.mark.parametrize("bad", [BAD, f"Example:\n```\n{BAD}\n```"])
-def test_a_malformed_call_is_asked_for_again(bad: str) -> None:
-    ask, seen = scripted(bad, GOOD)
-    result = attempt_extraction_with_healing(ask, START, KNOWN)
-    first = attempt(0, bad)
-    assert result == HealingResult(True, [ToolInvocation("read_file", {"path": "a"}, 1)], GOOD, (first,))
-    assert seen[1] == [
-        *START,
-        {"role": "assistant", "content": [{"type": "text", "text": bad}]},
-        {"role": "user", "content": [{"type": "text", "text": first.corrective_prompt}]},
-    ]
-    assert seen[0] == START == [{"role": "user", "content": [{"type": "text", "text": "Read a."}]}]
-
-
-def test_three_retries_and_no_more() -> None:
-    ask, seen = scripted(BAD)
-    result = attempt_extraction_with_healing(ask, START, KNOWN)
-    assert result == HealingResult(False, [], BAD, tuple(attempt(number, BAD) for number in range(3)))
-    assert [len(conversation) for conversation in seen] == [1, 3, 5, 7]
-
-
-def test_a_rescued_reply_is_kept_as_one_line_for_each_call() -> None:
-    call = ToolCall(call_id="1", tool="read_file", arguments={"path": "a"}, raw_arguments='{"path": "a"}')
-    broken = CallError(call_id="2", tool="edit_file", raw_arguments="{}", error=errors_of(E.INVALID_ARGUMENTS)[0])
-    expected = 'tool: read_file({"path": "a"})\ntool: edit_file({})'
-    assert canonical_text([call, broken], Protocol.TEXT) == expected
-    assert canonical_text([call, broken], Protocol.NATIVE) == ""
 
 
 def errors_of(*kinds: ExtractionErrorType) -> list[ExtractionError]:
@@ -174,8 +86,3 @@ def test_a_model_that_fails_in_any_way_is_asked_again_a_bounded_number_of_times(
             break
         failed.append(kind)
     assert len(failed) <= max_retries + max_repairs + max_claims
-
-
-def test_the_specs_names_come_from_here_too() -> None:
-    for name in ("SelfHealingConfig", "HealingAttempt", "HealingResult", "generate_corrective_prompt"):
-        assert getattr(healing, name) is getattr(corrective_prompt, name)

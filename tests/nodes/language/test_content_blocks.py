@@ -91,12 +91,7 @@ STATE: JsonMap = {
             {"x": {"path": "é"}, "y": {"path": "é"}},
             [THOUGHT, TEXT, {**USE, "input": {"path": "é"}}, {**ITEM, "arguments": '{"path": "é"}'}],
         ),
-        (
-            "Look:",
-            CALLS,
-            {"x": {}, "y": {}},
-            [THOUGHT, TEXT, {**USE, "input": {}}, {**ITEM, "arguments": "{}"}],
-        ),
+        ("Look:", CALLS, {"x": {}, "y": {}}, [THOUGHT, TEXT, {**USE, "input": {}}, {**ITEM, "arguments": "{}"}]),
     ],
     ids=["another text", "no text", "no calls", "one call", "other arguments", "malformed calls"],
 )
@@ -133,10 +128,7 @@ def clean(text: str) -> str:
         ),
         ({"content": [{**THOUGHT, "thinking": "word"}, TEXT]}, {"content": [TEXT]}),
         ({"content": [{**THOUGHT, "signature": "word"}]}, {"content": [{**THOUGHT, "signature": "word"}]}),
-        (
-            {"additional_kwargs": {"reasoning_content": "word"}},
-            {"additional_kwargs": {"reasoning_content": "***"}},
-        ),
+        ({"additional_kwargs": {"reasoning_content": "word"}}, {"additional_kwargs": {"reasoning_content": "***"}}),
         (
             {"additional_kwargs": {"reasoning_details": [{"text": "word", "signature": "s"}, {"text": "word"}]}},
             {"additional_kwargs": {"reasoning_details": [{"text": "***"}]}},

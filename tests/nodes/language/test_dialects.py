@@ -195,11 +195,7 @@ def test_a_call_goes_by_many_names(name: str, arguments: str) -> None:
         ("json", f'{{"name": "read_file", "arguments": {json.dumps(ARGUMENTS)}}}', [CALL]),
         ("json", JSON_CALL.replace("a.py", "a\nb"), [ToolInvocation("read_file", {"path": "a\nb"}, 0)]),
         ("json", f"<tools>\n[{JSON_CALL}]\n</tools>\n{TAGGED}", [CALL, CALL]),
-        (
-            "json",
-            TAGGED.replace("a.py", "</tool_call>"),
-            [ToolInvocation("read_file", {"path": "</tool_call>"}, 0)],
-        ),
+        ("json", TAGGED.replace("a.py", "</tool_call>"), [ToolInvocation("read_file", {"path": "</tool_call>"}, 0)]),
         ("tool_line", 'tool: read_file(\n{"path":\n"a.py"}\n)', [CALL]),
         ("bare_call", 'read_file ( {"path":\n"a.py"} )', [CALL]),
         ("json", "[]", None),

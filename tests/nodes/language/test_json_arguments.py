@@ -69,10 +69,7 @@ def test_any_text_gives_an_object_or_a_bounded_problem(text: str) -> None:
             '{"a": "\\ud83d"}',
             "A string holds half of a surrogate pair (\\ud800 to \\udfff). Write the whole character.",
         ),
-        (
-            '{"\ud83d": 1}',
-            "A string holds half of a surrogate pair (\\ud800 to \\udfff). Write the whole character.",
-        ),
+        ('{"\ud83d": 1}', "A string holds half of a surrogate pair (\\ud800 to \\udfff). Write the whole character."),
         (
             '{"a": ' + "[" * 64 + "]" * 64 + "}",
             "The arguments are nested deeper than 64 levels. Send a flatter object.",
@@ -99,11 +96,7 @@ def raw(call_id: str, tool: str = "list_files", arguments: str = "{}") -> RawCal
             ToolInvocation("read_file", {"path": "a(b).py"}, 0),
         ),
         (raw("a", " list_files ", ""), "list_files", ToolInvocation("list_files", {}, 0)),
-        (
-            raw("a", " "),
-            "",
-            ExtractionError(ExtractionErrorType.EMPTY_TOOL_NAME, 0, " ({})", "Tool name is empty"),
-        ),
+        (raw("a", " "), "", ExtractionError(ExtractionErrorType.EMPTY_TOOL_NAME, 0, " ({})", "Tool name is empty")),
         (
             raw("a", "reed_file"),
             "reed_file",

@@ -187,15 +187,7 @@ def scanning_work(text: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        'tool: x({"\n',
-        'tool: x({"a":"\n',
-        'tool: x({",":"\n',
-        "tool: x({[\n",
-        'tool: x({"\\\n',
-        "tool: x(\n",
-    ],
+    "line", ['tool: x({"\n', 'tool: x({"a":"\n', 'tool: x({",":"\n', "tool: x({[\n", 'tool: x({"\\\n', "tool: x(\n"]
 )
 def test_many_broken_calls_cost_linear_work(line: str) -> None:
     text = line * (20_000 // len(line))

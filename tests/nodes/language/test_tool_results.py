@@ -61,19 +61,7 @@ def test_other_lines_are_passed_over() -> None:
 
 
 def test_a_value_that_is_no_json_is_shown_as_text() -> None:
-    assert (
-        render_native_result(
-            call_result(
-                "t",
-                ToolResult.success(
-                    odd={
-                        1,
-                    }
-                ),
-            )
-        )
-        == '{"ok":true,"data":{"odd":"{1}"}}'
-    )
+    assert render_native_result(call_result("t", ToolResult.success(odd={1}))) == '{"ok":true,"data":{"odd":"{1}"}}'
 
 
 CONFLICT = ToolResult.failure(ToolErrorCode.CONFLICT, f"{MISSED} 'a.py'")

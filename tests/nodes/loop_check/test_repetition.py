@@ -83,8 +83,7 @@ def test_a_wider_window_catches_alternation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("max_overrides", "verdicts"),
-    [(0, [FRESH, FRESH, PERSISTED]), (2, [FRESH, FRESH, OVERRIDE, OVERRIDE, PERSISTED])],
+    ("max_overrides", "verdicts"), [(0, [FRESH, FRESH, PERSISTED]), (2, [FRESH, FRESH, OVERRIDE, OVERRIDE, PERSISTED])]
 )
 def test_how_many_refused_repeats_are_borne(max_overrides: int, verdicts: list[LoopVerdict]) -> None:
     config = LoopConfig(max_overrides=max_overrides)

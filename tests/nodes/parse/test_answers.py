@@ -71,11 +71,7 @@ def test_what_did_not_happen_speaks_against_an_answer(answer: str, facts: TurnFa
         (TurnFacts(request=ORDER, checked=True, changed=("a.md", "b.json")), ("c.toml",), None),
         (TurnFacts(request=ORDER, checked=True, changed=("a.py",)), (), ("a.py",)),
         (TurnFacts(request=TALK, checked=True), ("a.pyi",), ("a.pyi",)),
-        (
-            TurnFacts(request=ORDER, checked=True, changed=("b.py", "a.md")),
-            ("c.py", "b.py"),
-            ("b.py", "a.md", "c.py"),
-        ),
+        (TurnFacts(request=ORDER, checked=True, changed=("b.py", "a.md")), ("c.py", "b.py"), ("b.py", "a.md", "c.py")),
         (TurnFacts(request=ORDER, configured=True), (), ()),
         (TurnFacts(request=QUESTION, configured=True), (), None),
         (TurnFacts(request=REPORT, configured=True), (), None),
