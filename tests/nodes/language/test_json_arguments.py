@@ -45,25 +45,17 @@ def test_any_text_gives_an_object_or_a_bounded_problem(text: str) -> None:
         ),
         ('{"a": 1} {}', "JSON parse error: Extra data at position 9. JSON: '{\"a\": 1} {}'"),
         ("[1]", 'The arguments must be one JSON object such as {"param": "value"}, not an array.'),
-        ('"a"', 'The arguments must be one JSON object such as {"param": "value"}, not a string.'),
         ("null", 'The arguments must be one JSON object such as {"param": "value"}, not null.'),
-        ("true", 'The arguments must be one JSON object such as {"param": "value"}, not true or false.'),
         ("1.5", 'The arguments must be one JSON object such as {"param": "value"}, not a number.'),
         (
             '{"old_str": "a", "b": 1, "old_str": "c"}',
             "Duplicate key 'old_str': write each key once, and one call for each change.",
         ),
-        ('{"a": [{"b": 1, "b": 1}]}', "Duplicate key 'b': write each key once, and one call for each change."),
         ('{"a": NaN}', "NaN is not a JSON value. Write a number, null or a string."),
-        ('{"a": -Infinity}', "-Infinity is not a JSON value. Write a number, null or a string."),
         ('{"a": 1e999}', "The number 1e999 is too large. Send it as a string."),
         (
             '{"a": 18446744073709551616}',
             "The integer 18446744073709551616 does not fit in 64 bits. Send it as a string.",
-        ),
-        (
-            '{"a": -9223372036854775809}',
-            "The integer -9223372036854775809 does not fit in 64 bits. Send it as a string.",
         ),
         (
             '{"a": "\\ud83d"}',

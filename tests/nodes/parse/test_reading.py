@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.language.dialects import describe_dialect
 from mendgraph.nodes.parse.answers import NOTHING_DONE, TurnFacts
-from mendgraph.nodes.parse.reading import Reader, ReplyReading, check_call, read_reply
+from mendgraph.nodes.parse.reading import Reader, ReplyReading, check_call, cut_invented, read_reply
 from mendgraph.nodes.records import (
     Answer,
     CallError,
@@ -323,3 +323,63 @@ def test_what_a_call_in_another_form_writes_never_runs(how: Reader) -> None:
 def test_a_line_that_only_names_the_file_is_the_heading_of_its_block(tool: str) -> None:
     found = read(BLOCKS, f'tool: {tool}({{"path": "calc.py"}})\n```python\n{CODE}```')
     assert [(item.tool, type(item)) for item in found.items][:1] == [("edit_blocks", ToolCall)]
+
+
+KNOWN = frozenset({"read_file", "write_file"})
+CALL_LINE = 'tool: read_file({"path": "a.py"})\n'
+RESULT = 'tool_result({"tool":"read_file","ok":true,"data":{"content":"x"}})\n'
+
+
+@pytest.mark.parametrize(
+    ("kept", "cut"),
+    [
+        ("", RESULT),
+        ("I read it.\n", f"{RESULT}tool: write_file({{}})"),
+        (CALL_LINE, f"{RESULT}{CALL_LINE}"),
+        (f"{CALL_LINE}{CALL_LINE}\n", RESULT),
+        (f"{CALL_LINE}\n", "user: thanks"),
+        (CALL_LINE, f"user: {RESULT}"),
+        (CALL_LINE, "User:\nNow edit it."),
+        (CALL_LINE, "  assistant: I see."),
+        (CALL_LINE, "### User\nNow edit it."),
+        (CALL_LINE, "## tool result:\nx"),
+        (CALL_LINE, "tool_result: x"),
+        (CALL_LINE, "<|im_start|>user\nx"),
+        (CALL_LINE, "<|im_end|>\n"),
+        (CALL_LINE, "<tool_response>\nx"),
+        (CALL_LINE, "[INST] x"),
+        ("Look:\n```json\n{}\n```\n" + CALL_LINE, "Human: x"),
+        ('{"name": "read_file", "arguments": {}}\n', "user: x"),
+        ('```json\n{"name": "read_file", "arguments": {}}\n```\n', "user: x"),
+        ("<tool_call>\n{}\n</tool_call>\n", "<tool_response>\nx"),
+        ("Action: read_file\nAction Input: {}\n", "Observation: x"),
+        ('tool: write_file({"path": "a"})\n```\nuser: x\n```\n', "user: x"),
+        ('tool: write_file({"content": "\nuser: x\n"})\n', "user: x"),
+    ],
+)
+def test_what_was_invented_is_cut(kept: str, cut: str) -> None:
+    assert cut_invented(kept + cut, KNOWN) == kept
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        CALL_LINE,
+        f"I read it first.\n{CALL_LINE}Then I edit it.",
+        "user: what one types is marked so.\nassistant: that is the model.",
+        "### User\n\nWho uses it.",
+        "Observation: the test fails.",
+        "A result is a line such as `tool_result({...})`.",
+        f"  {RESULT}",
+        f"The log:\n```\n{RESULT}```\n",
+        'tool: write_file({"path": "a", "content": "\ntool_result(x)\nuser: x\n"})',
+        f'tool: write_file({{"path": "a"}})\n```\n{RESULT}user: x\n```\n',
+        f"{CALL_LINE}```\nuser: x\n```\n",
+        f"{CALL_LINE}users: all of them\n",
+        f"{CALL_LINE}### User guide\n",
+        f"{CALL_LINE}A user: x\n",
+    ],
+)
+def test_what_was_not_invented_stays(text: str) -> None:
+    assert cut_invented(text, KNOWN) == text
