@@ -55,7 +55,6 @@ USUAL, ANY_NAME = Workspace(), Workspace(named=frozenset())
     [
         ("Fix calc.py", ["calc.py"]),
         ("calc.py is wrong, see names.md", ["calc.py", "names.md"]),
-        ("Fix other.py", []),
         ("Fix the bug", []),
     ],
 )
@@ -71,12 +70,10 @@ def test_outside_the_block_form_named_files_are_read_and_nothing_else(
     ("request_text", "paths", "code"),
     [
         ("Fix calc.py", ["calc.py"], ["calc.py"]),
-        ("Fix calc.py and names.md", ["calc.py", "names.md"], ["calc.py"]),
         ("Fix names.md", ["names.md"], []),
         ("Why is calc.py wrong?", ["calc.py", "names.md"], []),
         ("Fix the bug", ["calc.py", "names.md"], ["calc.py"]),
         ("Hello.", [], []),
-        ("What is here?", ["calc.py", "names.md"], []),
     ],
 )
 def test_in_the_block_form_what_is_to_be_changed_is_shown_and_its_code_checked(
@@ -91,7 +88,6 @@ def test_in_the_block_form_what_is_to_be_changed_is_shown_and_its_code_checked(
     ("request_text", "paths", "names"),
     [
         ("Fix retry_delay", [], ["retry_delay"]),
-        ("In which file is retry_delay?", [], ["retry_delay"]),
         ("Where are a_1, b_2, c_3 and d_4?", [], ["a_1", "b_2", "c_3"]),
         ("Fix retry_delay in calc.py", ["calc.py"], []),
         ("Fix the bug", [], []),
@@ -123,7 +119,6 @@ def test_what_would_fill_the_window_is_left_for_the_model_to_ask_for(small: bool
 @pytest.mark.parametrize(
     ("files", "shown"),
     [
-        ([], []),
         ([("calc.py", 10), ("logo.png", 90_000), ("Makefile", 5), ("docs/A.MD", 7)], ["calc.py", "docs/A.MD"]),
         ([("a.py", MAX_FEW_BYTES - 1), ("b.py", 1)], ["a.py", "b.py"]),
         ([("a.py", MAX_FEW_BYTES), ("b.py", 1)], []),

@@ -155,6 +155,10 @@ def test_what_is_refused_is_told_with_the_remedy() -> None:
     assert media_problem((), "m") == ""
     said = "The request holds content of the kind 'image', which m does not take: say it in words, or choose a model"
     assert media_problem(("image",), "m").startswith(said)
+    several = (
+        "The request holds content of the kind 'image' and content of the kind 'file', which the model does not take"
+    )
+    assert media_problem(("image", "file"), "").startswith(several)
 
 
 def test_a_block_without_a_form_of_openais_is_known() -> None:
