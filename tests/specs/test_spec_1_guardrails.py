@@ -21,19 +21,8 @@ from tests.specs.same_values import plain
 
 names = st.sampled_from(
     [
-        *(
-            ".env",
-            ".env.local",
-            "prod.env",
-            "x.env.y",
-            "environment.py",
-            "a.py",
-            "README.md",
-            "..",
-            "src",
-            "key",
-            "pem",
-        ),
+        *(".env", ".env.local", "prod.env", "x.env.y", "environment.py", "a.py", "README.md", "..", "src", "key"),
+        *("pem",),
         *("a.pem", "a.KEY", "a.p12", "a.pfx", "a.crt", "a.Cer", "a.key.md", ".git", ".github", ".gitignore", "git"),
         *document_1.SENSITIVE_NAMES,
         *("id_rsa.pub", "secrets.py", "etc", "usr", "bin", "sbin", "var", "System", "Library", "lib", "passwd"),
