@@ -14,9 +14,8 @@ from typing import Any, Protocol as Interface
 from langchain_core.messages import AnyMessage, HumanMessage
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.language.content_blocks import media_problem, without_media
 from mendgraph.nodes.language.documents import storable
-from mendgraph.nodes.language.history import settle_exchange
+from mendgraph.nodes.language.history import media_problem, settle_exchange, without_media
 from mendgraph.nodes.language.names import (
     TEXT_SUFFIXES,
     asks_for_a_change,

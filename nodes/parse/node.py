@@ -4,7 +4,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.language.content_blocks import without_thoughts
+from mendgraph.nodes.language.history import without_thoughts
 from mendgraph.nodes.parse.reading import Reader, kept_part, read_reply
 from mendgraph.nodes.records import Correction, ModelReply, Reading
 

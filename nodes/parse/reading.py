@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from mendgraph.nodes.language.content_blocks import without_thoughts
 from mendgraph.nodes.language.dialects import (
     EDIT_TOOL,
     Passage,
@@ -23,6 +22,7 @@ from mendgraph.nodes.language.dialects import (
     read_blocks,
     recognised,
 )
+from mendgraph.nodes.language.history import without_thoughts
 from mendgraph.nodes.language.names import is_question, named_paths
 from mendgraph.nodes.language.text_protocol import (
     ArgumentProblem,

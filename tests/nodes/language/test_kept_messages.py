@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolCall
 
-from mendgraph.nodes.language.content_blocks import (
+from mendgraph.nodes.language.history import (
     in_openai_form,
     media_of,
     media_problem,
