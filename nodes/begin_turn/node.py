@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from langchain_core.messages import AnyMessage
-
 from mendgraph.nodes.begin_turn.turn_start import (
     FRESH_TURN,
-    CutOffState,
+    BeginTurnState,
     Made,
     TurnResources,
     close_step,
@@ -17,16 +15,7 @@ from mendgraph.nodes.begin_turn.turn_start import (
     without_refused_media,
 )
 from mendgraph.nodes.language.history import close_dangling_calls, is_request
-from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import Plan, StopCause, StopReason
-
-
-class BeginTurnState(CutOffState, total=False):
-    """What the node reads."""
-
-    messages: list[AnyMessage]
-    plan: Plan
-    notes: tuple[ProjectNotes, ...]
 
 
 def begin_turn(state: BeginTurnState, using: TurnResources) -> dict[str, Any]:

@@ -33,8 +33,8 @@ from mendgraph.nodes.records import (
     LoopRecord,
     ModelReply,
     Outcome,
+    Plan,
     Profile,
-    Protocol,
     RawCall,
     Reading,
     ToolCall,
@@ -117,9 +117,12 @@ class TurnResources:
 NOT_RUN = "The run was cut off before this call, which has not been made."
 
 
-class CutOffState(TypedDict, total=False):
-    """What tells of the turn before. Its `items` are empty once they are settled, its `outcome` None until it ends."""
+class BeginTurnState(TypedDict, total=False):
+    """What the node reads. The `items` are empty once they are settled, the `outcome` None until a turn ends."""
 
+    messages: list[AnyMessage]
+    plan: Plan
+    notes: tuple[ProjectNotes, ...]
     outcome: Outcome | None
     reading: Reading | None
     reply: ModelReply | None
@@ -129,7 +132,7 @@ class CutOffState(TypedDict, total=False):
     profile: Profile
 
 
-def cut_off_items(state: CutOffState) -> list[ToolCall | CallError]:
+def cut_off_items(state: BeginTurnState) -> list[ToolCall | CallError]:
     """The calls of the last turn that are in no history yet, in the order of the reply."""
     waiting = state.get("outcome") is None and state.get("reading") is Reading.CALLS
     return state.get("items", []) if waiting else []
@@ -137,7 +140,7 @@ def cut_off_items(state: CutOffState) -> list[ToolCall | CallError]:
 
 def close_step(
     messages: Sequence[AnyMessage],
-    state: CutOffState,
+    state: BeginTurnState,
     known: Mapping[int, CallResult],
     specs: Mapping[str, ToolSpec],
     root: str,
@@ -231,13 +234,13 @@ def preload(request: str, profile: Profile, files: Files, *, checked: bool = Fal
     named = [path for path in named_paths(request) if files.exists(path)][:MAX_NAMED_FILES]
     shown = _within(named, files.size_of, MAX_SMALL_BYTES if profile.small else MAX_BYTES)
     if profile.edit_form is not EditForm.BLOCKS:
-        return read_ahead(shown, profile.protocol) if shown else None
+        return read_ahead(shown) if shown else None
     asked = is_question(request)
     if asked or (not shown and (asks_for_a_change(request) or reports_a_problem(request))):
         shown = list(dict.fromkeys((*shown, *few_files(files.readable()))))[:MAX_NAMED_FILES]
     code = [path for path in shown if path.endswith((".py", ".pyi"))] if checked and not asked else []
     names = [] if shown else named_identifiers(request)[:MAX_NAMES]
-    return read_ahead(shown, profile.protocol, code, names)
+    return read_ahead(shown, code, names)
 
 
 def _within(paths: Sequence[str], size_of: Callable[[str], int], most: int) -> list[str]:
@@ -251,9 +254,7 @@ def _within(paths: Sequence[str], size_of: Callable[[str], int], most: int) -> l
     return kept
 
 
-def read_ahead(
-    paths: Sequence[str], protocol: Protocol, checked: Sequence[str] = (), names: Sequence[str] = ()
-) -> ModelReply:
+def read_ahead(paths: Sequence[str], checked: Sequence[str] = (), names: Sequence[str] = ()) -> ModelReply:
     """The reply that reads these files, checks some and searches for names, or lists the workspace for want of all."""
     calls: list[tuple[str, dict[str, Any]]] = [("read_file", {"path": path}) for path in paths]
     if checked:
@@ -261,14 +262,11 @@ def read_ahead(
     if names:
         calls.append(("search_files", {"pattern": "|".join(rf"\b{name}\b" for name in names)}))
     calls = calls or [("list_files", {"path": "."})]
-    if protocol is Protocol.NATIVE:
-        raw = tuple(
-            RawCall(call_id=f"ahead_{index}", tool=tool, arguments=json.dumps(arguments))
-            for index, (tool, arguments) in enumerate(calls)
-        )
-        return ModelReply(calls=raw, preloaded=True)
-    text = "\n".join(f"tool: {tool}({json.dumps(arguments, ensure_ascii=False)})" for tool, arguments in calls)
-    return ModelReply(text=text, preloaded=True)
+    raw = [(tool, json.dumps(arguments, ensure_ascii=False)) for tool, arguments in calls]
+    return ModelReply(
+        calls=tuple(RawCall(call_id=f"ahead_{at}", tool=tool, arguments=text) for at, (tool, text) in enumerate(raw)),
+        preloaded=True,
+    )
 
 
 def read_notes(known: Sequence[ProjectNotes], request: str, files: Files, using: TurnResources) -> dict[str, Any]:
@@ -279,5 +277,7 @@ def read_notes(known: Sequence[ProjectNotes], request: str, files: Files, using:
     if notes == tuple(known):
         return {}
     if notes:
-        using.tell("notes.read", {"files": [{"path": e.path, "lines": e.lines, "cut": e.cut} for e in notes]})
+        using.tell(
+            "notes.read", {"files": [{"path": e.path, "lines": len(e.text.splitlines()), "cut": e.cut} for e in notes]}
+        )
     return {"notes": notes}

@@ -45,11 +45,6 @@ class ProjectNotes(Record):
     text: str
     cut: bool = False
 
-    @property
-    def lines(self) -> int:
-        """How many lines are shown."""
-        return len(self.text.splitlines())
-
 
 def visible(text: str) -> str:
     """The text as a person sees it: without control, format and private characters, each line end as one."""

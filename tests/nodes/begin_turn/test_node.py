@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from mendgraph.nodes.begin_turn.node import BeginTurnState, begin_turn
-from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN, TurnResources, read_ahead
+from mendgraph.nodes.begin_turn.node import begin_turn
+from mendgraph.nodes.begin_turn.turn_start import FRESH_TURN, BeginTurnState, TurnResources, read_ahead
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, close_dangling_calls
 from mendgraph.nodes.records import EditForm, Plan, PlanStep, Profile, Protocol, StopCause, StopReason
 
@@ -67,7 +67,7 @@ def test_a_turn_begins_fresh_and_keeps_the_plan() -> None:
 def test_named_files_are_read_before_the_model_is_asked(protocol: Protocol) -> None:
     profile = Profile(protocol=protocol)
     state = BeginTurnState(messages=[HumanMessage("Fix calc.py and other.py")])
-    assert begun(state, profile) == fresh(profile=profile, preload=read_ahead(["calc.py"], protocol))
+    assert begun(state, profile) == fresh(profile=profile, preload=read_ahead(["calc.py"]))
     for checked in (True, False):
         assert begun(state, profile, read_ahead=False, checked=checked) == fresh(profile=profile)
 

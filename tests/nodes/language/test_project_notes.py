@@ -32,7 +32,6 @@ def test_notes_stand_between_marks_behind_a_word_on_what_they_are() -> None:
         f'{INTRODUCTION}\n\n<project_notes file="AGENTS.md">\nUse tabs.\nRun make.\n</project_notes>\n\n'
         '<project_notes file="api/CLAUDE.md">\nx\n[the file goes on; read it where you need the rest]\n</project_notes>'
     )
-    assert [each.lines for each in notes] == [2, 1]
 
 
 def test_without_notes_there_is_nothing() -> None:
