@@ -1,9 +1,8 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.language.dialects import EDIT_TOOL, EXAMPLE_EDITS, read_blocks, render_file
+from mendgraph.nodes.language.dialects import EDIT_TOOL, EXAMPLE_EDITS, read_blocks
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, ToolInvocation
 
 CODE = "def add(a, b):\n    return a + b\n"
@@ -113,35 +112,6 @@ def test_an_unclosed_block_is_never_written(text: str, path: str, quoted: str) -
     details = f"The block for {path} has no closing fence. Send it again, complete."
     line = text.split("\n").index(next(each for each in text.split("\n") if each.startswith("`"))) + 1
     assert error == ExtractionError(ExtractionErrorType.TRUNCATED_REPLY, line, quoted, details)
-
-
-LINES = st.text(st.characters(codec="utf-8"), max_size=12) | st.sampled_from(
-    ["```", "  ~~~", "# a.py", "````python", "\f"]
-)
-NAMES = st.from_regex(r"[A-Za-z0-9_@+][A-Za-z0-9_@+.-]{0,8}", fullmatch=True) | st.sampled_from(
-    ["LICENSE", ".env", "a b.txt"]
-)
-PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
-
-
-@settings(max_examples=30)
-@given(PATHS, st.lists(LINES, max_size=8), st.lists(PATHS, max_size=3))
-def test_a_shown_file_sent_back_is_the_file(path: str, lines: list[str], others: list[str]) -> None:
-    content = "".join(f"{line}\n" for line in lines)
-    assert read_blocks(render_file(path, content), [path, *others])[:2] == ([edit(path, content)], "")
-
-
-@given(
-    st.lists(LINES | st.sampled_from(["calc.py", "```", "def f():"]), max_size=12).map("\n".join),
-    st.lists(PATHS, max_size=2),
-)
-def test_any_text_can_be_read(text: str, shown: list[str]) -> None:
-    reading = read_blocks(text, shown)
-    lines = [each[2] if isinstance(each, ToolInvocation) else each.line_number for each in reading.outcomes]
-    assert lines == sorted(set(lines))
-    for outcome in reading.outcomes:
-        if isinstance(outcome, ToolInvocation):
-            assert outcome.args["content"] in text
 
 
 @pytest.mark.parametrize(

@@ -1,38 +1,10 @@
-import json
-from typing import Any
-
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.language.text_protocol import ArgumentProblem, decode_arguments
 from mendgraph.nodes.parse.reading import ReadCall, read_native_calls
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, RawCall, ToolInvocation
 
 INVALID = ExtractionErrorType.INVALID_JSON_SYNTAX
-
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=12,
-)
-
-
-@settings(max_examples=30)
-@given(value=st.dictionaries(st.text(), json_values, max_size=5), ascii_only=st.booleans())
-def test_what_json_writes_is_read_back(value: dict[str, Any], ascii_only: bool) -> None:
-    assert decode_arguments(json.dumps(value, ensure_ascii=ascii_only)) == value
-
-
-@given(text=st.text() | st.text(alphabet='{}[]":,\\u0d8 e1-\n', max_size=60))
-def test_any_text_gives_an_object_or_a_bounded_problem(text: str) -> None:
-    outcome = decode_arguments(text)
-    assert isinstance(outcome, dict | ArgumentProblem)
-    if isinstance(outcome, ArgumentProblem):
-        assert len(outcome.details) < 400
 
 
 @pytest.mark.parametrize(
@@ -139,22 +111,3 @@ def test_one_call_is_an_invocation_or_a_typed_error(
 def test_ids_become_unique(given_ids: list[str], expected: list[str]) -> None:
     calls = read_native_calls([raw(call_id) for call_id in given_ids], NATIVE_TOOLS, "call_4")
     assert [call.call_id for call in calls] == expected
-
-
-@settings(max_examples=30)
-@given(
-    st.lists(
-        st.builds(
-            raw,
-            st.sampled_from(["", "a", "b", "call_0", "call_1", "call_1_"]),
-            st.sampled_from(["read_file", "list_files", "", "nope"]),
-            st.text(max_size=20) | st.dictionaries(st.text(), st.integers(0, 9), max_size=2).map(json.dumps),
-        ),
-        max_size=8,
-    )
-)
-def test_no_call_is_dropped_moved_or_confused(calls: list[RawCall]) -> None:
-    outcomes = read_native_calls(calls, NATIVE_TOOLS)
-    assert [(call.tool, call.raw_arguments) for call in outcomes] == [(call.tool, call.arguments) for call in calls]
-    assert len({call.call_id for call in outcomes}) == len(calls)
-    assert outcomes == read_native_calls(calls, NATIVE_TOOLS)
