@@ -39,7 +39,6 @@ from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_c
 from mendgraph.nodes.execute_tools.step import Execution
 from mendgraph.nodes.guard.policy import edited_result, judge_workspace
 from mendgraph.nodes.heal.node import heal
-from mendgraph.nodes.language.dialects import recognised
 from mendgraph.nodes.language.project_notes import most_bytes
 from mendgraph.nodes.loop_check.node import check
 from mendgraph.nodes.loop_check.repetition import signature_of
@@ -151,10 +150,8 @@ class BoundNodes:
         def calls_made(items: list[ToolCall | CallError]) -> Made:
             runs = self._tools.calls_made(context, Execution(run_id, "", state.get("step", 0)), items)
             verdicts = state.get("verdicts") or []
-            return Made(
-                results={at: edited_result(items[at], verdicts[at], run.as_record()) for at, run in runs.items()},
-                files_read={path: sha256 for run in runs.values() for path, sha256 in run.output.files_read.items()},
-            )
+            results = {at: edited_result(items[at], verdicts[at], run.as_record()) for at, run in runs.items()}
+            return results, {path: sha256 for run in runs.values() for path, sha256 in run.output.files_read.items()}
 
         return TurnResources(
             profile,
@@ -209,8 +206,7 @@ class BoundNodes:
         rescued = "reading" in update
         update = with_known_files(self._tools, state["context"], update)
         if rescued:
-            found = recognised((state.get("reply") or ModelReply()).text, reader.known_tools)
-            _trace_event(state["run_id"], "reply.rescued", {"dialect": found.dialect if found else ""})
+            _trace_event(state["run_id"], "reply.rescued", {"dialect": "json"})
         asked = int(not rescued and "corrections" in update)
         update = self._tools.words.hidden(state["run_id"], update, "reply", "items", *_SAID_OF_REPLIES)
         update["spending"] = ledger.count_mending(state["spending"], rescued=int(rescued), asked_again=asked)

@@ -37,10 +37,9 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
 
 def rescue(reader: Reader, text: str, step: int) -> list[ToolCall | CallError]:
     """Read a reply in another dialect as it is, its arguments checked like any others."""
-    found = recognised(text, reader.known_tools)
     checked = [
         check_call(call, f"call_{step}_{index}", json.dumps(call.args, ensure_ascii=False), reader)
-        for index, call in enumerate(found.calls if found else ())
+        for index, call in enumerate(recognised(text, reader.known_tools))
     ]
     return completed(checked, "", step, reader)
 

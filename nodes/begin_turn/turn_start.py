@@ -81,11 +81,8 @@ class Files(Interface):
         """The first bytes of a file; None where there is none, or why it is not read."""
 
 
-class Made(TypedDict):
-    """What the calls of a cut-off step came to: results by their places, and the hashes of files read or written."""
-
-    results: Mapping[int, CallResult]
-    files_read: Mapping[str, str]
+Made = tuple[Mapping[int, CallResult], Mapping[str, str]]
+"""What the calls of a cut-off step came to: results by their places, and the hashes of files read or written."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ class TurnResources:
     root: str = ""
     model_name: Callable[[], str] = str
     refused_media: Callable[[AnyMessage], list[str]] = lambda _: []
-    calls_made: Callable[[list[ToolCall | CallError]], Made] = lambda _: Made(results={}, files_read={})
+    calls_made: Callable[[list[ToolCall | CallError]], Made] = lambda _: ({}, {})
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
     read_ahead: bool = False
     checked: bool = False

@@ -23,9 +23,6 @@ from mendgraph.nodes.records import (
 Rescue = Callable[[str, int], list[ToolCall | CallError]]
 """Reads a reply in another dialect as it is: its calls, or nothing."""
 
-_OTHER_FORMS = frozenset({ExtractionErrorType.MISSING_TOOL_PREFIX, ExtractionErrorType.INVALID_JSON_SYNTAX})
-"""Of a reply that is whole, and a call in all but its form: no prefix, or one before arguments that are no JSON."""
-
 
 class HealState(TypedDict, total=False):
     """What the node reads."""
@@ -41,7 +38,7 @@ class HealState(TypedDict, total=False):
 def heal(state: HealState, config: SelfHealingConfig, rescue: Rescue) -> dict[str, Any]:
     """Repair without a call where nothing has to be guessed; otherwise ask again, a bounded number of times."""
     reply, errors = state.get("reply") or ModelReply(), state["errors"]
-    in_another_form = len(errors) == 1 and errors[0].error_type in _OTHER_FORMS
+    in_another_form = [error.error_type for error in errors] == [ExtractionErrorType.MISSING_TOOL_PREFIX]
     items = rescue(reply.text, state.get("step", 0)) if in_another_form else []
     if any(isinstance(item, ToolCall) for item in items):
         # What the history keeps of it is the calls in the right form, which the model then imitates.

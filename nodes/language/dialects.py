@@ -21,20 +21,12 @@ hold calls, to be told.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from posixpath import basename
 from typing import Any, Final, NamedTuple
 
 from mendgraph.nodes.language.names import named_paths
-from mendgraph.nodes.language.text_protocol import (
-    TOOL_PREFIX,
-    decode_arguments,
-    decode_strictly,
-    extract_in_order,
-    fence_after,
-    json_end,
-    parse_tool_line,
-)
+from mendgraph.nodes.language.text_protocol import decode_arguments, decode_strictly, fence_after, json_end
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType, JsonMap, ToolInvocation
 
 _FILE_NAME = re.compile(r"/?(?:[\w@.+-]++/)*(?:[\w@.+-]*\.[A-Za-z]\w{0,9}|(?<=/)[\w@.+-]++|Makefile|Dockerfile)")
@@ -96,27 +88,16 @@ def passages(text: str) -> list[Passage]:
 # --- Calls in foreign forms
 
 
-class Rescue(NamedTuple):
-    """The form in which a reply was written, for the trace, and its calls in order, with line number 0."""
-
-    dialect: str
-    calls: list[ToolInvocation]
-
-
-def recognised(text: str, known_tools: frozenset[str]) -> Rescue | None:
-    """The calls of a reply that is nothing but calls in a foreign form; None for everything else.
+def recognised(text: str, known_tools: frozenset[str]) -> list[ToolInvocation]:
+    """The calls, with line number 0, of a reply that is nothing but calls as JSON; none of everything else.
 
     Around the calls there may be white space, a code fence each or one around all, and a leading word such as
     "Action:".
     """
     if found := _read(_whole(text), known_tools):
         return found
-    parts = _parts(text)
-    read = [_read(part, known_tools) for part in parts if part.opening is not None]
-    found_all = [each for each in read if each is not None]
-    if not found_all or len(found_all) < len(parts):
-        return None
-    return Rescue(found_all[0].dialect, [call for each in found_all for call in each.calls])
+    read = [_read(part, known_tools) if part.opening is not None else [] for part in _parts(text)]
+    return [call for calls in read for call in calls] if all(read) else []
 
 
 def looks_like_call(text: str, known_tools: frozenset[str]) -> str | None:
@@ -125,8 +106,8 @@ def looks_like_call(text: str, known_tools: frozenset[str]) -> str | None:
     Code that calls a function of a tool's name counts at the beginning or the end of the reply only. A reply that is
     one JSON call as a whole is meant as such whatever tool it names.
     """
-    if found := recognised(text, known_tools):
-        return found.dialect
+    if recognised(text, known_tools):
+        return "json"
     parts = _parts(text)
     for part in parts:
         if dialect := _meant(part, known_tools, is_end=part in {parts[0], parts[-1]}):
@@ -233,32 +214,16 @@ def _is_call_of_anything(body: str) -> bool:
     return isinstance(name, str) and name.isidentifier() and isinstance(arguments, dict) and bool(arguments)
 
 
-def _read_tool_lines(body: str, known_tools: frozenset[str]) -> list[ToolInvocation]:
-    """`tool:` lines and nothing else, such as stand in a code fence by mistake."""
-    calls = extract_in_order(body, known_tools)
-    found = [call.outcome._replace(line_number=0) for call in calls if isinstance(call.outcome, ToolInvocation)]
-    taken = {number for call in calls for number in range(call.line_number, call.end_line + 1)}
-    rest = [line for number, line in enumerate(body.splitlines(), 1) if line.strip() and number not in taken]
-    return found if len(found) == len(calls) and not rest else []
-
-
-def _read_bare_call(body: str, known_tools: frozenset[str]) -> list[ToolInvocation]:
-    """`name({json})`, a tool line that lacks its prefix."""
-    outcome = parse_tool_line(f"{TOOL_PREFIX} {body}", 0, known_tools)
-    return [outcome] if isinstance(outcome, ToolInvocation) else []
-
-
 class Dialect(NamedTuple):
     """One foreign form of a call.
 
-    `mark` finds the beginning of such a call; its group `tool`, if it has one, must be a known tool. A form without
-    `read` is only told from an answer. `fences` are the info words under which the form may stand in a fenced block;
+    `mark` finds the beginning of such a call; its group `tool`, if it has one, must be a known tool. JSON is read, all
+    others are only told from an answer. `fences` are the info words under which the form may stand in a fenced block;
     None is any. Without `anywhere` only a passage that begins or ends the reply counts.
     """
 
     name: str
     mark: re.Pattern[str]
-    read: Callable[[str, frozenset[str]], list[ToolInvocation]] | None
     fences: frozenset[str] | None
     anywhere: bool = True
 
@@ -274,7 +239,6 @@ DIALECTS: Final = (
         re.compile(
             r"^[ \t]*+(?:<function=|<tool:|\[TOOL_CALLS\]|<\|python_tag\|>|(?i:action[ _]input)[ \t]*+:)", re.MULTILINE
         ),
-        None,
         _DATA,
     ),
     Dialect(
@@ -286,20 +250,17 @@ DIALECTS: Final = (
             r'\s*+"(?:arguments|parameters|args|input|action_input)"\s*+:)',
             re.MULTILINE,
         ),
-        _read_json,
         _DATA,
     ),
     Dialect(
         "tool_line",
         re.compile(r"^[ \t]*+tool:[ \t]*+(?P<tool>[\w.-]++)[ \t]*+\(", re.MULTILINE),
-        _read_tool_lines,
         fences=None,
     ),
-    Dialect("bare_call", re.compile(r"\A(?P<tool>[\w.-]++)[ \t]*+\([ \t]*+\{"), _read_bare_call, _DATA),
+    Dialect("bare_call", re.compile(r"\A(?P<tool>[\w.-]++)[ \t]*+\([ \t]*+\{"), _DATA),
     Dialect(
         "python_call",
         re.compile(r"\A(?P<tool>[\w.-]++)[ \t]*+\(\s*+(?:[A-Za-z_]\w*+\s*+=\s*+)?[\"'\[{\d].*\)\Z", re.DOTALL),
-        None,
         _DATA | {"python", "py", "python3"},
         anywhere=False,
     ),
@@ -307,14 +268,9 @@ DIALECTS: Final = (
 """Tried in this order."""
 
 
-def _read(passage: Passage, known_tools: frozenset[str]) -> Rescue | None:
-    """The calls of a passage that is nothing but calls."""
-    for dialect in DIALECTS:
-        if dialect.read is None or passage.is_file or not _may_stand_in(dialect, passage):
-            continue
-        if calls := dialect.read(passage.body, known_tools):
-            return Rescue(dialect.name, calls)
-    return None
+def _read(passage: Passage, known_tools: frozenset[str]) -> list[ToolInvocation]:
+    """The calls of a passage that is nothing but calls as JSON."""
+    return [] if passage.is_file or not _may_hold_data(passage) else _read_json(passage.body, known_tools)
 
 
 def _meant(passage: Passage, known_tools: frozenset[str], *, is_end: bool) -> Dialect | None:

@@ -43,8 +43,6 @@ from mendgraph.nodes.records import (
     ToolSpec,
 )
 
-NO_SPECS: Final[Mapping[str, ToolSpec]] = MappingProxyType({})
-
 RESULT_MESSAGE_NAME = "tool_result"
 """Marks the user messages that hold results, so that they are not taken for a person's."""
 
@@ -57,7 +55,7 @@ def settle_exchange(
     items: Sequence[ToolCall | CallError],
     results: Sequence[CallResult],
     protocol: Protocol,
-    specs: Mapping[str, ToolSpec] = NO_SPECS,
+    specs: Mapping[str, ToolSpec] = MappingProxyType({}),
     root: str = "",
 ) -> list[AnyMessage]:
     """Return the messages for a reply whose calls all have results, one result for each item, in order.
@@ -383,14 +381,14 @@ def without_secrets(state: JsonMap, clean: Callable[[str], str], *, keep_sealed:
 
 
 def _clean_list(values: list[Any], clean: Callable[[str], str], keep_sealed: bool) -> list[Any]:
-    pairs = [(value, _cleaned(value, clean)) for value in values]
-    if keep_sealed:
-        return [old if _is_sealed(old) else new for old, new in pairs]
-    return [new for old, new in pairs if new == old or not _is_sealed(old)]
-
-
-def _is_sealed(value: Any) -> bool:
-    return isinstance(value, dict) and not _SEALED.isdisjoint(value)
+    cleaned: list[Any] = []
+    for value in values:
+        new, is_sealed = _cleaned(value, clean), isinstance(value, dict) and not _SEALED.isdisjoint(value)
+        if not is_sealed or new == value:
+            cleaned.append(new)
+        elif keep_sealed:
+            cleaned.append(value)
+    return cleaned
 
 
 def _cleaned(value: Any, clean: Callable[[str], str], whole: Collection[str] = _WHOLE) -> Any:

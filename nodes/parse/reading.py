@@ -233,9 +233,9 @@ def _written(text: str, reader: Reader, answered: bool) -> tuple[list[ReadCall],
         calls = extract_in_order(rest, reader.known_tools)
     foreign: list[ReadCall] = []
     for fence in fences:
-        if rescue := recognised(fence.body, reader.known_tools):
-            found = [call._replace(line_number=fence.line) for call in rescue.calls]
-            foreign += [ReadCall("", call.tool_name, fence.body, call) for call in found]
+        if found := recognised(fence.body, reader.known_tools):
+            numbered = [call._replace(line_number=fence.line) for call in found]
+            foreign += [ReadCall("", call.tool_name, fence.body, call) for call in numbered]
         else:
             error = ExtractionError(ExtractionErrorType.MISSING_TOOL_PREFIX, fence.line, fence.body[:200], "")
             foreign.append(ReadCall("", "", fence.body, error))
@@ -266,8 +266,8 @@ def _holds_call(edit: ToolInvocation | ExtractionError, reader: Reader) -> bool:
     if isinstance(edit, ExtractionError) or str(edit.args["path"]).endswith((".json", ".md")):
         return False
     content = str(edit.args["content"])
-    is_code = looks_like_call(content, reader.known_tools) == "python_call"
-    return is_code or recognised(content, reader.known_tools) is not None
+    said = looks_like_call(content, reader.known_tools)
+    return said in {"tool_line", "bare_call", "python_call"} or bool(recognised(content, reader.known_tools))
 
 
 def _strays(found: Sequence[ReadCall], made: Sequence[ReadCall], reader: Reader) -> list[ReadCall]:
