@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from mendgraph.nodes.heal.corrective_prompt import (
     DEFAULT_SELF_HEALING_CONFIG,
+    MAX_DETAILS_CHARS,
+    MAX_ERRORS_SHOWN,
     HealingAttempt,
     HealingResult,
     Manner,
@@ -43,9 +45,6 @@ _SAID: Final[Mapping[ExtractionErrorType, str]] = {
 }
 _UNREAD: Final = "The model's reply {still}could not be read as a tool call"
 
-_MAX_DIAGNOSTICS = 5
-_MAX_DIAGNOSTIC_CHARS = 500
-
 
 def next_attempt(
     errors: list[ExtractionError],
@@ -81,7 +80,7 @@ def next_attempt(
         reason = StopReason.EMPTY_REPLY if empty else StopReason.HEALING_EXHAUSTED
         message = _what_happened(errors, retries, "retries")
     if reason is not None:
-        diagnostics = tuple(_diagnostic(error) for error in errors[:_MAX_DIAGNOSTICS])
+        diagnostics = tuple(_diagnostic(error) for error in errors[:MAX_ERRORS_SHOWN])
         return StopCause(reason=reason, message=message, diagnostics=diagnostics)
     prompt = generate_corrective_prompt(errors, response, config, protocol=protocol)
     return HealingAttempt(len(attempts), response, errors, prompt)
@@ -140,4 +139,4 @@ def _what_happened(errors: Sequence[ExtractionError], failures: int, tries: str)
 
 def _diagnostic(error: ExtractionError) -> str:
     place = f"line {error.line_number}: " if error.line_number else ""
-    return f"{place}{error.error_type.name}: {error.details}"[:_MAX_DIAGNOSTIC_CHARS]
+    return f"{place}{error.error_type.name}: {error.details}"[:MAX_DETAILS_CHARS]

@@ -57,18 +57,10 @@ MOST_CALLS: Final = 64
 """Calls of one reply that are run. The results of more would not be looked at one by one, and a reply that has
 thousands is a model that repeats itself: what it sees of the first ones has to come before the next ones."""
 
-_TOO_MANY: Final = f"Not run: a reply may hold {MOST_CALLS} calls at most. Send it again."
-
 _STRAY: Final = {
     Protocol.NATIVE: "This call stands in the text, where it does not run. Send it as a function call.",
     Protocol.TEXT: "This call has a form that does not run. Write it as one line that begins with 'tool:'.",
 }
-
-Validate = Callable[[str, dict[str, Any]], dict[str, Any] | list[str]]
-"""Checks arguments against a tool's schema: the canonical arguments, or what is wrong with them."""
-
-CheckAnswer = Callable[[Answer], list[str]]
-"""Checks a final answer against the user's schema: what is wrong with it, or nothing."""
 
 
 class ReplyReading(NamedTuple):
@@ -83,6 +75,8 @@ class ReplyReading(NamedTuple):
 class Reader(NamedTuple):
     """What reading needs to know of this run.
 
+    `validate` checks arguments against a tool's schema: the canonical arguments, or what is wrong with them.
+    `check_answer` checks a final answer against the user's schema: what is wrong with it, or nothing.
     `shown_files` are those that the model was shown in this turn, `told` what it was told of its failures: both are
     for the block form, where a small model answers by their names and repeats such sentences. `turn` is what its answer
     is held against. `offered` are the tools that the model is told of, None means all.
@@ -90,8 +84,8 @@ class Reader(NamedTuple):
 
     profile: Profile
     known_tools: frozenset[str]
-    validate: Validate
-    check_answer: CheckAnswer
+    validate: Callable[[str, dict[str, Any]], dict[str, Any] | list[str]]
+    check_answer: Callable[[Answer], list[str]]
     writing_tools: frozenset[str] = frozenset()
     shown_files: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
@@ -135,7 +129,8 @@ def completed(items: list[ToolCall | CallError], prose: str, step: int, reader: 
     A final answer that is not borne out is malformed, unless calls beside it may still make it true. Calls beyond
     `MOST_CALLS` are malformed as well.
     """
-    one_too_many = ExtractionError(ExtractionErrorType.TOO_MANY_CALLS, 0, "", _TOO_MANY)
+    too_many = f"Not run: a reply may hold {MOST_CALLS} calls at most. Send it again."
+    one_too_many = ExtractionError(ExtractionErrorType.TOO_MANY_CALLS, 0, "", too_many)
     items = [*items[:MOST_CALLS], *(_refused(item, one_too_many) for item in items[MOST_CALLS:])]
     if not _changing(items, reader):
         for place, item in enumerate(items):

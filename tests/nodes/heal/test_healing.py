@@ -13,18 +13,6 @@ def errors_of(*kinds: ExtractionErrorType) -> list[ExtractionError]:
     return [ExtractionError(kind, index, "line", "details") for index, kind in enumerate(kinds)]
 
 
-def decided(
-    errors: list[ExtractionError],
-    retries: int,
-    repairs: int,
-    config: SelfHealingConfig = DEFAULT_SELF_HEALING_CONFIG,
-    claims: int = 0,
-) -> HealingAttempt | StopCause:
-    corrections = [Correction(reply="", prompt="", schema_repair=at < repairs) for at in range(retries + repairs)]
-    attempts = [HealingAttempt(at, "", errors_of(E.UNFOUNDED_CLAIM), "") for at in range(claims)]
-    return next_attempt(errors, "said", corrections, attempts, config)
-
-
 @pytest.mark.parametrize(
     ("kinds", "extraction_failures", "schema_failures", "reason", "message"),
     [
@@ -53,7 +41,9 @@ def test_each_count_has_its_limit(
     reason: StopReason | None,
     message: str,
 ) -> None:
-    decision = decided(errors_of(*kinds), extraction_failures, schema_failures)
+    total = extraction_failures + schema_failures
+    corrections = [Correction(reply="", prompt="", schema_repair=at < schema_failures) for at in range(total)]
+    decision = next_attempt(errors_of(*kinds), "said", corrections, [], DEFAULT_SELF_HEALING_CONFIG)
     if reason is None:
         assert isinstance(decision, HealingAttempt)
     else:
@@ -62,17 +52,11 @@ def test_each_count_has_its_limit(
         assert decision == cause
 
 
-def counted(
-    now: ExtractionErrorType, *before: ExtractionErrorType, opened: int | None = None, config: SelfHealingConfig
-) -> bool:
-    """Whether the run ends after failures of these kinds, of which the last `opened` are open corrections."""
+def counted(now: ExtractionErrorType, *before: ExtractionErrorType, config: SelfHealingConfig) -> bool:
+    """Whether the run ends after failures of these kinds, all of which are open corrections."""
     attempts = [HealingAttempt(at, "said", errors_of(kind), "again") for at, kind in enumerate(before)]
     corrections = [correction_of(attempt, "said") for attempt in attempts]
-    still_open = corrections[len(before) - (len(before) if opened is None else opened) :]
-    return isinstance(next_attempt(errors_of(now), "said", still_open, attempts, config), StopCause)
-
-
-AGAIN, OVER = False, True
+    return isinstance(next_attempt(errors_of(now), "said", corrections, attempts, config), StopCause)
 
 
 @given(st.lists(st.sampled_from(list(E)), max_size=40), st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
@@ -82,7 +66,7 @@ def test_a_model_that_fails_in_any_way_is_asked_again_a_bounded_number_of_times(
     config = SelfHealingConfig(max_retries=max_retries, max_schema_repairs=max_repairs, max_claims=max_claims)
     failed: list[ExtractionErrorType] = []
     for kind in kinds:
-        if counted(kind, *failed, config=config) is OVER:
+        if counted(kind, *failed, config=config):
             break
         failed.append(kind)
     assert len(failed) <= max_retries + max_repairs + max_claims
