@@ -9,7 +9,6 @@ from mendgraph.nodes.heal.corrective_prompt import (
 from mendgraph.nodes.records import ExtractionError, ExtractionErrorType
 
 E = ExtractionErrorType
-SPEC_KINDS = list(E)[:6]
 
 TEXT_REMINDER = """
 Reminder of correct format:
@@ -34,29 +33,14 @@ def error(kind: ExtractionErrorType, details: str = "details") -> ExtractionErro
     return ExtractionError(kind, 1, "line", details)
 
 
-def prompt_for(*errors: ExtractionError, config: SelfHealingConfig = DEFAULT_SELF_HEALING_CONFIG) -> str:
-    return generate_corrective_prompt(errors, "the reply", config)
+def prompt_for(*errors: ExtractionError) -> str:
+    return generate_corrective_prompt(errors, "the reply", DEFAULT_SELF_HEALING_CONFIG)
 
 
 def test_the_defaults_are_the_specs() -> None:
     assert SelfHealingConfig() == SelfHealingConfig(3, True, True, 2, 1) == DEFAULT_SELF_HEALING_CONFIG
     assert SelfHealingConfig(5, False, False) == SelfHealingConfig(
         max_retries=5, include_error_details=False, include_format_reminder=False
-    )
-
-
-@pytest.mark.parametrize("kind", SPEC_KINDS)
-def test_the_specs_six_kinds_have_the_specs_text(kind: ExtractionErrorType) -> None:
-    assert prompt_for(error(kind)) == f"{OPENING}\n- {kind.name}: details\n{TEXT_REMINDER}{CLOSING}"
-
-
-def test_details_and_reminder_can_be_left_out() -> None:
-    errors = [error(E.EMPTY_TOOL_NAME)]
-    assert prompt_for(*errors, config=SelfHealingConfig(include_error_details=False)) == (
-        f"{OPENING}\n{TEXT_REMINDER}{CLOSING}"
-    )
-    assert prompt_for(*errors, config=SelfHealingConfig(include_format_reminder=False)) == (
-        f"{OPENING}\n- EMPTY_TOOL_NAME: details\n{CLOSING}"
     )
 
 
@@ -83,8 +67,8 @@ def test_each_protocol_is_reminded_of_its_own_form(protocol: Manner) -> None:
 # --- In the block form
 
 
-def in_blocks(*errors: ExtractionError, config: SelfHealingConfig = DEFAULT_SELF_HEALING_CONFIG) -> str:
-    return generate_corrective_prompt(errors, "the reply", config, protocol="blocks")
+def in_blocks(*errors: ExtractionError) -> str:
+    return generate_corrective_prompt(errors, "the reply", DEFAULT_SELF_HEALING_CONFIG, protocol="blocks")
 
 
 def test_in_the_block_form_only_what_was_wrong_is_said() -> None:
