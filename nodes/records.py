@@ -193,6 +193,11 @@ class Answer(Record):
     text: str
     value: Any = None
 
+    @classmethod
+    def given(cls, arguments: JsonMap) -> Self:
+        """The answer that a call of final_answer gives."""
+        return cls(text=str(arguments.get("answer", "")), value=arguments.get("value"))
+
 
 # --- What a tool gave back (spec 2, section 5)
 

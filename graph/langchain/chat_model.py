@@ -35,8 +35,8 @@ from mendgraph.graph.langchain.replies import PlainText, ReplyAssembly, is_liste
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.language.content_blocks import media_of
 from mendgraph.nodes.language.documents import storable
+from mendgraph.nodes.language.history import media_of
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 
 MOST_ADAPTATIONS: Final = 8

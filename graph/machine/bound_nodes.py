@@ -26,7 +26,6 @@ from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords
 from mendgraph.nodes.begin_turn.node import begin_turn
-from mendgraph.nodes.begin_turn.noted_files import most_bytes
 from mendgraph.nodes.begin_turn.turn_start import Made, TurnResources
 from mendgraph.nodes.call_model import ledger
 from mendgraph.nodes.call_model.driver import Hands
@@ -40,12 +39,12 @@ from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_c
 from mendgraph.nodes.execute_tools.step import Execution
 from mendgraph.nodes.guard.policy import edited_result, judge_workspace
 from mendgraph.nodes.heal.node import heal
+from mendgraph.nodes.language.project_notes import most_bytes
 from mendgraph.nodes.loop_check.node import check
 from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.parse.answers import schema_problem
-from mendgraph.nodes.parse.cutting import was_cut
 from mendgraph.nodes.parse.node import parse
-from mendgraph.nodes.parse.reading import foreign_calls
+from mendgraph.nodes.parse.reading import was_cut
 from mendgraph.nodes.records import (
     CallError,
     JsonMap,
@@ -151,10 +150,8 @@ class BoundNodes:
         def calls_made(items: list[ToolCall | CallError]) -> Made:
             runs = self._tools.calls_made(context, Execution(run_id, "", state.get("step", 0)), items)
             verdicts = state.get("verdicts") or []
-            return Made(
-                results={at: edited_result(items[at], verdicts[at], run.as_record()) for at, run in runs.items()},
-                files_read={path: sha256 for run in runs.values() for path, sha256 in run.output.files_read.items()},
-            )
+            results = {at: edited_result(items[at], verdicts[at], run.as_record()) for at, run in runs.items()}
+            return results, {path: sha256 for run in runs.values() for path, sha256 in run.output.files_read.items()}
 
         return TurnResources(
             profile,
@@ -209,8 +206,7 @@ class BoundNodes:
         rescued = "reading" in update
         update = with_known_files(self._tools, state["context"], update)
         if rescued:
-            found = foreign_calls((state.get("reply") or ModelReply()).text, reader)
-            _trace_event(state["run_id"], "reply.rescued", {"dialect": found.dialect if found else ""})
+            _trace_event(state["run_id"], "reply.rescued", {"dialect": "json"})
         asked = int(not rescued and "corrections" in update)
         update = self._tools.words.hidden(state["run_id"], update, "reply", "items", *_SAID_OF_REPLIES)
         update["spending"] = ledger.count_mending(state["spending"], rescued=int(rescued), asked_again=asked)

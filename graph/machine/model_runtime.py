@@ -41,7 +41,7 @@ from mendgraph.nodes.call_model.window import StandIns
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers
 from mendgraph.nodes.execute_tools.secrets.shown_parts import RedactedStream
-from mendgraph.nodes.language.content_blocks import in_openai_form, media_of
+from mendgraph.nodes.language.history import in_openai_form, media_of
 from mendgraph.nodes.records import EditForm, JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, view_turn
 from mendgraph.nodes.heal.healing import is_unfounded
+from mendgraph.nodes.language.dialects import recognised
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
-from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader, check_call, completed, foreign_calls
+from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader, check_call, completed
 from mendgraph.nodes.records import CHANGING, CallError, EditForm, ToolCall
 
 
@@ -30,21 +31,15 @@ def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) ->
         shown_files=tuple(view.files),
         told=sentences if blocks else (),
         turn=_facts(tools, state)._replace(faulty=bool(view.evidence)),
-        only_required={
-            name: required[0]
-            for name, spec in tools.specs.items()
-            if len(required := spec.parameters.get("required", [])) == 1
-        },
         offered=frozenset(spec.name for spec in tools.offered(context, profile)),
     )
 
 
 def rescue(reader: Reader, text: str, step: int) -> list[ToolCall | CallError]:
     """Read a reply in another dialect as it is, its arguments checked like any others."""
-    found = foreign_calls(text, reader)
     checked = [
         check_call(call, f"call_{step}_{index}", json.dumps(call.args, ensure_ascii=False), reader)
-        for index, call in enumerate(found.calls if found else ())
+        for index, call in enumerate(recognised(text, reader.known_tools))
     ]
     return completed(checked, "", step, reader)
 

@@ -30,8 +30,7 @@ from mendgraph.graph.terminal.answers import Line, Screen, as_json
 from mendgraph.graph.terminal.output_lines import Account, compaction_words
 from mendgraph.graph.terminal.status_line import StatusLine
 from mendgraph.nodes.execute_tools.secrets.redact import redact
-from mendgraph.nodes.language.blocks import read_blocks
-from mendgraph.nodes.language.dialects import looks_like_call
+from mendgraph.nodes.language.dialects import looks_like_call, read_blocks
 from mendgraph.nodes.language.display import count_of, error_words, one_line, result_words, target_of
 from mendgraph.nodes.language.text_protocol import TOOL_PREFIX, extract_in_order, format_extraction_errors
 from mendgraph.nodes.records import CallError, CallResult, FileChange, JsonMap, ToolCall, ToolError, ToolErrorCode

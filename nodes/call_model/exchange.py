@@ -28,7 +28,7 @@ from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
 from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages
 from mendgraph.nodes.call_model.window import StandIns, Window, noted_request, notes_tokens, shown, with_notes
-from mendgraph.nodes.language.content_blocks import without_thoughts
+from mendgraph.nodes.language.history import without_thoughts
 from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import (
     Correction,

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import Entry, Used
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.language.content_blocks import without_secrets
 from mendgraph.nodes.language.documents import storable
+from mendgraph.nodes.language.history import without_secrets
 from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, RawCall, Record, StopCause
 
 

@@ -45,7 +45,7 @@ from mendgraph.nodes.execute_tools.tool_run import (
     unknown_tool,
 )
 from mendgraph.nodes.execute_tools.trace import TraceSink
-from mendgraph.nodes.language.json_arguments import ArgumentProblem, decode_arguments
+from mendgraph.nodes.language.text_protocol import ArgumentProblem, decode_arguments
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, Plan, PlanStep, RawCall, ToolCall, ToolError, ToolResult
 
 SELF_TIMED_GRACE_S = 2.0

@@ -56,11 +56,7 @@ def test_a_summary_is_not_shown_as_a_reply(tmp_path: Path, asynchronous: bool) -
 
     with ScriptedServer(then=answer) as server:
         run = context(
-            tmp_path,
-            server.base_url,
-            window_tokens=6_000,
-            max_output_tokens_per_call=300,
-            max_calls_per_turn=30,
+            tmp_path, server.base_url, window_tokens=6_000, max_output_tokens_per_call=300, max_calls_per_turn=30
         )
         text = "".join(chunk.text for chunk in streamed(run, asynchronous=asynchronous))
     assert SUMMARY_SYSTEM in asked

@@ -318,11 +318,7 @@ def test_each_kind_of_reply_has_its_own_end(
 
 def test_cached_tokens_are_reported_where_the_endpoint_tells_them(tmp_path: Path, waits: list[float]) -> None:
     told: JsonMap = {"prompt_tokens": 100, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 60}}
-    prices = {
-        "usd_per_million_input": 10.0,
-        "usd_per_million_output": 20.0,
-        "usd_per_million_cached_input": 1.0,
-    }
+    prices = {"usd_per_million_input": 10.0, "usd_per_million_output": 20.0, "usd_per_million_cached_input": 1.0}
     ended = both(tmp_path, waits, [Say("All is well.", usage=told)], **prices)
     cost = (40 * 10.0 + 60 * 1.0 + 10 * 20.0) / 1_000_000
     assert (ended.outcome.usage["cached_tokens"], ended.outcome.usage["cost_usd"]) == (60, pytest.approx(cost))

@@ -18,7 +18,7 @@ from pydantic import Field
 from mendgraph.nodes.call_model.prompts.estimates import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, estimate_tokens
 from mendgraph.nodes.call_model.prompts.profiles import owes_a_value
 from mendgraph.nodes.call_model.prompts.shown_messages import as_map, describe_tool, message_of, native_tool
-from mendgraph.nodes.language.blocks import EXAMPLE_EDITS, render_file
+from mendgraph.nodes.language.dialects import EXAMPLE_EDITS, render_file
 from mendgraph.nodes.language.documents import parse_quietly
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
 from mendgraph.nodes.language.names import TEXT_SUFFIXES, asks_for_a_change, is_question, named_paths, reports_a_problem

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
 
-from mendgraph.nodes.language.content_blocks import EXTRA_FIELDS, TOOL_CALL_EXTRAS, in_openai_form, media_of
+from mendgraph.nodes.language.history import EXTRA_FIELDS, TOOL_CALL_EXTRAS, in_openai_form, media_of
 from mendgraph.nodes.records import JsonMap, ToolSpec
 
 MOST_BYTES: Final = 64 * 1024 * 1024

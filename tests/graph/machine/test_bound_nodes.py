@@ -172,9 +172,6 @@ def test_a_window_that_an_endpoint_named_is_forgotten_with_the_turn(tmp_path: Pa
 INVENTING = Say('tool: read_file({"path": "a.py"})\ntool_result({"ok":true,"data":{}})\nIt is 7.')
 
 
-CALLED, RESCUED = Say('read_file(path="a.py")'), ("reply.rescued", {"dialect": "python_call"})
-
-
 PRINTED = Say('```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```')
 
 
@@ -182,9 +179,6 @@ BROKEN = Say('tool: reed({"path": "a.py"})')
 
 
 READ = use(("read_file", {"path": "a.py"}))
-
-
-CALLED, RESCUED = Say('read_file(path="a.py")'), ("reply.rescued", {"dialect": "python_call"})
 
 
 def heard(folder: Path, *replies: Use | Say, **context: Any) -> tuple[list[tuple[str, JsonMap]], JsonMap]:
@@ -205,7 +199,6 @@ def heard(folder: Path, *replies: Use | Say, **context: Any) -> tuple[list[tuple
     [
         ((READ, DONE), [], {}),
         ((PRINTED, DONE), [("reply.rescued", {"dialect": "json"})], {"replies_rescued": 1}),
-        ((CALLED, PRINTED, DONE), [RESCUED, ("reply.rescued", {"dialect": "json"})], {"replies_rescued": 2}),
         ((INVENTING, DONE), [("reply.cut", {})], {"replies_cut": 1}),
         ((BROKEN, READ, DONE), [], {"replies_asked_again": 1}),
         (

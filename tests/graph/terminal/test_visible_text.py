@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mendgraph.graph.terminal.screen import VisibleText
-from mendgraph.nodes.language.blocks import read_blocks
+from mendgraph.nodes.language.dialects import read_blocks
 
 TOOLS = frozenset({"read_file", "edit_file", "edit_blocks"})
 HIDDEN_WORD = "HIDDEN"

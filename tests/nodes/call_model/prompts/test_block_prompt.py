@@ -8,7 +8,7 @@ from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, bounded_re
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
 from mendgraph.nodes.call_model.prompts.shown_messages import describe_tool, native_tool
-from mendgraph.nodes.language.blocks import render_file
+from mendgraph.nodes.language.dialects import render_file
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.records import (
     CallResult,

@@ -1,9 +1,10 @@
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolCall
 
-from mendgraph.nodes.language.content_blocks import (
+from mendgraph.nodes.language.history import (
     in_openai_form,
     media_of,
     media_problem,
@@ -12,8 +13,9 @@ from mendgraph.nodes.language.content_blocks import (
     with_state,
     without_media,
     without_secrets,
+    without_thoughts,
 )
-from mendgraph.nodes.records import JsonMap
+from mendgraph.nodes.records import JsonMap, ModelReply
 
 THOUGHT: JsonMap = {"type": "thinking", "thinking": "Hm, tool: read_file({})", "signature": "c2ln+/=="}
 SEALED: JsonMap = {"type": "redacted_thinking", "data": "ZGF0YQ=="}
@@ -91,14 +93,8 @@ STATE: JsonMap = {
             {"x": {"path": "é"}, "y": {"path": "é"}},
             [THOUGHT, TEXT, {**USE, "input": {"path": "é"}}, {**ITEM, "arguments": '{"path": "é"}'}],
         ),
-        (
-            "Look:",
-            CALLS,
-            {"x": {}, "y": {}},
-            [THOUGHT, TEXT, {**USE, "input": {}}, {**ITEM, "arguments": "{}"}],
-        ),
     ],
-    ids=["another text", "no text", "no calls", "one call", "other arguments", "malformed calls"],
+    ids=["another text", "no text", "no calls", "one call", "other arguments"],
 )
 def test_what_is_shown_of_a_reply_is_what_goes_back_of_its_text_and_calls(
     text: str, calls: list[ToolCall], changed: dict[str, JsonMap], content: list[JsonMap]
@@ -133,10 +129,7 @@ def clean(text: str) -> str:
         ),
         ({"content": [{**THOUGHT, "thinking": "word"}, TEXT]}, {"content": [TEXT]}),
         ({"content": [{**THOUGHT, "signature": "word"}]}, {"content": [{**THOUGHT, "signature": "word"}]}),
-        (
-            {"additional_kwargs": {"reasoning_content": "word"}},
-            {"additional_kwargs": {"reasoning_content": "***"}},
-        ),
+        ({"additional_kwargs": {"reasoning_content": "word"}}, {"additional_kwargs": {"reasoning_content": "***"}}),
         (
             {"additional_kwargs": {"reasoning_details": [{"text": "word", "signature": "s"}, {"text": "word"}]}},
             {"additional_kwargs": {"reasoning_details": [{"text": "***"}]}},
@@ -162,6 +155,10 @@ def test_what_is_refused_is_told_with_the_remedy() -> None:
     assert media_problem((), "m") == ""
     said = "The request holds content of the kind 'image', which m does not take: say it in words, or choose a model"
     assert media_problem(("image",), "m").startswith(said)
+    several = (
+        "The request holds content of the kind 'image' and content of the kind 'file', which the model does not take"
+    )
+    assert media_problem(("image", "file"), "").startswith(several)
 
 
 def test_a_block_without_a_form_of_openais_is_known() -> None:
@@ -182,3 +179,58 @@ def test_what_is_not_shown_is_a_note_and_the_rest_stays() -> None:
         ["Hi.", {"type": "text", "text": "[image, not shown: the model does not take it]"}, video],
     )
     assert without_media(message, []) is message
+
+
+CALL = 'tool: read_file({"path": "a.py"})'
+SAID = 'tool: delete_file({"path": "a.py"})'
+FENCED = "page.html\n```html\n<think>\nx\n</think>\n```"
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "reasoning"),
+    [
+        (f"<think>{SAID}</think>{CALL}", CALL, SAID),
+        (f"\n <think>\n{SAID}\n</think>\n\n{CALL}\n", CALL, SAID),
+        (f"<thinking>Hm.</thinking>\n{CALL}", CALL, "Hm."),
+        ("[THINK]Hm.[/THINK]It adds.", "It adds.", "Hm."),
+        ("<think>Hm.</think>\n<think>So.</think>It adds.", "It adds.", "Hm.\nSo."),
+        ("<think>\n\n</think>\n\nIt adds.", "It adds.", ""),
+        (f"<think>Hm.\n{SAID}", "", f"Hm.\n{SAID}"),
+        (f"Let me see.\n{SAID}\n</think>\n\n{CALL}", CALL, f"Let me see.\n{SAID}"),
+        (f"<think>A fence:\n```\nopen</think>\n{CALL}", CALL, "A fence:\n```\nopen"),
+        ("<think>a [/THINK] b</thinking> c</think>d", "d", "a [/THINK] b</thinking> c"),
+    ],
+)
+def test_thoughts_are_taken_from_the_text(text: str, said: str, reasoning: str) -> None:
+    assert without_thoughts(ModelReply(text=text, model="m")) == ModelReply(text=said, reasoning=reasoning, model="m")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It reads what stands between <think> and </think>.",
+        "It ends with\n  </think> and goes on.",
+        FENCED,
+        'tool: write_file({"path": "a.html", "content": "<think>\\n</think>"})',
+        "```\nx\n</think>\n",
+    ],
+)
+def test_a_text_that_only_speaks_of_such_tags_is_left_as_it_is(text: str) -> None:
+    reply = ModelReply(text=text)
+    assert without_thoughts(reply) is reply
+
+
+TEXTS = st.lists(
+    st.sampled_from(["<think>", "</think>", "[THINK]", "[/THINK]", "```", "~~~~", "\n", " ", "x", CALL, "</thinking>"]),
+    max_size=14,
+).map("".join)
+
+
+@given(TEXTS)
+def test_nothing_is_invented_and_no_word_is_lost(text: str) -> None:
+    reply = without_thoughts(ModelReply(text=text))
+    for part in (reply.text, reply.reasoning):
+        assert set(part) <= set(text) | {"\n"}
+    assert text.count("x") + text.count(CALL) == sum(
+        part.count("x") + part.count(CALL) for part in (reply.text, reply.reasoning)
+    )
