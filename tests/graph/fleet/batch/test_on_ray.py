@@ -410,7 +410,7 @@ def sent(project: Path, base_url: str) -> tuple[bytes, bytes]:
     packed = pack_source(task.workspace, task.revision)
     assert not isinstance(packed, ToolError)
     context = batch_play.context(base_url)
-    return pickle.dumps(WorkOrder("abcdef12", task, context.model_dump_json(), "/elsewhere")), packed.data
+    return pickle.dumps(WorkOrder("abcdef12", task, context.model_dump_json(), "/elsewhere")), packed
 
 
 def test_a_node_says_what_it_lacks_and_never_what_is_in_its_variables(
