@@ -23,10 +23,14 @@ from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.processes.bubblewrap import bubblewrap_path, sandbox_problem
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, ripgrep_path, run_process
 from mendgraph.nodes.execute_tools.processes.resource_limits import group_parent
-from mendgraph.nodes.execute_tools.store.database import APPLICATION_ID, FILE_NAME, StoreError, check_file
+from mendgraph.nodes.execute_tools.store.database import APPLICATION_ID, FILE_NAME, StoreError, check_file, postgres_url
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT
-from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name, postgres_url
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_folder import (
+    DATA_DIR_VARIABLE,
+    data_folder,
+    known_workspace_name,
+    workspace_folder_path,
+)
 from mendgraph.nodes.execute_tools.store.run_lock import lock_holder
 from mendgraph.nodes.language.display import count_of
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure, ToolError
@@ -285,7 +289,7 @@ def database(root: str) -> Finding:
     folder = workspace_folder_path(checked)
     try:
         if (url := postgres_url()) is not None:
-            from mendgraph.nodes.execute_tools.store.postgres_database import look_at
+            from mendgraph.nodes.execute_tools.store.postgres import look_at
 
             shared = look_at(url, known_workspace_name(folder))
             runs = f"{count_of(shared.runs or 0, 'run')} of this folder"

@@ -33,7 +33,7 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.persistence.checkpoint_saver import PendingRows, StoreSaver, config_of, is_quick, place_of
 from mendgraph.nodes.execute_tools.store.database import Database, open_postgres
 from mendgraph.nodes.execute_tools.store.database_schema import PostgresTables
-from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase
+from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
 
 _PRIMARY_KEYS_DO: Final = "_thread_id_idx"
 """Indexes on the thread alone, with which each primary key begins: half of what an index costs, for nothing."""

@@ -22,16 +22,16 @@ from mendgraph.nodes.execute_tools.store.database import (
     open_postgres,
     store_errors,
     transaction,
+    uses_postgres,
     write_ahead,
 )
 from mendgraph.nodes.execute_tools.store.database_schema import POSTGRES, SQLITE, PostgresTables
-from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, SPENDING
 from mendgraph.nodes.execute_tools.store.user_files import spending_file
 from mendgraph.nodes.records import ToolError
 
 if TYPE_CHECKING:
-    from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase
+    from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
 
 APPLICATION_ID: Final = int.from_bytes(b"mnsp")
 """Marks a file as a spending book. Source: sqlite.org/pragma.html#pragma_application_id."""

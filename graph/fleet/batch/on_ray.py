@@ -26,7 +26,7 @@ from mendgraph.graph.fleet.batch.tasks import WORKER_FAILED, Worked, WorkOrder, 
 from mendgraph.nodes.call_model.endpoint import NO_KEY, Endpoint, FallbackProblem, find_endpoint, models_in_order
 from mendgraph.nodes.execute_tools.copies.copy_sources import pack_source
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE, uses_postgres
+from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE, uses_postgres
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 

@@ -34,8 +34,8 @@ from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name, uses_postgres
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
+from mendgraph.nodes.execute_tools.store.database import uses_postgres
+from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder
 from mendgraph.nodes.execute_tools.store.user_files import is_one_of, trusted_hash
 from mendgraph.nodes.records import JsonMap, Outcome, StopReason, ToolError, ToolErrorCode
 

@@ -27,8 +27,8 @@ from mendgraph.nodes.execute_tools.store.database import (
     open_database,
     store_errors,
     transaction,
+    uses_postgres,
 )
-from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres
 from mendgraph.nodes.records import Effect, JsonMap
 
 

@@ -7,8 +7,12 @@ SQL that is for both has "?" for values, `RETURNING id` and `ON CONFLICT DO NOTH
 import os
 import sqlite3
 import stat
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from urllib.parse import quote
 
@@ -16,10 +20,11 @@ from mendgraph.nodes.execute_tools.files.change_records import RecordError
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder_path, workspace_name
+from mendgraph.nodes.records import ToolError
 
 if TYPE_CHECKING:
-    from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase
+    from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
 
 FILE_NAME = "store.sqlite"
 
@@ -110,9 +115,12 @@ def postgres_database(folder: str) -> "PostgresDatabase | None":
 
     Raises StoreError: as `open_postgres`.
     """
-    from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres, workspace_name
-
-    return open_postgres(STORE_TABLES, workspace_name(folder)) if uses_postgres() else None
+    if not uses_postgres():
+        return None
+    name = workspace_name(folder)
+    if isinstance(name, ToolError):
+        raise StoreError(name.message)
+    return open_postgres(STORE_TABLES, name)
 
 
 def open_postgres(tables: PostgresTables, workspace: str = "") -> "PostgresDatabase | None":
@@ -121,12 +129,10 @@ def open_postgres(tables: PostgresTables, workspace: str = "") -> "PostgresDatab
     `workspace` is whose rows the views mean; "" for tables that all workspaces share. Raises StoreError: it cannot be
     used, or is not of this version, or the extra `postgres` is missing.
     """
-    from mendgraph.nodes.execute_tools.store.postgres_url import postgres_url
-
     url = postgres_url()
     if url is None:
         return None
-    from mendgraph.nodes.execute_tools.store.postgres_database import opened
+    from mendgraph.nodes.execute_tools.store.postgres import opened
 
     return opened(url, tables, workspace)
 
@@ -169,8 +175,6 @@ def run_names(root: str, base: str | None = None) -> list[tuple[str, str]]:
 
     `base` as in `run_folder`. Nothing is asked of PostgreSQL.
     """
-    from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres
-
     with suppress(sqlite3.Error, StoreError, RuntimeError):
         if uses_postgres():
             return []
@@ -336,3 +340,83 @@ def _damaged(path: str, reason: str) -> str:
         f"The database {quoted(path)} is damaged, or no database at all ({reason}): put a backup in its place, or"
         " move it away and begin with a new one."
     )
+
+
+# --- Which PostgreSQL database holds the store
+
+STORE_URL_VARIABLE: Final = "MENDGRAPH_STORE_URL"
+"""Holds the URL of the PostgreSQL database in which all is kept; only the environment has it, as with its password."""
+
+_MODULES: Final = ("psycopg", "langgraph.checkpoint.postgres")
+_HOW: Final = "postgresql://user:password@host:5432/database"
+_UNREADABLE: Final = (
+    f"{STORE_URL_VARIABLE} cannot be read: write {_HOW}, and the signs @ : / ? # % of a password as %40 %3A %2F %3F %23"
+    " %25."
+)
+
+
+@dataclass(frozen=True)
+class PostgresUrl:
+    """A URL, which nobody shows, what it is called, and what of it must never be told."""
+
+    url: str = field(repr=False)
+    name: str
+    secrets: tuple[str, ...] = field(repr=False)
+
+    def clean(self, text: str) -> str:
+        """The text on one line, without what must never be told."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
+def uses_postgres() -> bool:
+    """Whether runs are kept in a shared database rather than in one for each workspace."""
+    return bool(os.environ.get(STORE_URL_VARIABLE, "").strip())
+
+
+def postgres_url() -> PostgresUrl | None:
+    """The shared database, None where each workspace has its own.
+
+    Raises StoreError: the variable holds something else than the URL of a PostgreSQL database, or what speaks to one is
+    not installed.
+    """
+    given = os.environ.get(STORE_URL_VARIABLE, "").strip()
+    return read_url(given) if given else None
+
+
+@lru_cache(8)
+def read_url(given: str) -> PostgresUrl:
+    """The parts of a URL, as libpq reads them. Raises StoreError: it is none of a PostgreSQL database."""
+    if not given.lower().startswith(("postgresql://", "postgres://")):
+        message = f"{STORE_URL_VARIABLE} is no URL of a PostgreSQL database: write {_HOW}, or remove the variable."
+        raise StoreError(message)
+    if not all(map(_is_there, _MODULES)):
+        message = (
+            f"{STORE_URL_VARIABLE} names a PostgreSQL database, and what speaks to one is not installed:"
+            " pip install 'mendgraph[postgres]'."
+        )
+        raise StoreError(message)
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        parts = {name: str(value) for name, value in conninfo_to_dict(given).items()}
+    except ProgrammingError:
+        raise StoreError(_UNREADABLE) from None
+    database = parts.get("dbname") or parts.get("user") or "?"
+    if set(parts.get("dbname", "")) & set("@:/"):  # most likely of a password that was not written as it has to be
+        raise StoreError(_UNREADABLE)
+    hidden = [value for name, value in parts.items() if "pass" in name and value]
+    place = parts.get("host") or parts.get("hostaddr") or "this machine"
+    port = f":{parts['port']}" if "port" in parts else ""
+    forms = (given, *hidden, *(quote(each, safe="") for each in hidden))
+    found = PostgresUrl(given, "", tuple(sorted(forms, key=len, reverse=True)))
+    return replace(found, name=found.clean(f"{quoted(database)} on {place}{port}"))
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return sys.modules.get(module) is not None or find_spec(module) is not None
+    except ImportError:
+        return False

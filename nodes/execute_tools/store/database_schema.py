@@ -12,9 +12,6 @@ from typing import Final, NamedTuple
 FORMAT: Final = 2
 """Which tables there are and what a stored value means; raised with every change of either."""
 
-SCHEMA_NAME: Final = "mendgraph"
-"""Of PostgreSQL."""
-
 FENCED: Final = "MG001"
 """The SQLSTATE with which `enter` refuses who has lost its lock."""
 

@@ -14,7 +14,7 @@ from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.persistence.postgres_saver import PostgresStoreSaver, with_checkpoints
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres
 from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
-from mendgraph.nodes.execute_tools.store.postgres_database import PostgresDatabase
+from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
 
 CONFIG = RunnableConfig(configurable={"thread_id": "t", "checkpoint_ns": ""})
 SECRET = "-".join(("plum", "51", "orchard"))

@@ -10,7 +10,7 @@ import pytest
 from mendgraph.graph.spending.database import FILE_NAME, SPENDING_TABLES, reading
 from mendgraph.graph.spending.store import SpendingStore, accounts_spent, spent_by_day
 from mendgraph.nodes.call_model.ledger import RunLimits, Used
-from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
+from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 from mendgraph.nodes.records import StopCause, StopReason, ToolError
 from tests.graph.spending.spending_entries import NO_LIMIT, Clock, entry, reserved, rows
 

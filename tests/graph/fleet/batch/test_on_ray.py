@@ -25,7 +25,7 @@ from mendgraph.graph.fleet.batch.tasks import MOST_TRIES, BatchTask, TaskResult,
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.copies.copy_sources import pack_source
 from mendgraph.nodes.execute_tools.journal import rebuilding
-from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
+from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode
 from tests.architecture.product import ROOT

@@ -18,8 +18,7 @@ from mendgraph.nodes.execute_tools.files.change_records import (
 )
 from mendgraph.nodes.execute_tools.journal import journal as module
 from mendgraph.nodes.execute_tools.journal.journal import UNDO_EFFECT, CallKey, Journal, RecordedCall
-from mendgraph.nodes.execute_tools.store.database import Database, StoreError, open_database, transaction
-from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres
+from mendgraph.nodes.execute_tools.store.database import Database, StoreError, open_database, transaction, uses_postgres
 from tests.broken_stores import make_unusable
 from tests.nodes.execute_tools.files.layout import sha
 

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.execute_tools.store import run_lock as module
-from mendgraph.nodes.execute_tools.store.database import open_database
-from mendgraph.nodes.execute_tools.store.postgres_connections import Connections
-from mendgraph.nodes.execute_tools.store.postgres_lock import Locks, postgres_holder
-from mendgraph.nodes.execute_tools.store.postgres_url import read_url, workspace_name
+from mendgraph.nodes.execute_tools.store.database import open_database, read_url
+from mendgraph.nodes.execute_tools.store.postgres import Connections, Locks, postgres_holder
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_name
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock, WorkspaceLock, lock_holder
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.architecture.product import ROOT
@@ -178,7 +177,7 @@ def test_one_has_it_at_a_time(tmp_path: Path) -> None:
 def test_another_machine_that_has_it_is_named_and_nothing_stays_locked_here(shared_store: str, tmp_path: Path) -> None:
     open_database(str(tmp_path)).close()
     theirs = Locks(Connections(read_url(shared_store)))
-    assert theirs.take(workspace_name(str(tmp_path)), FAR)
+    assert theirs.take(str(workspace_name(str(tmp_path))), FAR)
     assert lock_holder(str(tmp_path)) == FAR
     assert lock_holder(str(tmp_path), "another") is None
     lock = WorkspaceLock(str(tmp_path), "in this workspace")
@@ -193,7 +192,7 @@ def test_another_machine_that_has_it_is_named_and_nothing_stays_locked_here(shar
         assert own.acquire(RUN) is None
     theirs.close()
     assert lock.acquire(RUN, 60.0) is None
-    assert postgres_holder(workspace_name(str(tmp_path))) == RUN
+    assert postgres_holder(str(workspace_name(str(tmp_path)))) == RUN
     lock.release()
     assert lock_holder(str(tmp_path)) is None
 
@@ -206,12 +205,12 @@ def test_a_process_of_this_machine_that_is_no_more_is_waited_for(
     theirs = Locks(Connections(read_url(shared_store)))
     dead = subprocess.Popen(["true"])
     dead.wait()
-    assert theirs.take(workspace_name(str(tmp_path)), Owner("r2", dead.pid, FAR.since))
+    assert theirs.take(str(workspace_name(str(tmp_path))), Owner("r2", dead.pid, FAR.since))
     with monkeypatch.context() as patch:
         patch.setattr(module, "pause", lambda _: theirs.close())
         with WorkspaceLock(str(tmp_path)) as lock:
             assert lock.acquire(RUN) is None
-    assert theirs.take(workspace_name(str(tmp_path)), Owner("r2", dead.pid, FAR.since))
+    assert theirs.take(str(workspace_name(str(tmp_path))), Owner("r2", dead.pid, FAR.since))
     with monkeypatch.context() as patch:
         patch.setattr(module, "_NOTICED_S", 0.0)
         assert f"process {dead.pid}" in refusal(WorkspaceLock(str(tmp_path)).acquire(RUN)).message
