@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 from urllib.parse import quote
 
 from mendgraph.nodes.execute_tools.files.change_records import RecordError
@@ -137,36 +137,54 @@ def open_postgres(tables: PostgresTables, workspace: str = "") -> "PostgresDatab
     return opened(url, tables, workspace)
 
 
-def open_file(folder: str) -> sqlite3.Connection:
-    """A connection to the database in this folder, which is made where there is none.
+class FileKind(NamedTuple):
+    """What a file of ours is. `statements` make its tables; `own_programs` says that triggers are among them.
 
-    What is committed is on the disk. There is no transaction but those that a caller begins with `BEGIN IMMEDIATE`. Any
-    thread may use the connection, one at a time; who opens it closes it. Raises StoreError: the file is no database of
-    ours, or one of another format, or cannot be used.
+    `refused` is what another file is not, `old` what to do with one of an older `format`.
     """
-    path = os.path.join(folder, FILE_NAME)
+
+    mark: int
+    format: int
+    statements: tuple[str, ...]
+    refused: str
+    old: str
+    synchronous: str = "FULL"
+    own_programs: bool = False
+
+
+STORE_FILE: Final = FileKind(
+    APPLICATION_ID, FORMAT, SQLITE_TABLES, "not a database", "finish its runs with that version"
+)
+
+
+def open_file(folder: str) -> sqlite3.Connection:
+    """A connection to the database in this folder; see `opened_file`. What is committed is on the disk."""
+    return opened_file(os.path.join(folder, FILE_NAME), STORE_FILE)
+
+
+def opened_file(path: str, kind: FileKind, wait_s: float = LONGEST_WAIT_S) -> sqlite3.Connection:
+    """A connection to the database in a file of this kind, which is made where there is none.
+
+    There is no transaction but those that a caller begins with `BEGIN IMMEDIATE`. Any thread may use the connection,
+    one at a time; who opens it closes it. Text that is no UTF-8 comes out with marks in the place of the damage, so
+    that the other rows can be read. Raises StoreError: the file is no database of ours, or one of another format, or
+    cannot be used within `wait_s`.
+    """
+    check_file(path)
     with store_errors(path):
-        connection = connect_to(path)
+        connection = connect_to(path, wait_s)
         try:
-            _prepare(connection, path)
+            _prepare(connection, path, kind)
         except BaseException:
             connection.close()
             raise
         return connection
 
 
-def connect_to(path: str) -> sqlite3.Connection:
-    """A connection to the database in a file of ours, for any thread, one at a time; who opens it closes it.
-
-    Text that is no UTF-8 comes out with marks in the place of the damage, so that the other rows can be read.
-
-    Raises:
-        sqlite3.Error: it cannot be opened.
-        StoreError: it is a link, a pipe or a device.
-    """
-    check_file(path)
-    connection = sqlite3.connect(path, timeout=LONGEST_WAIT_S, isolation_level=None, check_same_thread=False)
-    connection.text_factory = _text
+def connect_to(path: str, wait_s: float) -> sqlite3.Connection:
+    """A connection to the file at this path, whatever it is. Raises sqlite3.Error: it cannot be opened."""
+    connection = sqlite3.connect(path, timeout=wait_s, isolation_level=None, check_same_thread=False)
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     return connection
 
 
@@ -202,25 +220,6 @@ def check_file(path: str) -> None:
                 f" file itself there, or set {DATA_DIR_VARIABLE} to another folder."
             )
             raise StoreError(message)
-
-
-def refuse_programs(connection: sqlite3.Connection, path: str) -> None:
-    """Refuse a file with triggers or views, which are none of ours: they would run with each statement.
-
-    Raises StoreError: it has some.
-    """
-    connection.execute("PRAGMA trusted_schema = OFF")
-    found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone()
-    if found:
-        message = (
-            f"The database {quoted(path)} has the trigger or view {quoted(str(found[0]))}, which mendgraph never makes:"
-            " somebody else has changed it. Put a backup in its place, or move it away."
-        )
-        raise StoreError(message)
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
 
 
 @contextmanager
@@ -277,8 +276,8 @@ def write_ahead(connection: sqlite3.Connection) -> None:
             return
 
 
-def _prepare(connection: sqlite3.Connection, path: str) -> None:
-    connection.execute("PRAGMA synchronous = FULL")
+def _prepare(connection: sqlite3.Connection, path: str, kind: FileKind) -> None:
+    connection.execute(f"PRAGMA synchronous = {kind.synchronous}")
     connection.execute("PRAGMA fullfsync = ON")  # macOS: through the disk's own cache, as fsync does elsewhere
     if _is_empty(connection):
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
@@ -286,11 +285,30 @@ def _prepare(connection: sqlite3.Connection, path: str) -> None:
         write_ahead(connection)
         with transaction(connection):
             if _is_empty(connection):  # nobody was faster
-                marks = (f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {FORMAT}")
-                for statement in (*SQLITE_TABLES, *marks):
+                marks = (f"PRAGMA application_id = {kind.mark}", f"PRAGMA user_version = {kind.format}")
+                for statement in (*kind.statements, *marks):
                     connection.execute(statement)
-    _check_format(connection, path)
-    refuse_programs(connection, path)
+    elsewhere = f"set {DATA_DIR_VARIABLE} to another folder"
+    if _number(connection, "PRAGMA application_id") != kind.mark:
+        message = f"The file {quoted(path)} is {kind.refused} of mendgraph: move it away, or {elsewhere}."
+        raise StoreError(message)
+    found = _number(connection, "PRAGMA user_version")
+    if found != kind.format:
+        raise other_format(f"The database {quoted(path)}", found, kind.format, elsewhere, kind.old)
+    if not kind.own_programs:
+        _refuse_programs(connection, path)
+
+
+def _refuse_programs(connection: sqlite3.Connection, path: str) -> None:
+    """Refuse a file with triggers or views, which are none of ours: they would run with each statement."""
+    connection.execute("PRAGMA trusted_schema = OFF")
+    found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone()
+    if found:
+        message = (
+            f"The database {quoted(path)} has the trigger or view {quoted(str(found[0]))}, which mendgraph never makes:"
+            " somebody else has changed it. Put a backup in its place, or move it away."
+        )
+        raise StoreError(message)
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:
@@ -299,21 +317,9 @@ def _is_empty(connection: sqlite3.Connection) -> bool:
     )
 
 
-def _check_format(connection: sqlite3.Connection, path: str) -> None:
-    elsewhere = f"set {DATA_DIR_VARIABLE} to another folder"
-    if _number(connection, "PRAGMA application_id") != APPLICATION_ID:
-        message = f"The file {quoted(path)} is not a database of mendgraph: move it away, or {elsewhere}."
-        raise StoreError(message)
-    found = _number(connection, "PRAGMA user_version")
-    if found != FORMAT:
-        raise other_format(f"The database {quoted(path)}", found, FORMAT, elsewhere)
-
-
-def other_format(what: str, found: int, known: int, elsewhere: str) -> StoreError:
+def other_format(what: str, found: int, known: int, elsewhere: str, old: str = STORE_FILE.old) -> StoreError:
     """The error for tables of another version; `elsewhere` is what can be done beside another version of mendgraph."""
-    age, remedy = (
-        ("a newer", "update mendgraph") if found > known else ("an older", "finish its runs with that version")
-    )
+    age, remedy = ("a newer", "update mendgraph") if found > known else ("an older", old)
     written = f"{what} was written by {age} mendgraph (format {found}, this one knows {known})"
     return StoreError(f"{written}: {remedy}, or {elsewhere}.")
 

@@ -7,20 +7,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from mendgraph.graph.spending.database import FILE_NAME, SPENDING_TABLES, reading
+from mendgraph.graph.spending.database import SPENDING_TABLES
 from mendgraph.graph.spending.store import SpendingStore, accounts_spent, spent_by_day
 from mendgraph.nodes.call_model.ledger import RunLimits, Used
 from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 from mendgraph.nodes.records import StopCause, StopReason, ToolError
 from tests.graph.spending.spending_entries import NO_LIMIT, Clock, entry, reserved, rows
-
-
-def test_who_only_looks_makes_no_tables(tmp_path: Path) -> None:
-    with reading(str(tmp_path)) as database:
-        assert database is None
-    assert (tmp_path / FILE_NAME).stat().st_size == 0
-    assert rows(tmp_path, "SELECT count(*) FROM sqlite_master") == [(0,)]
-
 
 LIMITED = RunLimits(account="a", max_tokens_per_account=10_000)
 NOWHERE = "postgresql://u:sesame@/none?host=/nowhere"
