@@ -147,7 +147,7 @@ def _known_run(order: WorkOrder, root: str, stop: StopRequest) -> RunRecord | To
 def _rebuilt(order: WorkOrder, root: str, stop: StopRequest) -> ToolError | None:
     if not uses_postgres():
         return None
-    from mendgraph.nodes.execute_tools.journal.rebuilding import rebuild_workspace
+    from mendgraph.nodes.execute_tools.journal.restoring import rebuild_workspace
 
     waited_s = 0.0
     while True:

@@ -38,8 +38,7 @@ from mendgraph.nodes.execute_tools.files.change_records import (
 )
 from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_regular, open_root
-from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
-from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, Place
+from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, PathAccess, Place
 from mendgraph.nodes.records import CONTENT_BYTES, ToolError, ToolErrorCode
 
 MOST_CHANGES: Final = 200

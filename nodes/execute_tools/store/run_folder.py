@@ -12,8 +12,8 @@ from typing import Final
 
 from mendgraph.nodes.execute_tools.files.atomic_write import name_exclusively, sync_folder, write_temporary
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
-from mendgraph.nodes.execute_tools.files.file_reads import OpenedFile
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
+from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
 from mendgraph.nodes.language.names import LARGEST_NUMBER, number_of, reference_of, unknown_reference
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 

@@ -24,7 +24,7 @@ from mendgraph.graph.fleet.batch.ray_node import BATCH_DIR_VARIABLE, batch_dir, 
 from mendgraph.graph.fleet.batch.tasks import MOST_TRIES, BatchTask, TaskResult, Worked, WorkOrder
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.copies.copy_sources import pack_source
-from mendgraph.nodes.execute_tools.journal import rebuilding
+from mendgraph.nodes.execute_tools.journal import restoring
 from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode
@@ -497,7 +497,7 @@ def test_a_run_that_cannot_be_taken_over_is_a_typed_result(
 ) -> None:
     held = ToolError(code=code, message="Somebody has it.")
     monkeypatch.setattr(working, "LONGEST_BUSY_S", 0.5)
-    monkeypatch.setattr(rebuilding, "rebuild_workspace", lambda *_: held)
+    monkeypatch.setattr(restoring, "rebuild_workspace", lambda *_: held)
     with ScriptedServer(then=batch_play.answer) as server:
         data, packed = sent(repo, server.base_url)
         assert do(data, packed).result.kind is OutcomeKind.FINISHED

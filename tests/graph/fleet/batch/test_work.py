@@ -169,7 +169,7 @@ def test_the_copy_is_known_in_the_shared_store(
     rebuilt: list[tuple[str, str]] = []
     monkeypatch.setattr(working, "uses_postgres", lambda: True)
     monkeypatch.setattr(
-        "mendgraph.nodes.execute_tools.journal.rebuilding.rebuild_workspace",
+        "mendgraph.nodes.execute_tools.journal.restoring.rebuild_workspace",
         lambda run, root: rebuilt.append((run, root)),
     )
     root = work(order(tmp_path, model)).result.copy_path

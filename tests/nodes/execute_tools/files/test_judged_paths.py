@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files import judged_paths
-from mendgraph.nodes.execute_tools.files.file_reads import FileContent
-from mendgraph.nodes.execute_tools.files.judged_paths import HardLinks, JudgedPaths
-from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, Place
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.files import sandbox
+from mendgraph.nodes.execute_tools.files.sandbox import HardLinks, JudgedPaths, PathAccess, Place
+from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.files.layout import DENIAL, SECRET, code_of, content, no_env, sha
 
@@ -38,7 +36,7 @@ def test_the_name_of_the_handle_has_the_last_word(
         def answer(descriptor: int) -> str | None:
             return str(root) if os.path.samestat(os.fstat(descriptor), os.stat(root)) else name
 
-        monkeypatch.setattr("mendgraph.nodes.execute_tools.files.judged_paths.handle_name", answer)
+        monkeypatch.setattr("mendgraph.nodes.execute_tools.files.sandbox.handle_name", answer)
 
     call_files(f"{root}/.env")
     assert workspace.read_file("a.py") == DENIAL
@@ -88,7 +86,7 @@ def test_a_file_that_vanishes_while_it_is_judged_is_not_free(root: Path, monkeyp
     def vanish(*_: object) -> None:
         raise FileNotFoundError(2, "")
 
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.files.judged_paths.status_beneath", vanish)
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.files.sandbox.status_beneath", vanish)
     assert code_of(JudgedPaths(str(root), no_env).denied_file("a.py")) is ToolErrorCode.NOT_FOUND
 
 
@@ -155,13 +153,13 @@ def ask(links: HardLinks, root: Path, name: str, *, for_write: bool = False) -> 
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """One entry for each time that a workspace is gone through."""
     made: list[str] = []
-    real: Any = judged_paths._linked_files
+    real: Any = sandbox._linked_files
 
     def watched(root: str) -> Any:
         made.append(root)
         return real(root)
 
-    monkeypatch.setattr(judged_paths, "_linked_files", watched)
+    monkeypatch.setattr(sandbox, "_linked_files", watched)
     return made
 
 
@@ -212,7 +210,7 @@ def test_a_link_that_is_made_later_is_found_as_well(root: Path, looks: list[str]
 
 def test_where_not_every_name_can_be_known_the_file_is_denied(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.link(root / "a.py", root / "b.py")
-    monkeypatch.setattr(judged_paths, "MOST_FILES", 3)
+    monkeypatch.setattr(sandbox, "MOST_FILES", 3)
     reason = "the workspace cannot be gone through ([Errno 0] it is too large)"
     assert ask(HardLinks(str(root), no_env), root, "b.py") == unknown("b.py", reason)
     monkeypatch.undo()

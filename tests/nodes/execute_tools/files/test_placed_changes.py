@@ -5,7 +5,7 @@ import pytest
 
 from mendgraph.nodes.execute_tools.files import file_changes
 from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES, PlacedChange, placed_changes
-from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
+from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths
 from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, MoveFile, Workspace, WriteFile
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.files.file_trees import A, B

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
-from mendgraph.nodes.execute_tools.files.file_reads import FileContent
 from mendgraph.nodes.execute_tools.files.tree_walk import Entry
-from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, MoveFile, Workspace, WriteFile
+from mendgraph.nodes.execute_tools.files.workspace import DeleteFile, FileContent, MoveFile, Workspace, WriteFile
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.files.layout import code_of, content, no_env, sha, tree_of
 from tests.nodes.execute_tools.files.recorder_doubles import MemoryJournal

@@ -18,7 +18,7 @@ from mendgraph.nodes.execute_tools.files.change_records import (
     RecordedChange,
 )
 from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.journal.rebuilding import Rebuilt, rebuild, rebuild_workspace
+from mendgraph.nodes.execute_tools.journal.restoring import Rebuilt, rebuild, rebuild_workspace
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, give_workspace_name, workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
 from mendgraph.nodes.records import ToolError, ToolErrorCode
