@@ -101,12 +101,12 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
     def cursor(self, transaction: bool = True) -> Iterator[PostgresDatabase]:  # noqa: ARG002 - as `SqliteStoreSaver.cursor`
         """The database in one transaction. What waited is written before."""
         self.flush()
-        with self._database.transaction():
+        with self._database.connection():
             yield self._database
 
     def forget(self, cursor: Database, thread_id: str) -> int:  # noqa: ARG002 - as `SqliteStoreSaver.forget`
         """Delete a thread within the transaction that `cursor` has begun, and tell how many bytes its rows had."""
-        with self._database.connection() as connection, self._database.errors():
+        with self._database.connection() as connection:
             (size,) = connection.execute(_SIZES, (self._stored(thread_id),) * 3).fetchone() or (0,)
         return int(size)
 
@@ -140,7 +140,7 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
     def delete_thread(self, thread_id: str) -> None:
         """Delete all that is stored of a thread."""
         self.flush()
-        with self._database.transaction():
+        with self._database.connection():
             self.forget(self._database, str(thread_id))
 
     def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 - LangGraph's signature
@@ -168,7 +168,6 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
         """LangGraph's own access to the database: a transaction on one of the process's connections."""
         with (
             self._database.connection() as connection,
-            self._database.errors(),
             connection.cursor(binary=True, row_factory=dict_row) as cursor,
         ):
             yield cursor
@@ -179,7 +178,6 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
             return
         with (
             self._database.connection(quick=quick) as connection,
-            self._database.errors(),
             connection.pipeline(),
             connection.cursor() as cursor,
         ):

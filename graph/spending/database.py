@@ -212,7 +212,7 @@ class Book:
         if isinstance(database, sqlite3.Connection):
             yield
             return
-        with cast("PostgresDatabase", database).transaction(quick=True):
+        with cast("PostgresDatabase", database).connection(quick=True):
             for account in accounts:
                 database.execute(_LOCK, (account,))
             yield

@@ -137,11 +137,12 @@ class PrivateGit:
 
     def _below(self, folder: bytes) -> Iterator[bytes]:
         """The files of another repository inside, of which git itself would tell the commit alone."""
-        top = os.fsencode(self._root)
-        for above, folders, files in os.walk(os.path.join(top, folder)):
-            for path in (os.path.join(above, name) for name in (*folders, *files)):
-                if stat.S_ISREG(mode := os.lstat(path).st_mode) or stat.S_ISLNK(mode):
-                    yield os.path.relpath(path, top)
+        with closing(open_root(self._root)) as root:
+            for above, folders, files, here in os.fwalk(os.fsdecode(folder), dir_fd=root):
+                for name in (*folders, *files):
+                    mode = os.stat(name, dir_fd=here, follow_symlinks=False).st_mode
+                    if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+                        yield os.fsencode(os.path.join(above, name))
 
     def _index(self, names: Iterable[bytes], *how: str) -> None:
         given = b"".join(name + b"\0" for name in names)

@@ -404,7 +404,7 @@ ContentJudge = Callable[[str], Callable[[bytes], ToolError | None] | None]
 """The same for what a file of this name holds: what judges its first `CONTENT_BYTES`, or None where nothing does."""
 
 
-class JudgedPaths:
+class JudgedPaths(PathSandbox):
     """The sandbox and the judge together. `observe` receives the sandbox's refusals.
 
     `allowed_extensions` are those of the files that may be read or written, in lower case with the dot; empty allows
@@ -423,8 +423,7 @@ class JudgedPaths:
     ) -> None:
         self._judge, self._contents = judge, contents
         self._extensions = allowed_extensions
-        self._sandbox = PathSandbox(root, may_name=self._may_name, namesakes=namesakes, observe=observe)
-        self.root = self._sandbox.root
+        super().__init__(root, may_name=self._may_suggest, namesakes=namesakes, observe=observe)
         self._hard_links = HardLinks(self.root, lambda name, for_write: self.denial(name, for_write=for_write))
 
     def of_any_extension(self) -> Self:
@@ -438,11 +437,11 @@ class JudgedPaths:
 
         The name asked for is judged before anything is looked up, so a denial does not tell what is there.
         """
-        requested = self._sandbox.requested_name(path)
+        requested = self.requested_name(path)
         denial = None if requested is None else self._denial_for(requested, access)
         if denial is not None:
             return denial
-        place = self._sandbox.locate(path, access)
+        place = self.locate(path, access)
         if isinstance(place, ToolError):
             return place
         names = {place.requested, place.real} - {requested}
@@ -453,7 +452,7 @@ class JudgedPaths:
         """The same, or NOT_FOUND with what may have been meant."""
         place = self.place(path, access)
         if isinstance(place, Place) and place.missing:
-            return self._sandbox.not_found(path, place.requested, access)
+            return self.not_found(path, place.requested, access)
         return place
 
     def leads_to(self, path: str, access: PathAccess) -> str | ToolError:
@@ -461,10 +460,10 @@ class JudgedPaths:
 
         `src\a.py` is refused where no file is called so: `src/a.py` is meant.
         """
-        place = self._sandbox.locate(path, access)
+        place = self.locate(path, access)
         if isinstance(place, ToolError) or not (place.missing and "\\" in path):
             return place if isinstance(place, ToolError) else place.real
-        return self._sandbox.outside(path, access, "does not exist, and '/' stands between names")
+        return self.outside(path, access, "does not exist, and '/' stands between names")
 
     def opened_name(self, descriptor: int, root_fd: int, place: Place, *, for_write: bool) -> str | ToolError:
         """The real name of the file or directory that is open, judged; the walked name where the kernel knows none."""
@@ -519,17 +518,13 @@ class JudgedPaths:
         except Exception as error:  # noqa: BLE001 - a rule that breaks must not open the file
             return _unjudged(name, error)
 
-    def suggest(self, path: str) -> tuple[str, ...]:
-        """Up to three closest existing names that may be read, best first."""
-        return self._sandbox.suggest(path)
-
     def _denial_for(self, name: str, access: PathAccess) -> ToolError | None:
         denial = self.denial(name, for_write=access is PathAccess.WRITE_FILE)
         if denial is not None or access is PathAccess.LIST_DIR:
             return denial
         return extension_denial(name, self._extensions)
 
-    def _may_name(self, name: str) -> bool:
+    def _may_suggest(self, name: str) -> bool:
         if self._denial_for(name, PathAccess.READ_FILE) is None:
             return True
         return self.denial(name, for_write=False) is None and self._is_directory(name)

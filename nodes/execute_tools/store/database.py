@@ -245,7 +245,7 @@ def store_errors(path: str) -> Iterator[None]:
 def transaction(database: Database) -> Iterator[None]:
     """All of what is done inside, or none of it; it is on the disk afterwards."""
     if not isinstance(database, sqlite3.Connection):
-        with cast("PostgresDatabase", database).transaction():
+        with cast("PostgresDatabase", database).connection():
             yield
         return
     connection = database

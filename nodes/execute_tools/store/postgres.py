@@ -11,7 +11,7 @@ import select
 import socket
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +19,6 @@ import psycopg
 from psycopg import Connection
 from psycopg.adapt import Buffer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL, Literal
 from psycopg.types.numeric import FloatLoader
 from psycopg.types.string import StrDumper, StrDumperUnknown
@@ -112,7 +111,10 @@ class Connections:
                     yield connection
                     self._commit(connection)
             except BaseException:
-                _roll_back(connection)
+                try:
+                    connection.rollback()
+                except psycopg.Error:
+                    connection.close()
                 raise
             finally:
                 if self._closed:
@@ -190,18 +192,6 @@ class Connections:
         status = connection.execute("COMMIT").statusmessage
         if status != "COMMIT":  # an error inside, which somebody has caught, has undone all of it
             raise StoreError(self._said("a part of a transaction failed, and nothing of it was written"))
-
-
-def _roll_back(connection: Connection[Any]) -> None:
-    if not _is_idle(connection):
-        with suppress(psycopg.Error):
-            connection.execute("ROLLBACK")
-        if not _is_idle(connection):
-            connection.close()
-
-
-def _is_idle(connection: Connection[Any]) -> bool:
-    return connection.info.transaction_status is TransactionStatus.IDLE
 
 
 # --- One for each process and database
@@ -399,6 +389,7 @@ _TABLES: Final = """
 SELECT relname FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace AS n ON n.oid = relnamespace
 WHERE nspname = 'mendgraph'
 """
+"""What is in our schema now. `to_regclass` may remember that something was not there."""
 
 
 class Rows:
@@ -422,7 +413,7 @@ class Rows:
 class PostgresDatabase:
     """The rows of one workspace in the shared database, for any threads at once; each has its own transactions.
 
-    Each statement outside of `transaction` is one of its own. A workspace that this process has locked is written only
+    Each statement outside of `connection` is one of its own. A workspace that this process has locked is written only
     as long as nobody else has taken it. Every method raises StoreError for whatever the server refuses.
     """
 
@@ -447,10 +438,6 @@ class PostgresDatabase:
         if self._closed:
             raise StoreError(f"The shared store {self.name} cannot be used: it is a closed database.")
 
-    def errors(self) -> AbstractContextManager[None]:
-        """What the server refuses inside comes out as a StoreError; for those who use `connection` themselves."""
-        return self._connections.errors()
-
     def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = (), /) -> Rows:
         """What the statement gives. Its values stand where it says "?"."""
         with self.connection() as connection, self._connections.errors():
@@ -466,18 +453,12 @@ class PostgresDatabase:
                 cursor.executemany(_translated(statement), given)
 
     @contextmanager
-    def transaction(self, *, quick: bool = False) -> Iterator[None]:
-        """All of what this thread does inside, or none of it.
+    def connection(self, *, quick: bool = False) -> Iterator[Connection[Any]]:
+        """The connection of this thread's transaction, which is begun where there is none: all inside, or none of it.
 
         It is on the server's disk afterwards; a `quick` one follows within a second, so that it outlives the end of
         this process, though not always that of the server's machine.
         """
-        with self.connection(quick=quick):
-            yield
-
-    @contextmanager
-    def connection(self, *, quick: bool = False) -> Iterator[Connection[Any]]:
-        """The connection of this thread's transaction, which is begun where there is none."""
         current = getattr(self._mine, "connection", None)
         if current is not None:
             yield current
@@ -525,7 +506,7 @@ def format_of(connection: Connection[Any], url: PostgresUrl, part: PostgresTable
 
     Raises StoreError: it is of another version, and does not grow.
     """
-    if "formats" not in _tables(connection):
+    if ("formats",) not in connection.execute(_TABLES).fetchall():
         return None
     row = connection.execute("SELECT format FROM mendgraph.formats WHERE part = %s", (part.name,)).fetchone()
     if row is None:
@@ -537,14 +518,9 @@ def format_of(connection: Connection[Any], url: PostgresUrl, part: PostgresTable
     return found
 
 
-def _tables(connection: Connection[Any]) -> set[str]:
-    """What is in our schema now. `to_regclass` may remember that something was not there."""
-    return {name for (name,) in connection.execute(_TABLES).fetchall()}
-
-
 def _make(url: PostgresUrl, connection: Connection[Any], part: PostgresTables) -> None:
-    tables = _tables(connection)
-    if tables and "formats" not in tables:
+    tables = connection.execute(_TABLES).fetchall()
+    if tables and ("formats",) not in tables:
         raise StoreError(
             f"The schema 'mendgraph' in the shared store {url.name} is not one of mendgraph: name another database."
         )

@@ -88,15 +88,6 @@ def records_folders(base: str | None = None) -> tuple[str, ...]:
     return tuple(os.path.join(base, kind) for kind in (RUNS, WORKSPACES, SPENDING))
 
 
-def folder_identity(path: str) -> Identity | None:
-    """The folder that the name leads to, however its links go; None where nothing is there."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
 def folder_name(thread_id: str) -> str:
     """A name for the thread's folder: a readable beginning made of harmless characters, and a hash that is its own."""
     return _name(thread_id, thread_id.encode("utf-8", "surrogatepass"), "run")
@@ -167,20 +158,13 @@ def _open_private(name: str, parent_fd: int) -> int:
     if not stat.S_ISDIR(status.st_mode):
         raise _NotOursError
     descriptor = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent_fd)
-    try:
-        _make_private(descriptor)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _make_private(descriptor: int) -> None:
     status = os.fstat(descriptor)
     if status.st_uid != os.geteuid():
+        os.close(descriptor)
         raise _NotOursError
     if status.st_mode & 0o777 != 0o700:
         os.fchmod(descriptor, 0o700)
+    return descriptor
 
 
 # --- Results that are too large for a model's window

@@ -32,7 +32,7 @@ def broken(folder: Path, kind: str) -> str:
         return f"The database {str(path)!r} is damaged, or no database at all (file is not a database): put a backup"
     if kind == "folder":
         path.mkdir()
-        return f"Cannot open {str(path)!r}: it is a directory, and a file is needed."
+        return f"The database {str(path)!r} is a link, a pipe, a device or a folder, and a file is needed"
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE theirs (a)")
         if kind == "newer":

@@ -135,7 +135,7 @@ def test_a_new_holder_waits_for_what_the_old_one_is_writing(
     taken: list[bool] = []
     ours().take("w", OWNER)
     with psycopg.connect(shared_store, autocommit=True) as admin:
-        with database.transaction():
+        with database.connection():
             database.execute(INSERT, ("a", b"1"))
             cut_off(shared_store, ours())
             other = threading.Thread(target=lambda: taken.append(elsewhere.take("w", Owner("r2"))))
