@@ -74,7 +74,10 @@ class CopyFolder:
         if FINISHED in names:
             os.unlink(FINISHED, dir_fd=self.handle)
         for name in sorted(os.listdir(self.handle), key=BEGUN.__eq__):
-            _remove(self.handle, name)
+            if stat.S_ISDIR(os.stat(name, dir_fd=self.handle, follow_symlinks=False).st_mode):
+                shutil.rmtree(name, dir_fd=self.handle)
+            else:
+                os.unlink(name, dir_fd=self.handle)
         return None
 
     def remove(self) -> ToolError | None:
@@ -106,13 +109,6 @@ def copy_folder(path: str, *, make: bool) -> Iterator[CopyFolder | ToolError]:
         finally:
             with suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_UN)  # a copy of this process may have the handle
-
-
-def _remove(folder_fd: int, name: str) -> None:
-    if stat.S_ISDIR(os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode):
-        shutil.rmtree(name, dir_fd=folder_fd)
-    else:
-        os.unlink(name, dir_fd=folder_fd)
 
 
 class Copy(NamedTuple):

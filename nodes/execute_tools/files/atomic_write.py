@@ -53,16 +53,16 @@ def write_temporary(
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=directory_fd)
     try:
-        try:
-            _fill(descriptor, data)
+        with closing(descriptor):
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
             if like is not None:
-                _keep_owner(descriptor, like)
+                _keep_owner(descriptor, *like)
             if mode is not None:
                 os.fchmod(descriptor, mode & PERMISSION_BITS)
             write_through(descriptor)
             return os.fstat(descriptor)
-        finally:
-            os.close(descriptor)
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=directory_fd)
@@ -88,35 +88,19 @@ def name_exclusively(directory_fd: int, temporary: str, name: str) -> None:
     """
     try:
         os.link(temporary, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd, follow_symlinks=False)
-    except FileExistsError:
-        raise
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        _name_without_links(directory_fd, temporary, name)
+        # What knows no hard links cannot refuse in the same step in which it names; looking first comes close.
+        if identity_at(directory_fd, name) is not None:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from None
+        _rename(directory_fd, temporary, name)
         return
     with suppress(OSError):
         os.unlink(temporary, dir_fd=directory_fd)
 
 
-def _name_without_links(directory_fd: int, temporary: str, name: str) -> None:
-    """File systems without hard links cannot refuse in the same step in which they name; looking first comes close."""
-    try:
-        os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        os.rename(temporary, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
-    else:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
-
-
-def _fill(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def _keep_owner(descriptor: int, like: tuple[int, str]) -> None:
-    directory_fd, name = like
+def _keep_owner(descriptor: int, directory_fd: int, name: str) -> None:
     with suppress(OSError):
         old = os.stat(name, dir_fd=directory_fd, follow_symlinks=False)
         if stat.S_ISREG(old.st_mode):
@@ -145,11 +129,6 @@ class RenameStep:
     kept: str = ""
     doing: str = ""
     path: str = ""
-
-    @property
-    def replaces(self) -> bool:
-        """Whether the name means a file before and after."""
-        return self.before is not None and self.after is not None
 
 
 def commit(step: RenameStep) -> None:

@@ -109,8 +109,10 @@ def _walked(root_fd: int, parts: Sequence[str], flags: int, mode: int = 0o666, *
     here = os.open(".", _STEP if names else flags, dir_fd=root_fd)
     for depth, part in enumerate(names, start=1):
         with closing(here) as parent:
-            if made is not None and _make_directory(part, parent):
-                made.append("/".join(names[:depth]))
+            if made is not None:
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=parent)
+                    made.append("/".join(names[:depth]))
             here = _open_part(part, _STEP if depth < len(names) else flags, parent, mode)
     return here
 
@@ -134,14 +136,6 @@ def _is_link(name: str, directory_fd: int) -> bool:
     with suppress(OSError):
         return stat.S_ISLNK(os.stat(name, dir_fd=directory_fd, follow_symlinks=False).st_mode)
     return False
-
-
-def _make_directory(name: str, directory_fd: int) -> bool:
-    try:
-        os.mkdir(name, dir_fd=directory_fd)
-    except FileExistsError:
-        return False
-    return True
 
 
 def _require_regular(status: os.stat_result) -> None:

@@ -60,13 +60,6 @@ def malformed(path: str) -> ToolError | None:
     return None
 
 
-def names_no_file(path: str, meant: str) -> ToolError | None:
-    """Why this path can only name a directory, with the name that may be meant instead, or None."""
-    if not path.endswith(("/", "/.")):
-        return None
-    return invalid(f"The path {quoted(path)} names a directory, and a file is needed.", meant)
-
-
 def extension_denial(name: str, allowed: AbstractSet[str]) -> ToolError | None:
     """Why a file of this name may not be used, or None. `allowed` is in lower case with the dot; empty allows all.
 
@@ -205,9 +198,9 @@ class PathSandbox:
         relative = self._relative(real)
         if relative is None:
             return self._refused(self.outside(path, access), path, os.path.relpath(real, self.root))
-        no_file = names_no_file(said, requested or relative) if access is not PathAccess.LIST_DIR else None
-        if no_file is not None:
-            return self._refused(no_file, path, relative)
+        if said.endswith(("/", "/.")) and access is not PathAccess.LIST_DIR:
+            message = f"The path {quoted(said)} names a directory, and a file is needed."
+            return self._refused(invalid(message, requested or relative), path, relative)
         no_path = malformed(relative)  # a link may lead to a name that no path can spell
         if no_path is not None:
             return self._refused(no_path, path, relative)

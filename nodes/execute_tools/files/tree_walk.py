@@ -213,7 +213,10 @@ def _rule(line: str) -> _Rule | None:
 
 def _block(rules: Sequence[_Rule]) -> _Block:
     literals = {
-        f"{'/' * rule.anchored}{rule.pattern}{slash}" for rule in rules if rule.is_plain for slash in _ends(rule)
+        f"{'/' * rule.anchored}{rule.pattern}{slash}"
+        for rule in rules
+        if rule.is_plain
+        for slash in (("/",) if rule.only_directories else ("", "/"))
     }
     others = [rule for rule in rules if not rule.is_plain]
 
@@ -229,10 +232,6 @@ def _block(rules: Sequence[_Rule]) -> _Block:
         expression(only_directories=True),
         globs,
     )
-
-
-def _ends(rule: _Rule) -> tuple[str, ...]:
-    return ("/",) if rule.only_directories else ("", "/")
 
 
 def _ignore_segments(pattern: str) -> Segments:

@@ -51,15 +51,11 @@ def call_fingerprint(tool: str, arguments: JsonMap) -> str:
 
 
 def _digest(value: list[object]) -> str:
-    return hashlib.sha256(_canonical(value)).hexdigest()
-
-
-def _canonical(value: list[object]) -> bytes:
-    """The value as JSON with sorted keys; lone surrogates and integers beyond 64 bits have a form of their own."""
     try:
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except TypeError:
-        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+        data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # lone surrogates and integers beyond 64 bits have a form of their own
+        data = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.sha256(data).hexdigest()
 
 
 UNDO_EFFECT = "undo"

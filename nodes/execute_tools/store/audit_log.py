@@ -116,13 +116,12 @@ def _plain(value: object, characters: int, values: int, depth: int) -> object:
         cut = f"{value[:characters]}… ({len(value)} characters)"
         return value if len(value) <= characters else cut
     if depth and isinstance(value, Mapping):
-        shown = {_key(key, characters): _plain(value[key], characters, values, depth - 1) for key in [*value][:values]}
+        shown = {
+            str(_plain(str(key), characters, 0, 0)): _plain(value[key], characters, values, depth - 1)
+            for key in [*value][:values]
+        }
         return shown if len(value) <= values else {**shown, "…": f"{len(value) - values} more"}
     if depth and isinstance(value, list | tuple):
         found = [_plain(each, characters, values, depth - 1) for each in value[:values]]
         return found if len(value) <= values else [*found, f"… {len(value) - values} more"]
     return f"<{type(value).__name__[:100]}>"
-
-
-def _key(key: object, characters: int) -> str:
-    return str(_plain(key if isinstance(key, str) else str(key), characters, 0, 0))

@@ -231,7 +231,11 @@ def store_errors(path: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreError(_sentence(error, path)) from error
+        code = _code(error)
+        if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+            raise StoreError(_damaged(path, str(error))) from error
+        reason = _REASONS.get(code, f"{str(error).rstrip('.')}. Try again, or move it away and begin with a new one")
+        raise StoreError(f"The database {quoted(path)} cannot be used: {reason}.") from error
     except UnicodeDecodeError as error:  # SQLite's own words about a damaged schema
         raise StoreError(_damaged(path, "its tables have no names")) from error
     except UnicodeEncodeError as error:
@@ -248,14 +252,13 @@ def transaction(database: Database) -> Iterator[None]:
         with cast("PostgresDatabase", database).connection():
             yield
         return
-    connection = database
-    connection.execute("BEGIN IMMEDIATE")
+    database.execute("BEGIN IMMEDIATE")
     try:
         yield
-        connection.execute("COMMIT")
+        database.execute("COMMIT")
     except BaseException:
-        if connection.in_transaction:  # a full disk may have rolled it back already
-            connection.execute("ROLLBACK")
+        if database.in_transaction:  # a full disk may have rolled it back already
+            database.execute("ROLLBACK")
         raise
 
 
@@ -331,14 +334,6 @@ def _number(connection: sqlite3.Connection, question: str) -> int:
 
 def _code(error: sqlite3.Error) -> int:
     return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
-
-
-def _sentence(error: sqlite3.Error, path: str) -> str:
-    code = _code(error)
-    if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-        return _damaged(path, str(error))
-    reason = _REASONS.get(code, f"{str(error).rstrip('.')}. Try again, or move it away and begin with a new one")
-    return f"The database {quoted(path)} cannot be used: {reason}."
 
 
 def _damaged(path: str, reason: str) -> str:

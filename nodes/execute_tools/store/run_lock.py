@@ -35,10 +35,6 @@ _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLO
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 @dataclass(frozen=True)
 class Owner:
     """Who holds a lock: a run, the process that it runs in, and since when, in UTC. By default it is us, and now.
@@ -48,7 +44,7 @@ class Owner:
 
     run_id: str
     pid: int = field(default_factory=os.getpid)
-    since: str = field(default_factory=_now)
+    since: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
     host: str = ""
 
 
@@ -145,11 +141,10 @@ def written_owner(folder: str, name: str) -> Owner | None:
 def is_alive(pid: int) -> bool:
     """Whether there is such a process on this machine."""
     try:
-        os.kill(pid, 0)
+        with suppress(PermissionError):
+            os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:
-        return True
     return True
 
 
@@ -203,15 +198,12 @@ class WorkspaceLock(RunLock):
         while not database.locks.take(database.workspace, owner):
             if monotonic_s() >= latest:
                 holder = postgres_holder(database.workspace)
-                if _is_at_work(holder) or monotonic_s() >= noticed:
+                alive = holder is not None and (bool(holder.host) or is_alive(holder.pid))
+                if alive or monotonic_s() >= noticed:
                     return busy(holder, self._what)
             pause(_POSTGRES_POLL_S)
         self._shared = database.locks, database.workspace
         return None
-
-
-def _is_at_work(holder: Owner | None) -> bool:
-    return holder is not None and (bool(holder.host) or is_alive(holder.pid))
 
 
 def lock_holder(folder: str, name: str = "run") -> Owner | None:
@@ -225,11 +217,7 @@ def lock_holder(folder: str, name: str = "run") -> Owner | None:
     with suppress(OSError):
         if owner is not None and _is_held(os.path.join(folder, f"{name}.lock")):
             return owner
-    return _elsewhere(folder) if name == "run" and uses_postgres() else None
-
-
-def _elsewhere(folder: str) -> Owner | None:
-    workspace = known_workspace_name(folder)
+    workspace = known_workspace_name(folder) if name == "run" and uses_postgres() else None
     if workspace is None:
         return None
     with suppress(StoreError, ImportError):
@@ -240,10 +228,8 @@ def _elsewhere(folder: str) -> Owner | None:
 
 
 def _is_held(path: str) -> bool:
-    lock = FileLock(path, mode=0o600, thread_local=False, fallback_to_soft=False)
     try:
-        lock.acquire(timeout=0)
+        with FileLock(path, mode=0o600, timeout=0, thread_local=False, fallback_to_soft=False):
+            return False
     except Timeout:
         return True
-    lock.release()
-    return False

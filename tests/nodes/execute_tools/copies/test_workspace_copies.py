@@ -66,11 +66,11 @@ def test_a_disk_that_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
             == f"io_error: Cannot compare the copy in '{copy.folder}': the disk is full."
         )
     with monkeypatch.context() as patch:
-        patch.setattr("mendgraph.nodes.execute_tools.copies.workspace_copies._remove", full)
+        patch.setattr("mendgraph.nodes.execute_tools.copies.workspace_copies.CopyFolder.empty", full)
         assert (
             error(delete_copy(copy.folder)) == f"io_error: Cannot remove the copy in '{copy.folder}': the disk is full."
         )
-    assert (open_copy(copy.folder), delete_copy(copy.folder)) == (None, None)
+    assert (delete_copy(copy.folder), open_copy(copy.folder)) == (None, None)
 
 
 def test_a_copy_that_was_moved_is_made_anew(tmp_path: Path) -> None:
