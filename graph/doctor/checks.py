@@ -25,12 +25,7 @@ from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, rip
 from mendgraph.nodes.execute_tools.processes.resource_limits import group_parent
 from mendgraph.nodes.execute_tools.store.database import APPLICATION_ID, FILE_NAME, StoreError, check_file, postgres_url
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT
-from mendgraph.nodes.execute_tools.store.run_folder import (
-    DATA_DIR_VARIABLE,
-    data_folder,
-    known_workspace_name,
-    workspace_folder_path,
-)
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import lock_holder
 from mendgraph.nodes.language.display import count_of
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure, ToolError
@@ -289,13 +284,9 @@ def database(root: str) -> Finding:
     folder = workspace_folder_path(checked)
     try:
         if (url := postgres_url()) is not None:
-            from mendgraph.nodes.execute_tools.store.postgres import look_at
+            from mendgraph.nodes.execute_tools.store.postgres import server_version
 
-            shared = look_at(url, known_workspace_name(folder))
-            runs = f"{count_of(shared.runs or 0, 'run')} of this folder"
-            return fine(
-                f"shared store {url.name}: PostgreSQL {shared.server}, {runs}, {shared.size / 1e6:.1f} MB in all"
-            )
+            return fine(f"shared store {url.name}: PostgreSQL {server_version(url)}")
     except StoreError as error:
         reason, _, remedy = str(error).rstrip(".").rpartition(": ")
         return problem(reason, remedy)

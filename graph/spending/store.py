@@ -109,15 +109,12 @@ def _caps(entry: Entry, limits: RunLimits, now: datetime) -> Iterator[_Cap]:
         ("account", "accounts", "account = ?", (limits.account,)),
         ("day", "days", which, (day, own) if own else (day,)),
     ):
-        tokens, cost = (getattr(limits, f"max_{what}_per_{span}") for what in ("tokens", "cost_usd"))
-        if tokens is not None:
-            asked = countable(entry.input_tokens + entry.output_tokens)
-            yield _Cap(span, _SUM.format(column="tokens", table=table, which=where), who, asked, tokens, in_usd=False)
-        if cost is not None:
-            asked_usd = entry.cost_usd or 0.0
-            yield _Cap(
-                span, _SUM.format(column="cost_usd", table=table, which=where), who, asked_usd, cost, in_usd=True
-            )
+        tokens = countable(entry.input_tokens + entry.output_tokens)
+        for column, asked in (("tokens", tokens), ("cost_usd", entry.cost_usd or 0.0)):
+            most = getattr(limits, f"max_{column}_per_{span}")
+            if most is not None:
+                added = _SUM.format(column=column, table=table, which=where)
+                yield _Cap(span, added, who, asked, most, in_usd=column == "cost_usd")
 
 
 def _condition(caps: Sequence[_Cap]) -> Condition:

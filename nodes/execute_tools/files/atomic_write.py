@@ -83,8 +83,7 @@ def write_through(descriptor: int) -> None:
 def name_exclusively(directory_fd: int, temporary: str, name: str) -> None:
     """Give the file `temporary` the name `name` in the same directory, where nothing may be yet.
 
-    Raises:
-        OSError: both names are as they were. FileExistsError where something is.
+    Raises OSError: both names are as they were. FileExistsError where something is.
     """
     try:
         os.link(temporary, name, src_dir_fd=directory_fd, dst_dir_fd=directory_fd, follow_symlinks=False)
@@ -134,9 +133,8 @@ class RenameStep:
 def commit(step: RenameStep) -> None:
     """Take the step.
 
-    Raises:
-        OSError: ESTALE if the name means another file than it should, EEXIST if it means one where it should not.
-            What was done is taken back by `undo`.
+    Raises OSError: ESTALE if the name means another file than it should, EEXIST if it means one where it should not.
+    What was done is taken back by `undo`.
     """
     if step.before is not None and identity_at(step.directory_fd, step.name) != step.before:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
@@ -153,8 +151,7 @@ def commit(step: RenameStep) -> None:
 def undo(step: RenameStep) -> None:
     """Take the step back as far as it was taken, however far that is.
 
-    Raises:
-        OSError: it could not be taken back. What the name meant before is still there as `kept`, if that was given.
+    Raises OSError: it could not be taken back. What the name meant before is still there as `kept`, if that was given.
     """
     if step.after is None:
         if identity_at(step.directory_fd, step.kept) is not None:
@@ -208,9 +205,7 @@ class OpenFolders:
         """The handle of this folder; the caller does not close it.
 
         With a list in `made`, missing folders are made, and it receives their names below the root, outermost first.
-
-        Raises:
-            OSError: there is no such folder, or a part of it is none.
+        Raises OSError: there is no such folder, or a part of it is none.
         """
         key = tuple(parts)
         if key not in self._opened:
@@ -220,8 +215,7 @@ class OpenFolders:
     def deepest(self, parts: Sequence[str]) -> tuple[int, int]:
         """The innermost of these folders that is there, and how many of the parts lead to it.
 
-        Raises:
-            OSError: something else is where a folder should be.
+        Raises OSError: something else is where a folder should be.
         """
         for length in range(len(parts), 0, -1):
             with suppress(FileNotFoundError):
@@ -231,8 +225,7 @@ class OpenFolders:
     def real_name(self, folder: int, *rest: str) -> str | None:
         """The name below the root of an open folder, or of `rest` in it; None where the kernel does not tell.
 
-        Raises:
-            OSError: ESTALE, the folder has been moved out of the root.
+        Raises OSError: ESTALE, the folder has been moved out of the root.
         """
         top, above = handle_name(self.root), handle_name(folder)
         if top is None or above is None:

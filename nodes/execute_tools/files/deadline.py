@@ -42,8 +42,7 @@ class CancellationScope:
     def effect(self) -> Iterator[None]:
         """Guard one effect, which has to be short.
 
-        Raises:
-            ScopeOverError: the call's time is over, and nothing may change any more.
+        Raises ScopeOverError: the call's time is over, and nothing may change any more.
         """
         with nullcontext() if self._parent is None else self._parent.effect(), self._lock:
             if self._over:

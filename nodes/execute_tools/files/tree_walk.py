@@ -48,8 +48,7 @@ def _entry(found: os.DirEntry[str], prefix: str) -> Entry:
 def judged_entries(paths: JudgedPaths, place: Place) -> list[Entry] | ToolError:
     """What the directory holds, or the judge's denial of the one that was opened, whatever it was called before.
 
-    Raises:
-        OSError: it is no directory, or it cannot be read.
+    Raises OSError: it is no directory, or it cannot be read.
     """
     with closing(open_root(paths.root)) as top, closing(open_directory(top, place.parts)) as directory:
         name = paths.opened_name(directory, top, place, for_write=False)

@@ -35,8 +35,7 @@ from mendgraph.nodes.records import Effect, JsonMap
 def idempotency_key(thread: str, step: int, index: int, tool: str, arguments: JsonMap) -> str:
     """The key of the call at place `index` of a step: the same whenever this step is run again. 64 hex digits.
 
-    Raises:
-        TypeError: something in the arguments is no JSON value.
+    Raises TypeError: something in the arguments is no JSON value.
     """
     return _digest([thread, step, index, tool, arguments])
 
@@ -44,8 +43,7 @@ def idempotency_key(thread: str, step: int, index: int, tool: str, arguments: Js
 def call_fingerprint(tool: str, arguments: JsonMap) -> str:
     """What a call does, whoever makes it and when: the same for the same arguments in any order. 64 hex digits.
 
-    Raises:
-        TypeError: something in the arguments is no JSON value.
+    Raises TypeError: something in the arguments is no JSON value.
     """
     return _digest([tool, arguments])
 

@@ -69,8 +69,7 @@ class Recovered(NamedTuple):
 def recover(journal: OpenChanges, root: str) -> tuple[Recovered, ...]:
     """Decide all changes that are open in the journal; nobody may be at work in the workspace `root` meanwhile.
 
-    Raises:
-        StoreError: the journal cannot be used. What is still open is decided by the next recovery.
+    Raises StoreError: the journal cannot be used. What is still open is decided by the next recovery.
     """
     return tuple(_recovered(journal, root, change) for change in journal.open_changes())
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import psycopg
 from psycopg import Connection
@@ -26,6 +26,7 @@ from psycopg.types.string import StrDumper, StrDumperUnknown
 from mendgraph.nodes.execute_tools.store.database import (
     STORE_URL_VARIABLE,
     PostgresUrl,
+    Rows,
     StoreError,
     other_format,
     postgres_url,
@@ -392,24 +393,6 @@ WHERE nspname = 'mendgraph'
 """What is in our schema now. `to_regclass` may remember that something was not there."""
 
 
-class Rows:
-    """What a statement has given, all of it."""
-
-    def __init__(self, rows: Sequence[tuple[Any, ...]], rowcount: int) -> None:
-        self._rows, self.rowcount = iter(rows), rowcount
-
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return self._rows
-
-    def fetchone(self) -> Any:
-        """The next row, None after the last one."""
-        return next(self._rows, None)
-
-    def fetchall(self) -> list[Any]:
-        """The rows that are left."""
-        return [*self._rows]
-
-
 class PostgresDatabase:
     """The rows of one workspace in the shared database, for any threads at once; each has its own transactions.
 
@@ -439,11 +422,9 @@ class PostgresDatabase:
             raise StoreError(f"The shared store {self.name} cannot be used: it is a closed database.")
 
     def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = (), /) -> Rows:
-        """What the statement gives. Its values stand where it says "?"."""
+        """What the statement gives, which is all here already. Its values stand where it says "?"."""
         with self.connection() as connection, self._connections.errors():
-            cursor = connection.execute(_translated(statement), tuple(values))
-            rows = cursor.fetchall() if cursor.description is not None else ()
-            return Rows(rows, cursor.rowcount)
+            return connection.execute(_translated(statement), tuple(values))
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
         """Execute the statement for each of the rows, at once."""
@@ -556,24 +537,9 @@ _LOOK_CONNECT_S: Final = 2
 _LOOK: Final = "BEGIN READ ONLY; SET LOCAL statement_timeout = '5s'"
 
 
-class PostgresLook(NamedTuple):
-    """What is there: the server's version, how many runs the workspace has, and how many bytes the database.
-
-    `runs` is None where nobody has made the tables yet.
-    """
-
-    server: str
-    runs: int | None
-    size: int
-
-
-def look_at(url: PostgresUrl, workspace: str | None) -> PostgresLook:
-    """What the database has of this workspace, which may have no name yet. Raises StoreError: it cannot be used."""
+def server_version(url: PostgresUrl) -> str:
+    """The version of the server. Raises StoreError: it cannot be used, or its tables are of another version."""
     with closing(Connections(url, _LOOK_CONNECT_S)) as connections, connections.lent(_LOOK) as connection:
-        asked = "SELECT current_setting('server_version'), pg_database_size(current_database())"
-        ((server, size),) = connection.execute(asked).fetchall()
-        if format_of(connection, url, STORE_TABLES) is None:
-            return PostgresLook(server, None, size)
-        counted = "SELECT count(*) FROM mendgraph.all_runs WHERE workspace = %s"
-        ((runs,),) = connection.execute(counted, (workspace,)).fetchall()
-        return PostgresLook(server, runs, size)
+        format_of(connection, url, STORE_TABLES)
+        ((version,),) = connection.execute("SELECT current_setting('server_version')").fetchall()
+        return str(version)

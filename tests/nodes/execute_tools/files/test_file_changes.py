@@ -149,25 +149,6 @@ def test_what_cannot_even_be_taken_back_is_kept_and_said(
     assert (tree_of(root), kept.exists()) == (before, False)
 
 
-def test_a_new_file_that_cannot_be_taken_back_is_said(
-    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unlink = os.unlink
-
-    def fail(name: str, **named: Any) -> None:
-        if name == "new.py":
-            raise OSError(errno.EIO, "")
-        unlink(name, **named)
-
-    monkeypatch.setattr(os, "unlink", fail)
-    monkeypatch.setattr(os, "rename", failing(os.rename, 1)[0])
-    done = workspace.change_files([WriteFile("new.py", b"n"), WriteFile("a.py", b"x", A)])
-    monkeypatch.undo()
-    assert isinstance(done, ToolError)
-    assert done.message.endswith("Undoing the rest failed as well: 'new.py' is left behind.")
-    assert (root / "a.py").read_bytes() == b"a = 1\r\n"
-
-
 # --- The record
 
 
@@ -243,23 +224,6 @@ def test_a_file_that_appears_at_the_target_is_not_overwritten(
     done = workspace.change_files([WriteFile("src/b.py", b"x", B), MoveFile("a.py", "new.py", A)])
     assert done == ToolError(code=ToolErrorCode.CONFLICT, message="Cannot move to 'new.py': it exists already.")
     assert tree_of(root) == {**before, "new.py": b"theirs"}
-
-
-def test_a_file_that_is_changed_at_the_last_moment_is_not_overwritten(
-    root: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fsync, before = os.fsync, tree_of(root)
-
-    def late(descriptor: int) -> None:
-        fsync(descriptor)
-        (root / "theirs").write_bytes(b"theirs")
-        os.rename(root / "theirs", root / "a.py")
-
-    monkeypatch.setattr(os, "fsync", late)
-    done = workspace.change_files([WriteFile("a.py", b"x", A), WriteFile("new.py", b"n")])
-    assert isinstance(done, ToolError)
-    assert done.code is ToolErrorCode.CONFLICT
-    assert tree_of(root) == {**before, "a.py": b"theirs"}
 
 
 def test_a_moved_file_is_the_same_file_with_its_mode_and_its_other_names(root: Path, workspace: Workspace) -> None:

@@ -183,15 +183,6 @@ def test_the_losing_control_without_the_rule_the_content_is_read(root: Path, mon
     assert Workspace(str(root), no_env).read_file("notes.txt") == content("notes.txt", SECRET)
 
 
-def test_reading_and_writing_are_judged_each_by_itself(root: Path) -> None:
-    os.link(root / "a.py", root / "b.py")
-    links = HardLinks(str(root), lambda name, for_write: DENIAL if (name, for_write) == ("a.py", True) else None)
-    assert ask(links, root, "b.py") is None
-    assert ask(links, root, "b.py", for_write=True) == denied(
-        "'b.py' is the same file as 'a.py', which is denied. Go on without it."
-    )
-
-
 @pytest.mark.parametrize("first_denied", [False, True])
 def test_a_link_that_is_made_later_is_found_as_well(root: Path, looks: list[str], first_denied: bool) -> None:
     os.link(root / "a.py", root / "b.py")
@@ -218,16 +209,6 @@ def test_where_not_every_name_can_be_known_the_file_is_denied(root: Path, monkey
     assert ask(HardLinks(str(root), no_env), root, "b.py") is not None
     monkeypatch.setattr(os, "fwalk", lambda *_, onerror, **__: onerror(FileNotFoundError(2, "")) or ())
     assert ask(HardLinks(str(root), no_env), root, "b.py") == unknown("b.py", "it is not where it was a moment ago")
-
-
-def test_a_file_that_is_not_found_again_is_denied(root: Path) -> None:
-    os.link(root / "a.py", root / "b.py")
-    status = os.stat(root / "b.py")
-    os.rename(root / "b.py", root.parent / "b.py")
-    assert HardLinks(str(root), no_env).denial("b.py", lambda: status, for_write=False) == unknown(
-        "b.py", "it is not where it was a moment ago"
-    )
-    os.rename(root.parent / "b.py", root / "b.py")
 
 
 def test_a_second_name_that_a_new_file_has_for_a_moment_is_no_reason(root: Path, looks: list[str]) -> None:

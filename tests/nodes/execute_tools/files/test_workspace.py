@@ -1,5 +1,3 @@
-import errno
-import os
 from pathlib import Path
 
 import pytest
@@ -81,15 +79,6 @@ def test_a_directory_is_listed_directories_first_and_without_git(workspace: Work
 def test_what_cannot_be_listed(workspace: Workspace, path: str, code: ToolErrorCode) -> None:
     assert code_of(workspace.list_directory(path)) is code
     assert list(workspace.walk(path)) == []
-
-
-def test_an_unreadable_directory_is_a_typed_error(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: int) -> None:
-        raise PermissionError(errno.EACCES, "")
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    assert code_of(workspace.list_directory("src")) is ToolErrorCode.PERMISSION_DENIED
-    assert list(workspace.walk()) == []
 
 
 # --- Names -----------------------------------------------------------------------------------------------------
