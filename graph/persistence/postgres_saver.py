@@ -1,17 +1,16 @@
 """LangGraph's checkpoints in a PostgreSQL database, in LangGraph's own tables.
 
-Many sessions of a process share few connections and no lock: each call has one for its transaction, which is on the
-server's disk when the call returns. Only where what comes next is a quick node, which anybody would run again to the
-same end, the server's disk hears of it a moment later; then too it outlives this process.
-
-LangGraph's own saver keeps texts and numbers of the state as they are. Here all values go through our serializer, so
-that no secret is stored, nor any sign that PostgreSQL refuses. Imported only where the store is in PostgreSQL.
+Each call has one of the process's connections for its transaction, which is on the server's disk when the call
+returns; a moment later where what comes next is a quick node. LangGraph's own saver keeps texts and numbers of the
+state as they are: here all values go through our serializer, so that no secret is stored, nor any sign that PostgreSQL
+refuses. Imported only where the store is in PostgreSQL.
 """
 
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, cast
 from uuid import uuid4
 
@@ -31,7 +30,7 @@ from psycopg.types.json import Jsonb
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.persistence.checkpoint_saver import PendingRows, StoreSaver, config_of, is_quick, place_of
-from mendgraph.nodes.execute_tools.store.database import Database, open_postgres
+from mendgraph.nodes.execute_tools.store.database import Database
 from mendgraph.nodes.execute_tools.store.database_schema import PostgresTables
 from mendgraph.nodes.execute_tools.store.postgres import PostgresDatabase
 
@@ -93,10 +92,6 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
         """Write what waits."""
         self._flush(quick=False)
 
-    def check_open(self) -> None:
-        """Raise a StoreError once it is closed."""
-        self._database.check_open()
-
     @contextmanager
     def cursor(self, transaction: bool = True) -> Iterator[PostgresDatabase]:  # noqa: ARG002 - as `SqliteStoreSaver.cursor`
         """The database in one transaction. What waited is written before."""
@@ -112,7 +107,6 @@ class PostgresStoreSaver(StoreSaver, PostgresSaver):
 
     def shrink(self) -> int:
         """The server does that by itself; no bytes are given back at once."""
-        self._database.check_open()
         return 0
 
     def put(
@@ -220,16 +214,9 @@ class RootedSerializer(SerializerProtocol):
         return value.model_copy(update={"workspace": self._root}) if isinstance(value, AgentContext) else value
 
 
-def with_checkpoints(database: PostgresDatabase) -> PostgresDatabase:
-    """The same database, with LangGraph's tables."""
-    open_postgres(CHECKPOINTS)
-    return database
-
-
-def _json(value: Any) -> Jsonb:
-    """JSON that PostgreSQL takes: without NUL and half characters."""
-    return Jsonb(value, dumps=_dumps)
-
-
 def _dumps(value: Any) -> bytes:
+    """JSON that PostgreSQL takes: without NUL and half characters."""
     return _NUL.sub(r"\1", json.dumps(value, ensure_ascii=False)).encode("utf-8", "ignore")
+
+
+_json: Final = partial(Jsonb, dumps=_dumps)

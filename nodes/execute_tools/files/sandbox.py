@@ -4,15 +4,10 @@
 (`handles.open_beneath`), so a link that appears between the decision and the opening is refused and not followed.
 
 `JudgedPaths` judges each name twice: as it was asked for, and as the real name of what is then opened. A hard link
-(`ln .env notes.txt`) has no target that could be judged; it is the same file. So a file with several names is refused,
-for reading and for writing, if the judge denies one that it has inside the workspace. To know its names, the workspace
-is gone through once, by handles, denied directories included, and not before such a file is asked for. What cannot be
-gone through to the end counts as denied.
-
-A name that the file has outside the workspace is not looked for: package managers (uv, pnpm) link thousands of files
-into a project, and only who may read a file can make a link to it. A write never changes the file outside, because it
-puts a new file at the name instead of writing into the old one. Against a program that moves files about at this very
-moment the rule is no defence; that program can read the file itself.
+(`ln .env notes.txt`) has no target that could be judged, so a file with several names is refused if the judge denies
+one that it has inside the workspace. To know its names, the workspace is gone through by handles when such a file is
+first asked for; what cannot be gone through to the end counts as denied. Names outside are not looked for: package
+managers (uv, pnpm) link thousands of files into a project, and a write puts a new file at the name.
 """
 
 import errno

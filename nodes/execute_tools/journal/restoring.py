@@ -1,9 +1,8 @@
 """Files become again what they were before a run, or before one of its steps: time travel for the workspace.
 
 All that a run did to one path counts as one: how the path was before the first change, and how the last one left it.
-First it is looked at all files that the run changed, and nothing is done where somebody else has changed one of them
-since. Then they are restored in changes that are recorded like those of a run, so that a kill in the middle harms
-nothing: whoever restores again goes on. Only when all is done the run's own changes count as taken back.
+Nothing is done where somebody else has changed one of the files since. They are restored in changes that are recorded
+like those of a run, so that whoever restores again after a kill goes on.
 
 The other way round, a fresh copy of a workspace becomes again as a run has left it elsewhere. The copy has to begin
 where the run began; what the run was doing when it was cut off is left to the recovery.
@@ -330,7 +329,11 @@ class _Restoring:
         failure = self._remove(plan.directories)  # an undo that was cut off may have emptied them
         if failure is not None or not plan.phases:
             return failure
-        call = self._journal.begin(self._key())
+        # A call of its own for each undo, so that what it changes is told apart from what the run did.
+        execution = f"{UNDO_TOOL}-{secrets.token_hex(8)}"
+        fingerprint = call_fingerprint(UNDO_TOOL, {"run": self._run, "from_step": self._from_step})
+        key = CallKey(self._run, execution, self._from_step, 0, UNDO_TOOL, UNDO_EFFECT, fingerprint)
+        call = self._journal.begin(key)
         workspace = self._workspace.recorded(self._journal.recorder(call))
         restored = 0
         for steps in plan.phases:
@@ -345,12 +348,6 @@ class _Restoring:
         self._journal.end(call, json.dumps({"restored": restored}))
         return None
 
-    def _key(self) -> CallKey:
-        """A call of its own for each undo, so that what it changes is told apart from what the run did."""
-        execution = f"{UNDO_TOOL}-{secrets.token_hex(8)}"
-        fingerprint = call_fingerprint(UNDO_TOOL, {"run": self._run, "from_step": self._from_step})
-        return CallKey(self._run, execution, self._from_step, 0, UNDO_TOOL, UNDO_EFFECT, fingerprint)
-
     def _batches(self, steps: Sequence[RestoreStep]) -> Iterator[list[Change]]:
         """The steps as changes of a bounded size each."""
         batch: list[Change] = []
@@ -360,7 +357,9 @@ class _Restoring:
             data = kept_bytes(self._journal, self._root_fd, step.path, wanted) if wanted else b""
             if data is None:
                 raise StoreError(f"The backup of {quoted(step.path)} is gone or damaged: nothing can bring it back.")
-            batch.append(_change(step, data))
+            now, goal = step.now.sha256, step.goal
+            replaced = WriteFile(step.path, data, now, goal.mode, even_read_only=True)
+            batch.append(replaced if goal.sha256 else DeleteFile(step.path, now, even_read_only=True))
             size += len(data)
             if len(batch) == MOST_CHANGES or size >= MOST_BYTES:
                 yield batch
@@ -381,12 +380,6 @@ class _Restoring:
                 if error.errno not in _STAYS:
                     return os_failure(error, "delete", name)
         return None
-
-
-def _change(step: RestoreStep, data: bytes) -> Change:
-    if not step.goal.sha256:
-        return DeleteFile(step.path, step.now.sha256, even_read_only=True)
-    return WriteFile(step.path, data, step.now.sha256, step.goal.mode, even_read_only=True)
 
 
 def _refusal(left: Sequence[LeftFile]) -> ToolError:
@@ -537,9 +530,10 @@ def _steps(
             now = NO_FILE
         if isinstance(now, str):
             raise _ImpossibleError(path, "something else is in its place")
-        if _is(now, after) or any(each == path and _is(now, state) for each, state in maybe):
+        done = (after, *(state for each, state in maybe if each == path))
+        if any(is_state(now, state, _EXECUTABLE) for state in done):
             continue
-        if not _is(now, before) and before.sha256 != UNKNOWN_SHA256:
+        if not is_state(now, before, _EXECUTABLE) and before.sha256 != UNKNOWN_SHA256:
             raise _ImpossibleError(path, "the copy does not hold what the run began with")
         yield _Step(path, after.sha256, None if before.mode == after.mode and now.sha256 else after.mode)
 
@@ -549,10 +543,6 @@ def _kept(journal: Journal, root_fd: int, step: _Step) -> bytes:
     if data is None:
         raise _ImpossibleError(step.path, "what it held was not kept, or is damaged")
     return data
-
-
-def _is(now: FileState, wanted: FileState) -> bool:
-    return is_state(now, wanted, _EXECUTABLE)
 
 
 def _directories(changes: Sequence[RecordedChange], effects: Sequence[NetEffect]) -> list[str]:

@@ -416,11 +416,6 @@ class PostgresDatabase:
         """This process's locks of workspaces in the database."""
         return self._connections.locks
 
-    def check_open(self) -> None:
-        """Raise a StoreError once it is closed."""
-        if self._closed:
-            raise StoreError(f"The shared store {self.name} cannot be used: it is a closed database.")
-
     def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = (), /) -> Rows:
         """What the statement gives, which is all here already. Its values stand where it says "?"."""
         with self.connection() as connection, self._connections.errors():
@@ -444,7 +439,8 @@ class PostgresDatabase:
         if current is not None:
             yield current
             return
-        self.check_open()
+        if self._closed:
+            raise StoreError(f"The shared store {self.name} cannot be used: it is a closed database.")
         beginning = _beginning(self.workspace, self.locks.epoch(self.workspace), quick)
         with self._connections.lent(beginning) as connection:
             self._mine.connection = connection
