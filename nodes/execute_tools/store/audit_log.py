@@ -81,11 +81,10 @@ _SIZES: Final = ((4_000, 1_000, 12), (400, 100, 6), (40, 10, 3), (8, 2, 2))
 
 
 def audit_line(record: JsonMap) -> bytes:
-    r"""The record as JSON, in UTF-8 with one line end, within `LONGEST_LINE` bytes. Never raises.
+    r"""The record as JSON, in ASCII with one line end, within `LONGEST_LINE` bytes. Never raises.
 
-    What cannot be printed (control, bidirectional, invisible and unassigned characters, line separators, lone
-    surrogates) is escaped as in \u202e. What JSON has no form for is shown by its type, like <bytes>. Long strings
-    and large collections are cut, and say so.
+    Other characters are escaped as in \u202e, so that none steers a terminal. What JSON has no form for is shown by its
+    type, like <bytes>. Long strings and large collections are cut, and say so.
     """
     try:
         lines = (_line(_plain(record, *size)) for size in _SIZES)
@@ -95,16 +94,8 @@ def audit_line(record: JsonMap) -> bytes:
 
 
 def _line(plain: object) -> bytes:
-    text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
-    if not text.isprintable():
-        text = "".join(each if each.isprintable() else _escape(each) for each in text)
-    return text.encode() + b"\n"
-
-
-def _escape(character: str) -> str:
-    r"""`\uXXXX`, and two of these for a character beyond U+FFFF. Source: RFC 8259, section 7."""
-    units = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+    text = json.dumps(plain, ensure_ascii=True, separators=(",", ":"))
+    return text.replace("\x7f", "\\u007f").encode() + b"\n"
 
 
 def _plain(value: object, characters: int, values: int, depth: int) -> object:

@@ -116,7 +116,7 @@ def parsed(record: Any) -> Any:
         ("a\u2028b\u2029", b"a\\u2028b\\u2029"),
         ("a\ud83d", b"a\\ud83d"),
         ("tag\U000e0041", b"tag\\udb40\\udc41"),
-        ("smile \U0001f600", "smile \U0001f600".encode()),
+        ("delete \x7f", b"delete \\u007f"),
     ],
 )
 def test_no_name_forges_a_line_or_steers_a_terminal(name: str, written: bytes) -> None:
