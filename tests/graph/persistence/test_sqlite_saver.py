@@ -142,9 +142,6 @@ def test_a_step_of_a_run_is_stored_in_three_transactions_and_little_of_it_twice(
     assert more["values"] == 4 * (5 + 3)  # the checkpoints, and the writes to the three channels that grow
 
 
-# --- From any thread
-
-
 # --- From an event loop
 
 

@@ -79,6 +79,3 @@ def test_a_directory_is_listed_directories_first_and_without_git(workspace: Work
 def test_what_cannot_be_listed(workspace: Workspace, path: str, code: ToolErrorCode) -> None:
     assert code_of(workspace.list_directory(path)) is code
     assert list(workspace.walk(path)) == []
-
-
-# --- Names -----------------------------------------------------------------------------------------------------

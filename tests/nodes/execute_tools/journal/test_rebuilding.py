@@ -284,15 +284,3 @@ def test_while_another_run_works_nothing_is_touched(machines: Machines) -> None:
     with WorkspaceLock(records(second)) as lock:
         assert lock.acquire(Owner("other")) is None
         assert refusal(second).startswith("unavailable: Another run is at work in this workspace: run 'other', ")
-
-
-def test_a_folder_or_a_store_that_is_not_there(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
-    second = machines.copy("two")
-    monkeypatch.setenv(DATA_DIR_VARIABLE, f"{second.root}/calc.py")
-    assert refusal(second).startswith("invalid_argument: Cannot make the workspace's data folder")
-    machines.copy("two")
-    monkeypatch.setenv("MENDGRAPH_STORE_URL", "mysql://nobody")
-    assert refusal(second).startswith("io_error: MENDGRAPH_STORE_URL is no URL of a PostgreSQL database")
-    found = rebuild_workspace(RUN, f"{second.root}/nothing")
-    assert isinstance(found, ToolError)
-    assert found.code is ToolErrorCode.NOT_FOUND

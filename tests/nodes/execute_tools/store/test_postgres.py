@@ -12,12 +12,10 @@ import psycopg
 import pytest
 
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
-from mendgraph.nodes.execute_tools.store import postgres
 from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres, postgres_url, read_url, transaction
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT, SQLITE_TABLES, STORE_TABLES, PostgresTables
 from mendgraph.nodes.execute_tools.store.postgres import (
     FENCED_MESSAGE,
-    MOST_CONNECTIONS,
     Connections,
     Locks,
     PostgresDatabase,
@@ -315,27 +313,6 @@ def others(url: str, do: str) -> int:
             f"SELECT {do} FROM pg_stat_activity WHERE application_name = 'mendgraph' AND datname = current_database()"  # noqa: S608 - ours
         )
         return len(found.fetchall())
-
-
-def test_who_waits_too_long_for_one_is_told(connections: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "LONGEST_WAIT_S", 0.0)
-    held, free = threading.Barrier(MOST_CONNECTIONS + 1), threading.Event()
-
-    def hold() -> None:
-        with connections.lent("BEGIN"):
-            held.wait()
-            free.wait()
-
-    threads = [threading.Thread(target=hold) for _ in range(MOST_CONNECTIONS)]
-    for thread in threads:
-        thread.start()
-    held.wait()
-    said = denied(connections)
-    free.set()
-    for thread in threads:
-        thread.join()
-    assert said.endswith("cannot be used: no connection was free for 0 s. Run fewer tasks at once.")
-    assert ask(connections) == (1,)
 
 
 def test_nobodys_function_takes_the_place_of_the_servers(connections: Connections, shared_store: str) -> None:

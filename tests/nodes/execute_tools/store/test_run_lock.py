@@ -47,15 +47,6 @@ def test_the_second_is_told_who_was_first(tmp_path: Path) -> None:
     second.release()
 
 
-def test_a_lock_is_not_held_twice_not_even_by_its_holder(tmp_path: Path) -> None:
-    with RunLock(str(tmp_path)) as lock:
-        assert lock.acquire(US) is None
-        assert lock.acquire(US) == taken_by(US)
-    assert lock.acquire(US) is None
-    lock.release()
-    lock.release()
-
-
 def test_whoever_waits_gets_it_when_it_is_left(tmp_path: Path) -> None:
     lock, begun = RunLock(str(tmp_path)), threading.Event()
     assert lock.acquire(US) is None
