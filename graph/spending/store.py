@@ -330,10 +330,9 @@ class ModelDay(Record):
     """What the calls of one model have used on one day (UTC), in all workspaces together.
 
     Of the input, `cached_tokens` were read from the provider's cache and `cache_write_tokens` written into it; of the
-    output, `reasoning_tokens` were thought and not said. `seconds` are those of the calls.
-
-    `model` is "" where none was named. `cost_usd` is of the calls whose price was known, and `unpriced_calls` is how
-    many had none. Calls that are `unsettled` are at work, or their process was killed: they count as reserved.
+    output, `reasoning_tokens` were thought and not said. `seconds` are those of the calls. `model` is "" where none was
+    named. `cost_usd` is of the calls whose price was known, and `unpriced_calls` is how many had none. Calls that are
+    `unsettled` are at work, or their process was killed: they count as reserved.
     """
 
     day: date
