@@ -153,10 +153,3 @@ def test_nothing_is_forgotten_with_its_entries(
     assert (found.calls, found.tokens, found.cost_usd) == (3, 165, 0.375)
     days = rows(tmp_path, "SELECT day, tokens FROM days WHERE account = 'batch/nightly' ORDER BY day")
     assert days == [(20_512, 55), (20_575, 55), (20_638, 55)]
-
-
-def test_what_is_no_name_is_refused(tmp_path: Path) -> None:
-    assert account_spent("a\nb", str(tmp_path)) == ToolError(
-        code=ToolErrorCode.INVALID_ARGUMENT,
-        message="There is no such account: an account's name is empty, or has 1 to 200 printable characters.",
-    )

@@ -142,10 +142,6 @@ def test_a_commit_without_the_workspace_is_refused(tmp_path: Path) -> None:
     assert failed.message.endswith("does not hold the workspace: pack it anew.")
 
 
-def test_a_source_that_is_not_there_is_told(tmp_path: Path) -> None:
-    assert isinstance(pack_source(str(tmp_path / "no")), ToolError)
-
-
 def copied(source: Path, target: Path, *without: Identity) -> tuple[str, ...]:
     target.mkdir(exist_ok=True)
     with closing(open_root(str(source))) as here, closing(open_root(str(target))) as there:

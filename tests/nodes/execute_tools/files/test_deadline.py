@@ -53,13 +53,6 @@ def test_a_call_returns_its_result(bounded: Bounded) -> None:
     assert no_thread_is_left()
 
 
-@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), KeyboardInterrupt(), TimeoutError("its own")])
-def test_a_call_raises_what_it_raised(error: BaseException) -> None:
-    for way in (in_a_thread, here):
-        with pytest.raises(type(error)):
-            way(5, lambda: fail(error))
-
-
 @pytest.mark.parametrize(
     "error", [StopIteration(), StopAsyncIteration(), asyncio.CancelledError(), CancelledError(), GeneratorExit()]
 )

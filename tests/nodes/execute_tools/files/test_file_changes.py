@@ -17,11 +17,10 @@ from mendgraph.nodes.execute_tools.files.workspace import (
     Workspace,
     WriteFile,
 )
-from mendgraph.nodes.execute_tools.journal.recovery import recover
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.nodes.execute_tools.files.file_trees import A, B, all_kinds, everything, failing, modes
 from tests.nodes.execute_tools.files.layout import SECRET, build, no_env, sha, tree_of
-from tests.nodes.execute_tools.files.recorder_doubles import BrokenJournal, MemoryJournal, WatchingJournal
+from tests.nodes.execute_tools.files.recorder_doubles import BrokenJournal, MemoryJournal, WatchingJournal, recovered
 
 INVALID, CONFLICT, PERMISSION = (
     ToolErrorCode.INVALID_ARGUMENT,
@@ -145,7 +144,7 @@ def test_what_cannot_even_be_taken_back_is_kept_and_said(
     )
     assert ((root / "c.py").read_bytes(), (root / "new.py").exists()) == (b"c", False)
     assert journal.told == ["intended"]
-    assert [each.state for each in recover(journal, str(root))] == [ChangeState.UNDONE]
+    assert [each.state for each in recovered(journal, root)] == [ChangeState.UNDONE]
     assert (tree_of(root), kept.exists()) == (before, False)
 
 
@@ -189,7 +188,7 @@ def test_a_change_that_cannot_be_settled_stands_and_stays_open(root: Path, works
     assert done == (ChangedFile("a.py", sha256=sha(b"new")),)
     assert ((root / "a.py").read_bytes(), journal.change.state) == (b"new", ChangeState.INTENDED)
     journal.method = ""
-    assert [each.state for each in recover(journal, str(root))] == [ChangeState.DONE]
+    assert [each.state for each in recovered(journal, root)] == [ChangeState.DONE]
 
 
 @pytest.mark.parametrize("function", ["unlink", "fsync"])
@@ -203,7 +202,7 @@ def test_what_cannot_be_cleaned_up_stays_open_for_the_next_start(
     monkeypatch.undo()
     assert isinstance(done, ToolError)
     assert (done.code, journal.told) == (ToolErrorCode.IO_ERROR, ["intended"])
-    assert [each.state for each in recover(journal, str(root))] == [ChangeState.UNDONE]
+    assert [each.state for each in recovered(journal, root)] == [ChangeState.UNDONE]
     assert tree_of(root) == before
 
 

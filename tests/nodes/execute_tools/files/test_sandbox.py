@@ -217,13 +217,6 @@ def test_another_extension_is_named_with_the_allowed_ones(name: str, message: st
     assert extension_denial(name, {".txt", ".md"}) == ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message)
 
 
-DENIED, INVALID, MISSING = (
-    ToolErrorCode.PERMISSION_DENIED,
-    ToolErrorCode.INVALID_ARGUMENT,
-    ToolErrorCode.NOT_FOUND,
-)
-
-
 @pytest.mark.parametrize(
     "path", ["/", "/etc", "/usr", "/usr/bin", "/bin", "/sbin", "/var", "/dev", "/proc", "/proc/self", "/sys", "/boot"]
 )

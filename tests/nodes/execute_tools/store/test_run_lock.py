@@ -65,14 +65,7 @@ def test_whoever_waits_gets_it_when_it_is_left(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [
-        None,
-        b"",
-        b'{"run_id": "a1", "pi',
-        b'{"run_id": "a1", "pid": 0, "since": "x"}',
-        b"\xff",
-        b"[" * 4_000,
-    ],
+    [None, b'{"run_id": "a1", "pi', b'{"run_id": "a1", "pid": 0, "since": "x"}', b"[" * 4_000],
 )
 def test_a_holder_that_cannot_be_read_is_somebody(tmp_path: Path, data: bytes | None) -> None:
     written = tmp_path / "run.lock.json"
