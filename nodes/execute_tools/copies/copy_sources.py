@@ -110,14 +110,15 @@ class PrivateGit:
         modules: list[bytes] = []
         if tree:
             self._git("read-tree", tree)
+            self._git("update-index", "-q", "--refresh")  # what is not touched later need not be read again
             entries = self._git("ls-files", "--stage", "-z").split(b"\0")
             modules = [entry.partition(b"\t")[2] for entry in entries if entry.startswith(_GITLINK)]
             self._index(modules, "--force-remove")
         else:
             hidden = self._git("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
             self._write("info/exclude", b"".join(map(_pattern, hidden.split(b"\0")[:-1])))
-        self._look()
-        return self._git("write-tree").decode().strip(), modules
+        changed = self._look() or bool(modules) or not tree
+        return self._git("write-tree").decode().strip() if changed else tree, modules
 
     def patch(self, tree: str) -> bytes:
         """How the files of this tree become what is there now."""
@@ -127,13 +128,13 @@ class PrivateGit:
         self._look()
         return self._git(*_DIFF, tree)
 
-    def _look(self) -> None:
-        """Take all that is there into the index, and out of it what is gone."""
+    def _look(self) -> bool:
+        """Take all that is there into the index, and out of it what is gone; says whether that was anything."""
         found = self._git("ls-files", "-z", "--modified", "--others", "--exclude-standard").split(b"\0")[:-1]
         names = (name for each in found for name in (self._below(each) if each.endswith(b"/") else (each,)))
-        self._index(
-            dict.fromkeys(each for each in names if b".git" not in each.lower().split(b"/")), "--add", "--replace"
-        )
+        changed = dict.fromkeys(each for each in names if b".git" not in each.lower().split(b"/"))
+        self._index(changed, "--add", "--replace")
+        return bool(changed)
 
     def _below(self, folder: bytes) -> Iterator[bytes]:
         """The files of another repository inside, of which git itself would tell the commit alone."""
