@@ -33,7 +33,6 @@ EXCUSED: Final = {
             "store/user_files.py:spending_file",
             "store/database.py:connect_to",
             "store/audit_log.py:write",
-            "store/audit_log.py:_turn",
             "store/run_folder.py:_open_folder",
             "store/run_lock.py:_introduce",
             "store/run_lock.py:_forget",

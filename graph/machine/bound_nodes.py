@@ -32,8 +32,8 @@ from mendgraph.nodes.call_model.driver import Hands
 from mendgraph.nodes.call_model.node import acall_model, call_model
 from mendgraph.nodes.call_model.window import WHOLE
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, calls_in_loop
-from mendgraph.nodes.execute_tools.files.file_reads import FileContent
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+from mendgraph.nodes.execute_tools.files.workspace import FileContent
 from mendgraph.nodes.execute_tools.network.url_rules import rule_problems
 from mendgraph.nodes.execute_tools.policy.alerts import Alert, Vitals, observe_cost, observe_reply, observe_tool
 from mendgraph.nodes.execute_tools.step import Execution

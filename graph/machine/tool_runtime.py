@@ -25,8 +25,7 @@ from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
 from mendgraph.nodes.execute_tools.files.failures import os_failure
-from mendgraph.nodes.execute_tools.files.judged_paths import ContentJudge
-from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
+from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.network.network import Network

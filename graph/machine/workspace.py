@@ -9,8 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Self
 
 from mendgraph.nodes.execute_tools.files.change_records import ChangeState
-from mendgraph.nodes.execute_tools.files.file_reads import OpenedFile
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.journal.recovery import Recovered, recover
 from mendgraph.nodes.execute_tools.processes.workspace_cover import remove_placeholder

@@ -192,7 +192,7 @@ def in_editor(environment: Mapping[str, str], text: str) -> str | None:
 
     The editor gets the terminal as it is. The file is readable for nobody else, and is removed.
     """
-    from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
+    from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 
     command = environment.get("VISUAL") or environment.get("EDITOR") or ""
     try:

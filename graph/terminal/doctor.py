@@ -32,9 +32,8 @@ from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, rip
 from mendgraph.nodes.execute_tools.processes.resource_limits import group_parent
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.store.database import APPLICATION_ID, FILE_NAME, StoreError, check_file
+from mendgraph.nodes.execute_tools.store.database import APPLICATION_ID, FILE_NAME, StoreError, check_file, postgres_url
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT
-from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name, postgres_url
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, data_folder, workspace_folder_path
 from mendgraph.nodes.language.display import count_of
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure, ToolError
@@ -313,11 +312,9 @@ def database(root: str) -> Finding:
     folder = workspace_folder_path(checked)
     try:
         if (url := postgres_url()) is not None:
-            from mendgraph.nodes.execute_tools.store.postgres_database import look_at
+            from mendgraph.nodes.execute_tools.store.postgres import server_version
 
-            shared = look_at(url, known_workspace_name(folder))
-            runs = f"{count_of(shared.runs or 0, 'run')} of this folder, {shared.size / 1e6:.1f} MB in all"
-            return Finding(Status.OK, f"shared store {url.name}: PostgreSQL {shared.server}, {runs}")
+            return Finding(Status.OK, f"shared store {url.name}: PostgreSQL {server_version(url)}")
     except StoreError as error:
         reason, _, remedy = str(error).rstrip(".").rpartition(": ")
         return Finding(Status.PROBLEM, reason, remedy)

@@ -20,7 +20,7 @@ from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S
 from mendgraph.graph.fleet.batch.ray_node import BATCH_DIR_VARIABLE
 from mendgraph.graph.fleet.batch.tasks import TaskResult
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s, pause
-from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
+from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import JsonMap, OutcomeKind
 from tests.crash.batch_play import number_of

@@ -24,9 +24,9 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch.local import Executor, WorkerDiedError
 from mendgraph.graph.fleet.batch.tasks import WORKER_FAILED, Worked, WorkOrder, cancelled, failed
 from mendgraph.nodes.call_model.endpoint import NO_KEY, Endpoint, FallbackProblem, find_endpoint, models_in_order
-from mendgraph.nodes.execute_tools.copies.copy_sources import MOST_PACKED_BYTES, Packed, pack_source
+from mendgraph.nodes.execute_tools.copies.copy_sources import pack_source
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE, uses_postgres
+from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE, uses_postgres
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 
@@ -160,9 +160,9 @@ class RayExecutor(Executor):
         key = (order.task.workspace, order.task.revision, order.without)
         found = self._sources.pop(key, None)
         if found is None:
-            packed = pack_source(*key, MOST_PACKED_BYTES)
+            packed = pack_source(*key)
             try:
-                found = self._ray.put(packed.data) if isinstance(packed, Packed) else packed
+                found = packed if isinstance(packed, ToolError) else self._ray.put(packed)
             except self._ray.exceptions.RayError as error:
                 return _unavailable(
                     f"The source of the task {order.task.id!r} could not be put into the cluster's object store"

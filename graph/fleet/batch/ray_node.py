@@ -14,7 +14,7 @@ from mendgraph.graph.fleet.batch.work import work
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.copies.workspace_copies import delete_copy
 from mendgraph.nodes.execute_tools.files.failures import os_failure
-from mendgraph.nodes.execute_tools.store.postgres_url import uses_postgres
+from mendgraph.nodes.execute_tools.store.database import uses_postgres
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 
 BATCH_DIR_VARIABLE: Final = "MENDGRAPH_BATCH_DIR"

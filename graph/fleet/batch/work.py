@@ -34,8 +34,8 @@ from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name, uses_postgres
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
+from mendgraph.nodes.execute_tools.store.database import uses_postgres
+from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder
 from mendgraph.nodes.execute_tools.store.user_files import is_one_of, trusted_hash
 from mendgraph.nodes.records import JsonMap, Outcome, StopReason, ToolError, ToolErrorCode
 
@@ -147,7 +147,7 @@ def _known_run(order: WorkOrder, root: str, stop: StopRequest) -> RunRecord | To
 def _rebuilt(order: WorkOrder, root: str, stop: StopRequest) -> ToolError | None:
     if not uses_postgres():
         return None
-    from mendgraph.nodes.execute_tools.journal.rebuilding import rebuild_workspace
+    from mendgraph.nodes.execute_tools.journal.restoring import rebuild_workspace
 
     waited_s = 0.0
     while True:

@@ -18,21 +18,21 @@ from mendgraph.graph.configuration.loading import shown
 from mendgraph.graph.configuration.narrowing import fields_set, narrowed, refusal, too_wide
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants, is_name, parse_tenants
 from mendgraph.nodes.execute_tools.files.failures import quoted
-from mendgraph.nodes.execute_tools.store.database import StoreError, open_postgres
-from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
-from mendgraph.nodes.execute_tools.store.postgres_url import (
+from mendgraph.nodes.execute_tools.store.database import (
     PostgresUrl,
-    give_workspace_name,
+    StoreError,
+    open_postgres,
     postgres_url,
     uses_postgres,
 )
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
+from mendgraph.nodes.execute_tools.store.database_schema import STORE_TABLES
+from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner
 from mendgraph.nodes.execute_tools.store.user_files import read_user_file
 from mendgraph.nodes.records import StopCause, StopReason, ToolError
 
 if TYPE_CHECKING:
-    from mendgraph.nodes.execute_tools.store.postgres_lock import Locks as StoreLocks
+    from mendgraph.nodes.execute_tools.store.postgres import Locks as StoreLocks
 
 Resolver = Callable[[str, str], str | None]
 """(user, project) -> the absolute folder of that project, None where the user has none of this name."""
@@ -74,8 +74,7 @@ class PostgresLocks(Locks):
 
     @cached_property
     def _locks(self) -> "StoreLocks":
-        from mendgraph.nodes.execute_tools.store.postgres_connections import connections_to
-        from mendgraph.nodes.execute_tools.store.postgres_lock import Locks as StoreLocks
+        from mendgraph.nodes.execute_tools.store.postgres import Locks as StoreLocks, connections_to
 
         open_postgres(STORE_TABLES)  # whose functions the locks are taken with
         return StoreLocks(connections_to(self.url))
@@ -90,7 +89,7 @@ class PostgresLocks(Locks):
 
     def is_held(self, name: str) -> bool:
         """Whether any process has this lock. StoreError where nobody can tell."""
-        from mendgraph.nodes.execute_tools.store.postgres_lock import postgres_holder
+        from mendgraph.nodes.execute_tools.store.postgres import postgres_holder
 
         return postgres_holder(_key(name)) is not None
 

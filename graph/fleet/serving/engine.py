@@ -15,8 +15,7 @@ from typing import Any, Final
 from mendgraph.graph.fleet.serving.admission import CannotServeError, Locks, PostgresLocks, open_admitter
 from mendgraph.graph.fleet.serving.middleware import TenantMiddleware
 from mendgraph.graph.fleet.serving.request_guard import App
-from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
+from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE, StoreError
 
 _FOLDER: Final = Path(__file__).parent
 CONFIGURATION: Final = _FOLDER / "langgraph.json"

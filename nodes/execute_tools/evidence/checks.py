@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.failures import quoted
-from mendgraph.nodes.execute_tools.files.judged_paths import ContentJudge
+from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
 from mendgraph.nodes.execute_tools.processes.bubblewrap import SCRATCH
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult, CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.processes.resource_limits import ResourceLimits, evidence_limits

@@ -21,9 +21,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from mendgraph.nodes.execute_tools.files.change_records import UNKNOWN_SHA256, ChangeRecorder, FileEffect, FileState
 from mendgraph.nodes.execute_tools.files.file_changes import LARGEST_BACKUP
-from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_root
-from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
+from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths
 from mendgraph.nodes.execute_tools.files.tree_walk import (
     DEEPEST,
     GIT_DIRECTORY,
@@ -32,7 +31,7 @@ from mendgraph.nodes.execute_tools.files.tree_walk import (
     Entry,
     IgnoreRules,
 )
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.files.workspace import BeneathReader, Workspace
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import ChangeKind
 

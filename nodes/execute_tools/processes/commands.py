@@ -18,8 +18,7 @@ from typing import Final, Self
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
-from mendgraph.nodes.execute_tools.files.judged_paths import ContentJudge, JudgedPaths
-from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, check_workspace
+from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, JudgedPaths, PathAccess, check_workspace
 from mendgraph.nodes.execute_tools.processes import bubblewrap
 from mendgraph.nodes.execute_tools.processes.bubblewrap import HOME, PROGRAM_FOLDERS, SCRATCH
 from mendgraph.nodes.execute_tools.processes.processes import Ends, EndsOfOutput, read_until

@@ -15,7 +15,7 @@ from functools import partial
 from typing import IO, Final
 
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
-from mendgraph.nodes.execute_tools.files.file_reads import OpenedFile
+from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 INHERITED: Final = ("PATH", "LANG", "HOME")

@@ -19,7 +19,7 @@ from typing import Final
 
 from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_beneath, open_regular, open_root
-from mendgraph.nodes.execute_tools.files.judged_paths import ContentJudge
+from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
 from mendgraph.nodes.execute_tools.files.tree_walk import GIT_DIRECTORY
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
 from mendgraph.nodes.records import ToolError, ToolErrorCode

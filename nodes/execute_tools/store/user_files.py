@@ -42,16 +42,11 @@ def spending_file(name: str, base: str | None = None) -> str | ToolError:
         return folder
     path = os.path.join(folder, name)
     try:
-        with closing(os.open(path, _NEW_FILE, 0o600)):
-            return path
-    except FileExistsError:
-        if os.path.isdir(path):
-            return os_failure(IsADirectoryError(errno.EISDIR, ""), "open", path)
-        if os.access(path, os.R_OK | os.W_OK):
-            return path
-        return os_failure(PermissionError(errno.EACCES, ""), "open", path)
+        with suppress(FileExistsError), closing(os.open(path, _NEW_FILE, 0o600)):
+            pass
     except OSError as error:
         return os_failure(error, "open", path)
+    return path
 
 
 def configuration_file(name: str) -> str | ToolError:

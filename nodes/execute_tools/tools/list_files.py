@@ -9,15 +9,14 @@ from pydantic import Field
 
 from mendgraph.nodes.execute_tools.argument_schema import FolderPath, ToolArguments
 from mendgraph.nodes.execute_tools.files.failures import invalid
-from mendgraph.nodes.execute_tools.files.path_globs import (
+from mendgraph.nodes.execute_tools.files.tree_walk import (
     MAX_PATTERN_CHARACTERS,
     MORE_MATCHES,
     NO_MATCHES,
     PathGlob,
     parse_glob,
-    relative_glob,
 )
-from mendgraph.nodes.execute_tools.files.workspace import Entry
+from mendgraph.nodes.execute_tools.files.workspace import Entry, relative_glob
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
 from mendgraph.nodes.language.names import is_reference, only_read
 from mendgraph.nodes.records import Effect, ToolError

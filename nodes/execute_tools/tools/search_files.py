@@ -15,9 +15,9 @@ from pydantic import Field
 from mendgraph.nodes.execute_tools.argument_schema import FolderPath, ToolArguments
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.failures import invalid
-from mendgraph.nodes.execute_tools.files.path_globs import MORE_MATCHES, NO_MATCHES, PathGlob, parse_glob, relative_glob
 from mendgraph.nodes.execute_tools.files.text_files import unstorable
-from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
+from mendgraph.nodes.execute_tools.files.tree_walk import MORE_MATCHES, NO_MATCHES, PathGlob, parse_glob
+from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, relative_glob
 from mendgraph.nodes.execute_tools.processes.processes import (
     ProcessResult,
     handle_path,

@@ -69,7 +69,7 @@ def patch_of(copy: Copy) -> bytes:
 def packed(source: Any) -> bytes:
     made = pack_source(source.workspace, source.revision)
     assert not isinstance(made, ToolError), made
-    return made.data
+    return made
 
 
 def apply(patch: bytes, folder: str) -> None:

@@ -24,8 +24,8 @@ from mendgraph.graph.fleet.batch.ray_node import BATCH_DIR_VARIABLE, batch_dir, 
 from mendgraph.graph.fleet.batch.tasks import MOST_TRIES, BatchTask, TaskResult, Worked, WorkOrder
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.copies.copy_sources import pack_source
-from mendgraph.nodes.execute_tools.journal import rebuilding
-from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
+from mendgraph.nodes.execute_tools.journal import restoring
+from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE
 from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE
 from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode
 from tests.architecture.product import ROOT
@@ -410,7 +410,7 @@ def sent(project: Path, base_url: str) -> tuple[bytes, bytes]:
     packed = pack_source(task.workspace, task.revision)
     assert not isinstance(packed, ToolError)
     context = batch_play.context(base_url)
-    return pickle.dumps(WorkOrder("abcdef12", task, context.model_dump_json(), "/elsewhere")), packed.data
+    return pickle.dumps(WorkOrder("abcdef12", task, context.model_dump_json(), "/elsewhere")), packed
 
 
 def test_a_node_says_what_it_lacks_and_never_what_is_in_its_variables(
@@ -497,7 +497,7 @@ def test_a_run_that_cannot_be_taken_over_is_a_typed_result(
 ) -> None:
     held = ToolError(code=code, message="Somebody has it.")
     monkeypatch.setattr(working, "LONGEST_BUSY_S", 0.5)
-    monkeypatch.setattr(rebuilding, "rebuild_workspace", lambda *_: held)
+    monkeypatch.setattr(restoring, "rebuild_workspace", lambda *_: held)
     with ScriptedServer(then=batch_play.answer) as server:
         data, packed = sent(repo, server.base_url)
         assert do(data, packed).result.kind is OutcomeKind.FINISHED

@@ -18,8 +18,7 @@ from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, make_copy
 from mendgraph.nodes.execute_tools.registry import tool
-from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_folder import known_workspace_name, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.execute_tools.store.user_files import trust
 from mendgraph.nodes.execute_tools.tools import default_tools
@@ -170,7 +169,7 @@ def test_the_copy_is_known_in_the_shared_store(
     rebuilt: list[tuple[str, str]] = []
     monkeypatch.setattr(working, "uses_postgres", lambda: True)
     monkeypatch.setattr(
-        "mendgraph.nodes.execute_tools.journal.rebuilding.rebuild_workspace",
+        "mendgraph.nodes.execute_tools.journal.restoring.rebuild_workspace",
         lambda run, root: rebuilt.append((run, root)),
     )
     root = work(order(tmp_path, model)).result.copy_path

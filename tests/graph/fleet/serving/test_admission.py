@@ -23,10 +23,9 @@ from mendgraph.graph.fleet.serving.admission import (
     project_folder,
 )
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
-from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.postgres_connections import close_all
-from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name, read_url
-from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder
+from mendgraph.nodes.execute_tools.store.database import StoreError, read_url
+from mendgraph.nodes.execute_tools.store.postgres import close_postgres
+from mendgraph.nodes.execute_tools.store.run_folder import known_workspace_name, workspace_folder
 from mendgraph.nodes.records import StopReason
 
 ANN = Tenant("ann", (), AgentContext(account="ann", max_steps=9), runs_at_once=2)
@@ -64,7 +63,7 @@ def test_locks_are_held_once(shared_store: str) -> None:
         second.leave("b")
     for each in shared:
         each._locks.close()
-    close_all()
+    close_postgres()
 
 
 def admitter(tmp_path: Path, locks: Held | None = None) -> Admitter:

@@ -11,8 +11,7 @@ from typing import Final
 
 import pytest
 
-from mendgraph.nodes.execute_tools.files.file_reads import FileContent
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.guard.policy import judge_path
 from mendgraph.nodes.records import ToolError, ToolErrorCode

@@ -18,9 +18,8 @@ from mendgraph.nodes.execute_tools.files.change_records import (
     RecordedChange,
 )
 from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.journal.rebuilding import Rebuilt, rebuild, rebuild_workspace
-from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name
-from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, workspace_folder
+from mendgraph.nodes.execute_tools.journal.restoring import Rebuilt, rebuild, rebuild_workspace
+from mendgraph.nodes.execute_tools.store.run_folder import DATA_DIR_VARIABLE, give_workspace_name, workspace_folder
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, WorkspaceLock
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 from tests.doubles.history_model import HistoryModel
@@ -285,15 +284,3 @@ def test_while_another_run_works_nothing_is_touched(machines: Machines) -> None:
     with WorkspaceLock(records(second)) as lock:
         assert lock.acquire(Owner("other")) is None
         assert refusal(second).startswith("unavailable: Another run is at work in this workspace: run 'other', ")
-
-
-def test_a_folder_or_a_store_that_is_not_there(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
-    second = machines.copy("two")
-    monkeypatch.setenv(DATA_DIR_VARIABLE, f"{second.root}/calc.py")
-    assert refusal(second).startswith("invalid_argument: Cannot make the workspace's data folder")
-    machines.copy("two")
-    monkeypatch.setenv("MENDGRAPH_STORE_URL", "mysql://nobody")
-    assert refusal(second).startswith("io_error: MENDGRAPH_STORE_URL is no URL of a PostgreSQL database")
-    found = rebuild_workspace(RUN, f"{second.root}/nothing")
-    assert isinstance(found, ToolError)
-    assert found.code is ToolErrorCode.NOT_FOUND

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.nodes.execute_tools.files.change_records import FileEffect, FileState
-from mendgraph.nodes.execute_tools.files.file_reads import BeneathReader
 from mendgraph.nodes.execute_tools.files.handles import open_directory
-from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths, PathJudge
-from mendgraph.nodes.execute_tools.files.workspace import Workspace
+from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths, PathJudge
+from mendgraph.nodes.execute_tools.files.workspace import BeneathReader, Workspace
 from mendgraph.nodes.execute_tools.processes.command_changes import (
     CommandChange,
     CommandChanges,

@@ -4,7 +4,7 @@ from time import monotonic
 import pytest
 
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
-from mendgraph.nodes.execute_tools.files.judged_paths import JudgedPaths
+from mendgraph.nodes.execute_tools.files.sandbox import JudgedPaths
 from mendgraph.nodes.execute_tools.files.tree_walk import Entry, IgnoreRules
 from mendgraph.nodes.execute_tools.processes.command_changes import Tree, Unwatched, look_through
 from tests.nodes.execute_tools.files.layout import allow, no_env

@@ -42,13 +42,6 @@ def test_a_spending_file_is_made_in_the_data_folder_and_is_its_owners(
     assert (folder / "spending" / "a.sqlite").read_bytes() == b""
 
 
-def test_a_spending_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "spending" / "a.sqlite").mkdir(parents=True)
-    path = str(tmp_path / "spending" / "a.sqlite")
-    message = f"Cannot open {path!r}: it is a directory, and a file is needed."
-    assert spending_file("a.sqlite", str(tmp_path)) == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-
-
 def test_without_a_home_there_is_no_spending_file(monkeypatch: pytest.MonkeyPatch) -> None:
     def homeless(name: str, appauthor: bool) -> str:
         raise RuntimeError(name, appauthor)
