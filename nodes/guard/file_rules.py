@@ -1,6 +1,6 @@
 """Which files an agent must leave alone, by name (spec 1, section 3).
 
-The five default rules are the specification's, hardened: names are compared folded (`nodes.guard.paths.folded`), so
+The five default rules are the specification's, hardened: names are compared folded (`secret_files.folded`), so
 `.ENV`, `.env.` and `.e<zero width>nv` are all `.env`, and a backup (`.env~`, `server.key.bak`) counts as what it
 copies. The rules look at names only, so they hold for files that do not exist yet; the names are those of
 `secret_files`, which also knows the secrets that only a file's content tells of. The disk is asked in two places, only
@@ -15,8 +15,14 @@ from collections.abc import Callable
 from pathlib import Path, PosixPath, PurePath
 from typing import Any, Final, NamedTuple
 
-from mendgraph.nodes.guard.paths import climbs, folded_parts
-from mendgraph.nodes.guard.secret_files import KEY_FILES, PACKAGE_LOGINS, SENSITIVE_FILES, plain_path
+from mendgraph.nodes.guard.secret_files import (
+    KEY_FILES,
+    PACKAGE_LOGINS,
+    SENSITIVE_FILES,
+    climbs,
+    folded_parts,
+    plain_path,
+)
 
 
 class WorkspacePath(PosixPath):

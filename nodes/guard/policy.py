@@ -6,9 +6,11 @@ judged again by the Environment, through `judge_path`.
 """
 
 import json
+import posixpath
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path, PurePath
 from typing import Final, Literal
@@ -28,7 +30,6 @@ from mendgraph.nodes.guard.file_rules import (
     is_readable_template,
     is_sensitive_config,
 )
-from mendgraph.nodes.guard.paths import path_problem, shown, workspace_relative
 from mendgraph.nodes.guard.secret_files import (
     KEY_FILES,
     PACKAGE_LOGINS,
@@ -36,7 +37,7 @@ from mendgraph.nodes.guard.secret_files import (
     judged_by_content,
     secret_content,
 )
-from mendgraph.nodes.language.names import is_reference
+from mendgraph.nodes.language.names import is_reference, names_elsewhere
 from mendgraph.nodes.records import (
     CHANGING,
     CallError,
@@ -68,6 +69,48 @@ _NOT_JUDGED = ToolError(
     code=ToolErrorCode.PERMISSION_DENIED,
     message="This call was not approved, so it did not run. Do something else, or ask for it again.",
 )
+
+MAX_PATH_CHARS: Final = 4096
+"""Longer names cannot be opened. Source: Linux `PATH_MAX`."""
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def path_problem(path: str) -> str | None:
+    """Why this text is no path, as what follows "the path", or None. Source: spec 2, "Resolution Rules", for empty."""
+    if not path.strip():
+        return "is empty"
+    if len(path) > MAX_PATH_CHARS:
+        return f"is longer than {MAX_PATH_CHARS} characters"
+    if "\0" in path:
+        return "contains a NUL character"
+    return "contains a lone surrogate, which is not text" if _SURROGATE.search(path) else None
+
+
+def workspace_relative(path: str, root: str) -> str | None:
+    """Where the path points, seen from `root`: POSIX, without `.` and `..`; "." is the workspace itself.
+
+    `path` is relative to `root`, or absolute; `root` is absolute, and the real name of the workspace. None for a path
+    outside, for one that `names_elsewhere`, such as `~/a`, and for every path when `root` is not absolute.
+    """
+    if not root.startswith("/") or names_elsewhere(path):
+        return None
+    base = _absolute(root)
+    target = _absolute(posixpath.join(base, path))
+    if target == base:
+        return "."
+    prefix = base.rstrip("/") + "/"
+    return target.removeprefix(prefix) if target.startswith(prefix) else None
+
+
+def _absolute(path: str) -> str:
+    # normpath keeps two leading slashes, which mean the same as one on every system that we run on.
+    return "/" + posixpath.normpath(path).lstrip("/")
+
+
+def shown(path: str, limit: int = 200) -> str:
+    """The path for a message: one line, printable characters only, at most `limit` characters and an ellipsis."""
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in path[: limit + 1])
+    return text if len(text) <= limit else text[:limit] + "..."
 
 
 def denied(
@@ -219,18 +262,18 @@ def judge_content(relative_path: str, rules: Rules) -> Callable[[bytes], ToolErr
 
     They matter where one of the rules is called "sensitive_config", be it a user's own, for reading and writing alike.
     """
-    rule = next((rule for rule in rules if rule.name == _SENSITIVE), None)
-    if rule is None or not judged_by_content(PurePath(relative_path)):
+    rule, path = next((rule for rule in rules if rule.name == _SENSITIVE), None), PurePath(relative_path)
+    if rule is None or not judged_by_content(path):
         return None
-    return partial(_judge_held, relative_path, rule)
 
+    def judge(data: bytes) -> ToolError | None:
+        held = secret_content(path, data)
+        if held is None:
+            return None
+        blocked = f"Blocked by rule '{rule.name}': {rule.description} ({shown(relative_path)} holds {held})"
+        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{blocked}. Go on without this file.")
 
-def _judge_held(relative_path: str, rule: FileGuardrailRule, data: bytes) -> ToolError | None:
-    held = secret_content(PurePath(relative_path), data)
-    if held is None:
-        return None
-    blocked = f"Blocked by rule '{rule.name}': {rule.description} ({shown(relative_path)} holds {held})"
-    return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{blocked}. Go on without this file.")
+    return judge
 
 
 def judge_workspace(root: str, rules: Rules) -> str | None:
@@ -250,7 +293,7 @@ def _locate(named: object, config: GuardConfig, *, for_write: bool) -> str | Ver
     if not isinstance(named, str):
         return denied("invalid_path", ToolErrorCode.INVALID_ARGUMENT, "A path must be text, such as '.' or 'src/a.py'.")
     if problem := path_problem(named):
-        message = f"The path {problem.value}. Use a relative path under '.', such as 'src/a.py'."
+        message = f"The path {problem}. Use a relative path under '.', such as 'src/a.py'."
         return denied("invalid_path", ToolErrorCode.INVALID_ARGUMENT, message, (".",))
     target = workspace_relative(named, config.root)
     if target is not None and "\\" not in named:

@@ -8,14 +8,53 @@ them, and literals in them are redacted. The lists compared are those of gitrob 
 (`path`), GitHub's `.gitignore` templates, and of the user; trufflehog, git-secrets and detect-secrets name no files.
 """
 
+import posixpath
 import re
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from pathlib import PurePath
 from typing import Final
+from unicodedata import normalize
 
-from mendgraph.nodes.guard.paths import folded_parts
 from mendgraph.nodes.records import CONTENT_BYTES
+
+_SEPARATOR = re.compile(r"[/\\]")
+_TRAILING = " .\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u1680\u2028\u2029"
+_IGNORABLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""Characters that some file systems skip when they compare names. Source: Unicode's Default_Ignorable_Code_Point."""
+
+
+def folded(component: str) -> str:
+    """One component as the most forgiving file system would compare it.
+
+    Case, Unicode's compatible forms, invisible characters, and dots or spaces at the end make no difference.
+    """
+    if component.isascii():
+        return component.lower().rstrip(_TRAILING)
+    visible = _IGNORABLE.sub("", component)
+    return normalize("NFKC", normalize("NFKC", visible).casefold()).rstrip(_TRAILING)
+
+
+@lru_cache(maxsize=256)  # every rule asks for the same path in turn
+def folded_parts(path: PurePath) -> tuple[str, ...]:
+    """The path's components, `.` and `..` resolved as text, each folded.
+
+    Leading `..` are dropped (see `climbs`), as are components of which nothing is visible.
+    """
+    return tuple(seen for part in _resolved_parts(path) if (seen := folded(part)))
+
+
+def climbs(path: PurePath) -> bool:
+    """Does this relative path leave its starting point?"""
+    return _resolved_parts(path)[:1] == ("..",)
+
+
+def _resolved_parts(path: PurePath) -> tuple[str, ...]:
+    text = posixpath.normpath(_SEPARATOR.sub("/", str(path)))
+    return tuple(part for part in text.split("/") if part)
 
 
 class NameTable:

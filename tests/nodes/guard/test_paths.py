@@ -2,15 +2,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from mendgraph.nodes.guard.paths import (
-    MAX_PATH_CHARS,
-    PathProblem,
-    climbs,
-    folded,
-    folded_parts,
-    path_problem,
-    workspace_relative as relative,
-)
+from mendgraph.nodes.guard.policy import MAX_PATH_CHARS, path_problem, workspace_relative as relative
+from mendgraph.nodes.guard.secret_files import climbs, folded, folded_parts
 
 ROOT = "/home/dev"
 
@@ -18,17 +11,17 @@ ROOT = "/home/dev"
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("", PathProblem.EMPTY),
-        (" \t\n", PathProblem.EMPTY),
-        ("a" * (MAX_PATH_CHARS + 1), PathProblem.TOO_LONG),
+        ("", "is empty"),
+        (" \t\n", "is empty"),
+        ("a" * (MAX_PATH_CHARS + 1), f"is longer than {MAX_PATH_CHARS} characters"),
         ("a" * MAX_PATH_CHARS, None),
-        ("a\0b", PathProblem.NUL),
-        ("a\ud83d.py", PathProblem.SURROGATE),
+        ("a\0b", "contains a NUL character"),
+        ("a\ud83d.py", "contains a lone surrogate, which is not text"),
         ("a b\n.py", None),
         ("[...nextauth].ts", None),
     ],
 )
-def test_what_makes_a_text_no_path(path: str, problem: PathProblem | None) -> None:
+def test_what_makes_a_text_no_path(path: str, problem: str | None) -> None:
     assert path_problem(path) == problem
 
 
@@ -62,9 +55,6 @@ def test_what_makes_a_text_no_path(path: str, problem: PathProblem | None) -> No
         ("/../home/dev/../x", None),
         ("~", None),
         ("~/a.py", None),
-        ("", None),
-        ("a\0", None),
-        ("a\ud800", None),
     ],
 )
 def test_where_a_path_points_seen_from_the_workspace(path: str, expected: str | None) -> None:

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
-from mendgraph.nodes.guard.paths import shown
 from mendgraph.nodes.guard.policy import (
     GuardConfig,
     Item,
@@ -15,6 +14,7 @@ from mendgraph.nodes.guard.policy import (
     judge_call,
     judge_path,
     judge_reply,
+    shown,
     verdict_on_malformed,
 )
 from mendgraph.nodes.records import (
