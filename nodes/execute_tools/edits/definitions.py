@@ -15,16 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.edits.asked_edits import (
-    AskedEdits,
-    Merged,
-    asked_edits,
-    block_to_merge,
-    carry_out,
-    del_names,
-    with_new_names,
-)
-from mendgraph.nodes.execute_tools.edits.left_out import elision_in, is_elision, is_placeholder, is_stub, torn_statement
+from mendgraph.nodes.execute_tools.edits.losses import elision_in, is_elision, is_placeholder, is_stub, torn_statement
 from mendgraph.nodes.execute_tools.edits.python_text import (
     DOCSTRING,
     MAIN_GUARD,
@@ -40,6 +31,15 @@ from mendgraph.nodes.execute_tools.edits.python_text import (
     read_python,
     reduced_import,
     statements_in,
+)
+from mendgraph.nodes.execute_tools.edits.request import (
+    AskedEdits,
+    Merged,
+    asked_edits,
+    block_to_merge,
+    carry_out,
+    del_names,
+    with_new_names,
 )
 from mendgraph.nodes.execute_tools.files.text_files import dominant_newline, to_unix
 

@@ -1,7 +1,7 @@
 import pytest
 
-from mendgraph.nodes.execute_tools.edits.asked_edits import AskedEdits, Merged, carry_out, rename_uses
 from mendgraph.nodes.execute_tools.edits.definitions import replace_definitions
+from mendgraph.nodes.execute_tools.edits.request import AskedEdits, Merged, carry_out, rename_uses
 
 SOURCE = """\
 import json

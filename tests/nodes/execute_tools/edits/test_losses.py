@@ -1,6 +1,6 @@
 import pytest
 
-from mendgraph.nodes.execute_tools.edits.left_out import (
+from mendgraph.nodes.execute_tools.edits.losses import (
     elision_in,
     is_elision,
     keys_inside,
