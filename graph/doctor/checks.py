@@ -22,7 +22,6 @@ from mendgraph.nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_UR
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.processes.bubblewrap import bubblewrap_path, sandbox_problem
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, ripgrep_path, run_process
-from mendgraph.nodes.execute_tools.processes.resource_limits import group_parent
 from mendgraph.nodes.execute_tools.store.database import APPLICATION_ID, FILE_NAME, StoreError, check_file
 from mendgraph.nodes.execute_tools.store.database_schema import FORMAT
 from mendgraph.nodes.execute_tools.store.postgres_url import known_workspace_name, postgres_url
@@ -79,9 +78,7 @@ def sandbox() -> Finding:
     """Whether bubblewrap really starts a program here."""
     trouble = sandbox_problem()
     if trouble is None:
-        bound = "a watcher" if group_parent() is None else "a control group"
-        said = _version(bubblewrap_path() or "bwrap")
-        return fine(f"bubblewrap starts programs ({said}), and {bound} bounds what they take")
+        return fine(f"bubblewrap starts programs ({_version(bubblewrap_path() or 'bwrap')})")
     remedy = "install it (`make sandbox`, or your system's packages): commands and checks are refused without it"
     return warning(trouble, remedy)
 

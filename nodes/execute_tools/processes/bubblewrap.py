@@ -20,14 +20,17 @@ from typing import Final
 
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes.processes import (
+    LimitReached,
     ProcessResult,
+    ResourceLimits,
     Taker,
+    Watch,
+    command_limits,
     kill_group,
     outputs,
     run_process,
     start_process,
 )
-from mendgraph.nodes.execute_tools.processes.resource_limits import LimitReached, ResourceLimits, Watch, command_limits
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 PROGRAM_FOLDERS: Final = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
@@ -155,20 +158,15 @@ def bubblewrap_path() -> str | None:
 
 @functools.cache
 def _start_problem(program: str) -> str | None:
-    with ExitStack() as stack:
-        root, folder = (stack.enter_context(closing(open_root(name))) for name in ("/usr", "/usr/bin"))
-        nobody = stack.enter_context(closing(os.open(os.devnull, os.O_WRONLY)))
-        given = stack.enter_context(_texts())
-        view = View("/run/probe", root, "/", given=given, read_only=((folder, "/run/probe/bin"),))
-        ready = stack.enter_context(closing(os.open(os.devnull, os.O_RDONLY)))
-        options = stack.enter_context(_options_file(sandbox_options(view, system_options(), nobody, ready)))
+    with closing(open_root("/usr")) as root:
+        options = sandbox_options(View("/run/probe", root, "/"), system_options(), status_fd=1, block_fd=0)
         found = run_process(
-            [program, "--args", str(options), "--", "true"],
+            [program, *options, "--", "true"],
             cwd="/",
             timeout_s=_PROBE_S,
             max_output_bytes=10_000,
             env={"PATH": ":".join(PROGRAM_FOLDERS)},
-            pass_fds=(options, nobody, ready, *view.handles),
+            pass_fds=(root,),
         )
     if isinstance(found, ProcessResult):
         if found.exit_code == 0:

@@ -22,8 +22,14 @@ from mendgraph.nodes.execute_tools.files.judged_paths import ContentJudge, Judge
 from mendgraph.nodes.execute_tools.files.sandbox import PathAccess, check_workspace
 from mendgraph.nodes.execute_tools.processes import bubblewrap
 from mendgraph.nodes.execute_tools.processes.bubblewrap import HOME, PROGRAM_FOLDERS, SCRATCH
-from mendgraph.nodes.execute_tools.processes.processes import Ends, EndsOfOutput, read_until
-from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, LimitReached, ResourceLimits, command_limits
+from mendgraph.nodes.execute_tools.processes.processes import (
+    Ends,
+    Limit,
+    LimitReached,
+    ResourceLimits,
+    command_limits,
+    read_until,
+)
 from mendgraph.nodes.execute_tools.processes.workspace_cover import (
     Cover,
     Denied,
@@ -272,7 +278,7 @@ class Commands:
         with ExitStack() as protection:
             problem = None
             if not self.looks_only:
-                problem = protection.enter_context(protected_git(root, started + limit))
+                problem = protection.enter_context(protected_git(root))
                 protection.enter_context(kept_settings(root))
             before = problem or find_cover(root, self._denied, started + limit, self._holds)
             if isinstance(before, ToolError):
@@ -293,7 +299,7 @@ class Commands:
     def _wait(
         self, view: bubblewrap.View, command: Sequence[str], started: float, limit: float
     ) -> CommandResult | ToolError:
-        stdout, stderr = (EndsOfOutput(self.rules.max_output_bytes) for _ in range(2))
+        stdout, stderr = (Ends(most=self.rules.max_output_bytes) for _ in range(2))
         with ExitStack() as stack:
             with self.scope.effect():
                 running = stack.enter_context(bubblewrap.started(view, command, self.env))
@@ -314,21 +320,21 @@ class Commands:
                 read_until(running.process, takers, started + limit + self.rules.grace_s, check)
             running.kill()
             if in_time and not running.has_run() and running.process.returncode >= 0:
-                return _not_started(command[0], stderr.ends())
-            code, said = _exit_code(running.process.returncode), (stdout.ends(), stderr.ends())
+                return _not_started(command[0], stderr)
+            code = running.process.returncode
+            code = code if code >= 0 else 128 - code
+            said = b"\n".join(each.head + each.tail for each in (stdout, stderr))
             return CommandResult(
                 exit_code=code,
-                stdout=said[0],
-                stderr=said[1],
+                stdout=stdout,
+                stderr=stderr,
                 seconds=time.monotonic() - started,
                 limit_s=limit,
                 timed_out=not in_time and not exceeded,
-                limit=exceeded[0]
-                if exceeded
-                else running.met(code, b"\n".join(each.head + each.tail for each in said)),
+                limit=exceeded[0] if exceeded else running.met(code, said),
             )
 
-    def _printed(self, *outputs: EndsOfOutput) -> LimitReached | None:
+    def _printed(self, *outputs: Ends) -> LimitReached | None:
         size, most = sum(each.size for each in outputs), self.limits.output_bytes
         return LimitReached(Limit.OUTPUT, size, most) if size > most else None
 
@@ -386,10 +392,6 @@ def _not_started(program: str, stderr: Ends) -> ToolError:
 
 def _shown(name: str) -> str:
     return name.encode(errors="backslashreplace").decode()
-
-
-def _exit_code(code: int) -> int:
-    return code if code >= 0 else 128 - code
 
 
 def output_text(ends: Ends) -> str:

@@ -9,7 +9,7 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Final, NamedTuple
 
@@ -77,15 +77,6 @@ def git_environment(settings: Settings = ()) -> dict[str, str]:
     return {**path, **_ENVIRONMENT, **given, "GIT_CONFIG_COUNT": str(len(pairs))}
 
 
-def git_program() -> str | ToolError:
-    """The path of `git`, or UNAVAILABLE with the remedy."""
-    program = shutil.which("git")
-    if program is not None:
-        return os.path.abspath(program)
-    message = "The program 'git' is needed for copies of workspaces and for patches: install your system's package git."
-    return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-
-
 def run_git(
     arguments: Sequence[str],
     *,
@@ -93,20 +84,23 @@ def run_git(
     settings: Settings = (),
     given: IO[bytes] | None = None,
     max_output_bytes: int = MOST_OUTPUT,
+    env: Mapping[str, str] | None = None,
 ) -> ProcessResult | ToolError:
     """What `git` printed, and its exit code; an error only where it could not be run to its end.
 
-    The open file `given` is its input.
+    The open file `given` is its input. `env` is its environment instead of `git_environment`.
     """
-    program = git_program()
-    if isinstance(program, ToolError):
-        return program
+    program = shutil.which("git")
+    if program is None:
+        needed = "The program 'git' is needed for copies of workspaces and for patches"
+        message = f"{needed}: install your system's package git."
+        return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
     return run_process(
-        [program, *arguments],
+        [os.path.abspath(program), *arguments],
         cwd=cwd,
         timeout_s=GIT_TIMEOUT_S,
         max_output_bytes=max_output_bytes,
-        env=git_environment(settings),
+        env=git_environment(settings) if env is None else env,
         given=given,
     )
 
@@ -142,18 +136,9 @@ def succeeded(result: ProcessResult | ToolError, doing: str, path: str) -> Proce
 
 def users_safe_directories() -> tuple[str, ...]:
     """The folders that the user, or the machine, has declared safe for git, in the order of the configuration."""
-    program = git_program()
-    if isinstance(program, ToolError):
-        return ()
     names = ("PATH", "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
     env = {name: os.environ[name] for name in names if name in os.environ}
-    found = run_process(
-        [program, "config", "--null", "--get-all", "safe.directory"],
-        cwd="/",
-        timeout_s=GIT_TIMEOUT_S,
-        max_output_bytes=1_000_000,
-        env=env,
-    )
+    found = run_git(("config", "--null", "--get-all", "safe.directory"), cwd="/", env=env)
     if isinstance(found, ToolError) or found.exit_code:
         return ()
     return tuple(os.fsdecode(each) for each in found.stdout.split(b"\0")[:-1])
@@ -299,9 +284,6 @@ def filters_off(repository: Repository, cwd: str | None = None) -> tuple[tuple[s
     return tuple((f"{name}.{setting}", value) for name in sorted(names) for setting, value in off)
 
 
-ATTEMPTS: Final = 5
-"""How often a worktree is begun: meanwhile another program may take away the folder `worktrees` while it is empty."""
-
 _WORKTREES: Final = "worktrees"
 _LOCKED: Final = "locked"
 _POINTER: Final = ".git"
@@ -327,9 +309,11 @@ def add_worktree(repository: Repository, commit: str, folder_fd: int, folder: st
     try:
         with _turn(repository.common):
             _remove_records(repository.common, own, folder)
-            problem = _begin(repository, commit, os.path.join(folder, own))
-        if problem is not None:
-            return problem
+            path = os.path.join(folder, own)
+            made = repository.run("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", path, commit)
+        made = succeeded(made, "make a worktree of", repository.path)
+        if isinstance(made, ToolError):
+            return made
         records = _records_of(folder_fd, own)
         os.rename(own, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
         with open(os.path.join(records, "gitdir"), "wb") as file:
@@ -361,20 +345,6 @@ def _turn(common: str) -> Iterator[None]:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-
-
-def _begin(repository: Repository, commit: str, path: str) -> ToolError | None:
-    failure: ToolError | None = None
-    for _ in range(ATTEMPTS):
-        made = repository.run("worktree", "add", "--quiet", "--detach", "--no-checkout", "--lock", path, commit)
-        if isinstance(made, ToolError):
-            return made
-        if not made.exit_code:
-            return None
-        failure = git_failure(made, "make a worktree of", repository.path)
-        if os.path.lexists(path):
-            break
-    return failure
 
 
 def _check_out(repository: Repository, path: str) -> ToolError | None:

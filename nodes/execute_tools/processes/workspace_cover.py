@@ -282,29 +282,20 @@ def _too_much() -> ToolError:
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
 
 
-_LOCK_POLL_S = 0.01
-
-
 @contextmanager
-def protected_git(root_fd: int, deadline: float) -> Iterator[ToolError | None]:
+def protected_git(root_fd: int) -> Iterator[ToolError | None]:
     """See to it that there is a `.git` that can be made read-only, or say why there is none.
 
     Where there is no repository it is an empty folder. Commands of several runs share it by a lock on `root_fd`, and
     the last one takes it away; one that a killed run left behind is taken away as well. On a file system without locks
     it stays.
     """
-    problem = _shared_lock(root_fd, deadline)
-    if problem is not None:
-        yield problem
-        return
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(root_fd, fcntl.LOCK_SH)
     try:
-        problem = _made_placeholder(root_fd)
-        yield problem
+        yield _made_placeholder(root_fd)
     finally:
-        with suppress(OSError):
-            if problem is None:
-                fcntl.flock(root_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else needs it
-                os.rmdir(GIT_DIRECTORY, dir_fd=root_fd)
+        _remove_placeholder(root_fd)
         with suppress(OSError):
             fcntl.flock(root_fd, fcntl.LOCK_UN)  # closing is not enough: a copy of this process may have the handle
 
@@ -312,37 +303,23 @@ def protected_git(root_fd: int, deadline: float) -> Iterator[ToolError | None]:
 def remove_placeholder(root: str) -> None:
     """Take away the empty `.git` that a command left whose run was killed, unless another command needs it."""
     with suppress(OSError), closing(open_root(root)) as root_fd:
-        fcntl.flock(root_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove_placeholder(root_fd)
+
+
+def _remove_placeholder(root_fd: int) -> None:
+    with suppress(OSError):
+        fcntl.flock(root_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else needs it
         os.rmdir(GIT_DIRECTORY, dir_fd=root_fd)
-
-
-def _shared_lock(root_fd: int, deadline: float) -> ToolError | None:
-    while True:
-        try:
-            fcntl.flock(root_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                message = "Another program has locked the workspace (flock), so no command is run in it: end that one."
-                return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
-            time.sleep(_LOCK_POLL_S)
-        except OSError:  # a file system without locks
-            return None
-        else:
-            return None
 
 
 def _made_placeholder(root_fd: int) -> ToolError | None:
     """Make an empty `.git` where there is none; why not, if it cannot be made or protected."""
     try:
-        os.mkdir(GIT_DIRECTORY, dir_fd=root_fd)
-    except FileExistsError:
-        pass
-    except OSError as error:
-        return None if error.errno == errno.EROFS else os_failure(error, "protect", GIT_DIRECTORY)
-    try:
+        with suppress(FileExistsError):
+            os.mkdir(GIT_DIRECTORY, dir_fd=root_fd)
         status = os.stat(GIT_DIRECTORY, dir_fd=root_fd, follow_symlinks=False)
     except OSError as error:
-        return os_failure(error, "protect", GIT_DIRECTORY)
+        return None if error.errno == errno.EROFS else os_failure(error, "protect", GIT_DIRECTORY)
     if not stat.S_ISLNK(status.st_mode):
         return None
     message = "'.git' is a symbolic link, which cannot be made read-only, so no command is run in this workspace."

@@ -13,7 +13,6 @@ from hypothesis import given, strategies as st
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile, Workspace
 from mendgraph.nodes.execute_tools.processes.processes import (
     Ends,
-    EndsOfOutput,
     ProcessResult,
     handle_path,
     kill_group,
@@ -98,13 +97,13 @@ def test_ripgrep_is_looked_for_on_the_path_last(monkeypatch: pytest.MonkeyPatch)
 
 @given(st.lists(st.binary(max_size=50)), st.integers(min_value=1, max_value=60))
 def test_the_ends_of_an_output_are_those_of_the_whole_however_it_came(chunks: list[bytes], most: int) -> None:
-    kept = EndsOfOutput(most)
+    kept = Ends(most=most)
     assert [kept.take(chunk) for chunk in chunks] == [True] * len(chunks)
     whole, tail = b"".join(chunks), most // 2
     head = most - tail
     rest = whole[head:]
-    assert kept.ends() == Ends(whole[:head], rest[max(0, len(rest) - tail) :], len(whole))
-    assert kept.ends().left_out == max(0, len(whole) - most)
+    assert kept == Ends(whole[:head], rest[max(0, len(rest) - tail) :], len(whole))
+    assert kept.left_out == max(0, len(whole) - most)
 
 
 def test_reading_stops_when_its_check_says_so_or_its_deadline_has_come(tmp_path: Path) -> None:

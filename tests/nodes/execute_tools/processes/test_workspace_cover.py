@@ -1,6 +1,5 @@
 """No command changes, replaces or makes the settings of mendgraph. Skipped where no sandbox starts."""
 
-import fcntl
 import os
 import socket
 import threading
@@ -223,8 +222,8 @@ def test_other_names_of_what_is_protected_are_no_way_to_it(place: Place) -> None
 
 
 @contextmanager
-def protected(root: Path, seconds: float = 60) -> Iterator[ToolError | None]:
-    with closing(open_root(str(root))) as handle, protected_git(handle, time.monotonic() + seconds) as problem:
+def protected(root: Path) -> Iterator[ToolError | None]:
+    with closing(open_root(str(root))) as handle, protected_git(handle) as problem:
         yield problem
 
 
@@ -250,15 +249,6 @@ def test_the_last_of_several_commands_takes_the_placeholder_away(tmp_path: Path,
         assert (tmp_path / ".git").stat().st_ino == made
         (second if first_ends_first else first).close()
         assert not (tmp_path / ".git").exists()
-
-
-def test_a_workspace_that_somebody_else_has_locked_is_refused(tmp_path: Path) -> None:
-    with closing(open_root(str(tmp_path))) as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        with protected(tmp_path, seconds=0.05) as problem:
-            message = "Another program has locked the workspace (flock), so no command is run in it: end that one."
-            assert problem == ToolError(code=ToolErrorCode.TIMEOUT, message=message)
-            assert not (tmp_path / ".git").exists()
 
 
 @pytest.mark.parametrize("pointer", ["", "gitdir: /", "gitdir: ../outside/worktrees/x", "\0"])
