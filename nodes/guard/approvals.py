@@ -12,6 +12,7 @@ import json
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
@@ -72,14 +73,12 @@ def _subject(call: ToolCall, spec: ToolSpec) -> str | None:
         return ""
     if spec.effect is Effect.EXECUTE:
         return _program(call.arguments)
-    url = call.arguments.get("url")
     try:
-        parts = urlsplit(url) if isinstance(url, str) else None
-        port = parts.port if parts else None
+        parts = urlsplit(str(call.arguments.get("url", "")))
+        port = f":{parts.port}" if parts.port else ""
     except ValueError:
         return None
-    host = parts.hostname if parts else None
-    return f"{parts.scheme}://{host}{f':{port}' if port else ''}" if parts and host else None
+    return f"{parts.scheme}://{parts.hostname}{port}" if parts.hostname else None
 
 
 def _program(arguments: JsonMap) -> str | None:
@@ -418,10 +417,9 @@ def _allowed(asked: Verdict, pins: tuple[tuple[str, str, str], ...] | None) -> V
 
 
 def _stopped(verdict: Verdict) -> Verdict:
-    if verdict.kind is VerdictKind.DENY:
-        return verdict
     message = "This call did not run: a person stopped the run."
-    return denied(verdict.rule, ToolErrorCode.CANCELLED, message, path=verdict.path)
+    stopped = denied(verdict.rule, ToolErrorCode.CANCELLED, message, path=verdict.path)
+    return verdict if verdict.kind is VerdictKind.DENY else stopped
 
 
 def _rejected(asked: Verdict, decision: Decision) -> Verdict:
@@ -515,9 +513,6 @@ def _from_page(call: AskedCall, said: Mapping[str, Any]) -> JsonMap:
 
 
 def _typed(before: object, after: object) -> object:
-    if isinstance(before, str) or not isinstance(after, str):
-        return after
-    try:
-        return json.loads(after)
-    except ValueError:
-        return after
+    with suppress(ValueError):
+        return json.loads(after) if isinstance(after, str) and not isinstance(before, str) else after
+    return after

@@ -230,12 +230,9 @@ def _real(path: Path) -> Path | None:
         return None
 
 
-NAME: Final = ".mendgraph.toml"
-
-
 def is_own_settings(path: Path) -> bool:
     """Is this a `.mendgraph.toml`, in any folder: each can be the workspace of a later run?"""
-    return folded_parts(path)[-1:] == (NAME,)
+    return folded_parts(path)[-1:] == (".mendgraph.toml",)
 
 
 OWN_SETTINGS_RULE: Final = FileGuardrailRule("own_settings", "Settings of the agent itself", is_own_settings)

@@ -17,7 +17,6 @@ from typing import Final, Literal
 
 from mendgraph.nodes.guard.file_rules import (
     DEFAULT_GUARDRAIL_RULES,
-    OWN_SETTINGS_RULE,
     PROJECT_CONFIG_RULE,
     FileGuardrailRule,
     GuardrailResult,
@@ -26,6 +25,8 @@ from mendgraph.nodes.guard.file_rules import (
     check_file_guardrails,
     format_guardrail_violations,
     is_env_file,
+    is_own_settings,
+    is_project_config,
     is_readable_login,
     is_readable_template,
     is_sensitive_config,
@@ -121,13 +122,6 @@ def denied(
     return Verdict(kind=VerdictKind.DENY, rule=rule, error=error, path=path)
 
 
-def verdict_on_malformed(item: CallError) -> Verdict:
-    """The denial of a call that could not be read, beside other calls of the same reply that could."""
-    code = _CODES.get(item.error.error_type, ToolErrorCode.INVALID_ARGUMENT)
-    place = f" in line {item.error.line_number}" if item.error.line_number else ""
-    return denied("malformed", code, f"{item.error.error_type.name}{place}: {item.error.details}")
-
-
 def results_of_denied(items: Sequence[Item], verdicts: Sequence[Verdict]) -> list[CallResult | None]:
     """For each item, in order, the result that its verdict already settles; None where the call may run.
 
@@ -135,7 +129,7 @@ def results_of_denied(items: Sequence[Item], verdicts: Sequence[Verdict]) -> lis
     """
     results: list[CallResult | None] = []
     for item, verdict in zip_longest(items, verdicts[: len(items)]):
-        denial = ToolResult(ok=False, error=(verdict.error if verdict else None) or _NOT_JUDGED)
+        denial = ToolResult(ok=False, error=(verdict and verdict.error) or _NOT_JUDGED)
         runs = verdict is not None and verdict.kind is VerdictKind.ALLOW
         results.append(None if runs else CallResult(call_id=item.call_id, tool=item.tool, result=denial))
     return results
@@ -157,9 +151,8 @@ def edited_result(item: Item, verdict: Verdict, result: CallResult) -> CallResul
 
 
 def _short(value: object) -> object:
-    if not isinstance(value, str) or len(value) <= _LONGEST_TOLD:
-        return value
-    return f"{value[:_LONGEST_TOLD]}... {len(value) - _LONGEST_TOLD} more characters"
+    more = len(value) - _LONGEST_TOLD if isinstance(value, str) else 0
+    return f"{str(value)[:_LONGEST_TOLD]}... {more} more characters" if more > 0 else value
 
 
 Mode = Literal["read-only", "ask", "auto"]
@@ -207,7 +200,9 @@ def judge_reply(
 
     def judge(item: Item) -> Verdict:
         if isinstance(item, CallError):
-            return verdict_on_malformed(item)
+            code = _CODES.get(item.error.error_type, ToolErrorCode.INVALID_ARGUMENT)
+            place = f" in line {item.error.line_number}" if item.error.line_number else ""
+            return denied("malformed", code, f"{item.error.error_type.name}{place}: {item.error.details}")
         spec = specs.get(item.tool)
         signature = signature_of(item, spec) if spec else ""
         return judge_call(item, spec, config, overrides, signature)
@@ -306,14 +301,16 @@ def _locate(named: object, config: GuardConfig, *, for_write: bool) -> str | Ver
 
 def _judge_files(targets: Sequence[str], spec: ToolSpec, rules: Rules) -> Verdict | None:
     for target in targets:
-        violations = _violations(target, rules, for_write=spec.effect is Effect.WRITE)
+        for_write = spec.effect is Effect.WRITE
+        violations = _violations(target, rules, for_write=for_write)
         if violations:
+            told = tuple(violation._replace(file_path=shown(target)) for violation in violations)
             return Verdict(
                 kind=VerdictKind.DENY,
                 rule=violations[0].rule_name,
                 error=_error_of(violations, target),
                 path=target,
-                blocked=_denial_message(violations, target) if spec.effect is Effect.WRITE else "",
+                blocked=format_guardrail_violations(GuardrailResult(False, told)) if for_write else "",
             )
     return None
 
@@ -322,10 +319,8 @@ def _judge_mode(targets: Sequence[str], spec: ToolSpec, mode: Mode) -> Verdict:
     path = targets[0] if targets else ""
     if spec.effect not in _ASKED or mode == "auto" or (mode == "read-only" and spec.effect not in CHANGING):
         return Verdict(kind=VerdictKind.ALLOW, path=path)
-    if mode == "ask" and spec.effect is not Effect.WRITE:
-        return Verdict(kind=VerdictKind.ASK, rule=_ASKED[spec.effect], path=path)
     if mode == "ask":
-        config = any(PROJECT_CONFIG_RULE.check(Path(target)) for target in targets)
+        config = spec.effect is Effect.WRITE and any(is_project_config(Path(target)) for target in targets)
         rule = PROJECT_CONFIG_RULE.name if config else _ASKED[spec.effect]
         return Verdict(kind=VerdictKind.ASK, rule=rule, path=path)
     message = f"This run may look at files but not change them, so {spec.name} is refused. Answer without changes."
@@ -359,19 +354,10 @@ def _violated(target: str, rules: Rules, *, for_write: bool) -> tuple[GuardrailV
         return ()
     path = WorkspacePath(target)
     if not for_write:
-        rules = tuple(rule for rule in rules if rule is not OWN_SETTINGS_RULE)
-    violations = check_file_guardrails(path, rules).violations
-    if for_write or not violations:
-        return violations
-    waived = is_env_file if is_readable_template(path) else is_sensitive_config if is_readable_login(path) else None
-    if waived is None:
-        return violations
-    return check_file_guardrails(path, tuple(rule for rule in rules if rule.check is not waived)).violations
-
-
-def _denial_message(violations: Sequence[GuardrailViolation], target: str) -> str:
-    told = tuple(violation._replace(file_path=shown(target)) for violation in violations)
-    return format_guardrail_violations(GuardrailResult(allowed=False, violations=told))
+        waived = [is_own_settings]
+        waived += [is_env_file] * is_readable_template(path) + [is_sensitive_config] * is_readable_login(path)
+        rules = tuple(rule for rule in rules if rule.check not in waived)
+    return check_file_guardrails(path, rules).violations
 
 
 def _error_of(violations: Sequence[GuardrailViolation], target: str) -> ToolError:

@@ -15,7 +15,6 @@ from mendgraph.nodes.guard.policy import (
     judge_path,
     judge_reply,
     shown,
-    verdict_on_malformed,
 )
 from mendgraph.nodes.records import (
     CallError,
@@ -211,10 +210,11 @@ def test_a_reply_is_judged_call_by_call_in_order() -> None:
         raw_arguments="",
         error=ExtractionError(ExtractionErrorType.UNKNOWN_TOOL_NAME, 2, "tool: x({})", "There is no tool x."),
     )
+    message = "UNKNOWN_TOOL_NAME in line 2: There is no tool x."
     items: list[Item] = [call("read_file", path="a.py"), broken, call("nothing"), call("read_file", path="b.py")]
     signatures = {"a.py": "beef", "b.py": "cafe"}
     verdicts = judge_reply(items, AUTO, SPECS, [OVERRIDE], lambda item, _: signatures[item.arguments["path"]])
-    assert verdicts[:2] == [allowed("a.py"), verdict_on_malformed(broken)]
+    assert verdicts[:2] == [allowed("a.py"), denied("malformed", ToolErrorCode.UNKNOWN_TOOL, message)]
     assert [(verdict.kind, verdict.rule) for verdict in verdicts[2:]] == [
         (VerdictKind.DENY, "unknown_tool"),
         (VerdictKind.DENY, "loop_override"),
