@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -258,7 +258,6 @@ class Sandboxed:
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
-        os.close(self._status_fd)
         if self._first_fd is not None:
             os.close(self._first_fd)
         if self._watch is not None:
@@ -294,22 +293,18 @@ def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Itera
         return
     (reader, writer), (blocked, go) = os.pipe(), os.pipe()
     os.set_blocking(reader, False)
-    with closing(go):  # after the sandbox is killed: the program would take that for the sign to start
-        try:
-            with _texts() as given, closing(writer), closing(blocked):
-                view = replace(view, given=(*given, *view.given))
-                with _options_file(sandbox_options(view, system_options(), writer, blocked)) as options:
-                    process = start_process(
-                        [program, "--args", str(options), "--", *command],
-                        cwd="/",
-                        env=env,
-                        pass_fds=(options, writer, blocked, *view.handles),
-                    )
-        except BaseException:
-            os.close(reader)
-            raise
+    with closing(reader), closing(go):  # after the sandbox is killed: the program would take that for the sign to start
+        with _texts() as given, closing(writer), closing(blocked):
+            view = replace(view, given=(*given, *view.given))
+            options = sandbox_options(view, system_options(), writer, blocked)
+            with text_handle(b"".join(os.fsencode(each) + b"\0" for each in options)) as file:  # too long for arguments
+                process = start_process(
+                    [program, "--args", str(file), "--", *command],
+                    cwd="/",
+                    env=env,
+                    pass_fds=(file, writer, blocked, *view.handles),
+                )
         if isinstance(process, ToolError):
-            os.close(reader)
             yield process
             return
         running = Sandboxed(process, reader)
@@ -322,11 +317,6 @@ def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Itera
         finally:
             running.kill()
             running.close()
-
-
-def _options_file(options: Sequence[str]) -> AbstractContextManager[int]:
-    """A file in memory with the options: they are too many for a command line, and nobody else should read them."""
-    return text_handle(b"".join(os.fsencode(each) + b"\0" for each in options))
 
 
 @contextmanager

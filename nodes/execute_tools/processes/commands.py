@@ -192,7 +192,6 @@ def open_commands(
         root=real,
         rules=rules,
         env=command_environment(real, readable),
-        limits=rules.limits,
         _denied=remembered,
         _holds=HeldSecrets(contents),
         _paths=JudgedPaths(real, functools.partial(_judged, remembered)),
@@ -200,8 +199,8 @@ def open_commands(
     )
 
 
-def _judged(denied: Denied, name: str, for_write: bool) -> ToolError | None:
-    message = f"No command may {'change' if for_write else 'run in'} {quoted(name)}."
+def _judged(denied: Denied, name: str, for_write: bool) -> ToolError | None:  # noqa: ARG001 - as a judge of paths is asked
+    message = f"No command may run in {quoted(name)}."
     return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message) if denied(name) else None
 
 
@@ -221,7 +220,6 @@ class Commands:
     root: str
     rules: CommandRules
     env: Mapping[str, str]
-    limits: ResourceLimits
     _denied: Denied
     _holds: HeldSecrets
     _paths: JudgedPaths
@@ -239,7 +237,8 @@ class Commands:
         self, given: Mapping[str, bytes], env: Mapping[str, str], limits: ResourceLimits | None = None
     ) -> Self:
         """The same commands for programs that may look at the workspace and change nothing, with more variables."""
-        return replace(self, looks_only=True, given=given, env={**self.env, **env}, limits=limits or self.limits)
+        rules = replace(self.rules, limits=limits or self.rules.limits)
+        return replace(self, looks_only=True, given=given, env={**self.env, **env}, rules=rules)
 
     def run(self, argv: Sequence[str], cwd: str = ".", timeout_s: float | None = None) -> CommandResult | ToolError:
         """Run a program with its arguments, without a shell and without input, and wait until all of it is gone.
@@ -294,7 +293,11 @@ class Commands:
                 result = self._wait(view, command, started, limit)
             if self.looks_only or isinstance(result, ToolError):
                 return result
-            return self._looked_after(result, root, before)
+            deadline = max(result.limit_s - result.seconds, 0.0) + time.monotonic() + _LOOK_AGAIN_S
+            after = find_cover(root, self._denied, deadline, self._holds)
+            made = None if isinstance(after, ToolError) else after.made_since(before)
+            shown = made and tuple(name.encode(errors="backslashreplace").decode() for name in made)
+            return replace(result, made_denied=shown)
 
     def _wait(
         self, view: bubblewrap.View, command: Sequence[str], started: float, limit: float
@@ -335,18 +338,12 @@ class Commands:
             )
 
     def _printed(self, *outputs: Ends) -> LimitReached | None:
-        size, most = sum(each.size for each in outputs), self.limits.output_bytes
+        size, most = sum(each.size for each in outputs), self.rules.limits.output_bytes
         return LimitReached(Limit.OUTPUT, size, most) if size > most else None
 
     def _check_scope(self) -> None:
         with self.scope.effect():
             pass
-
-    def _looked_after(self, result: CommandResult, root: int, before: Cover) -> CommandResult:
-        deadline = max(result.limit_s - result.seconds, 0.0) + time.monotonic() + _LOOK_AGAIN_S
-        after = find_cover(root, self._denied, deadline, self._holds)
-        made = None if isinstance(after, ToolError) else after.made_since(before)
-        return replace(result, made_denied=made and tuple(_shown(name) for name in made))
 
     def _view(self, root: int, cover: Cover, beside: tuple[str, ...], handles: ExitStack) -> bubblewrap.View:
         read_only = [
@@ -363,7 +360,7 @@ class Commands:
             hidden_folders=tuple(map(self._absolute, cover.folders)),
             given=tuple(given),
             root_read_only=self.looks_only,
-            limits=self.limits,
+            limits=self.rules.limits,
         )
 
     def _folder(self, root: int, cwd: str) -> str | ToolError:
@@ -388,10 +385,6 @@ def _not_started(program: str, stderr: Ends) -> ToolError:
     reason = (lines.splitlines() or ["bubblewrap gave no reason"])[-1].removeprefix("bwrap: ")
     message = f"{quoted(program)} could not be started in the sandbox ({reason})."
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-
-
-def _shown(name: str) -> str:
-    return name.encode(errors="backslashreplace").decode()
 
 
 def output_text(ends: Ends) -> str:

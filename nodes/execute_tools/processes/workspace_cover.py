@@ -105,11 +105,7 @@ class HeldSecrets:
         return self._known[key]
 
 
-def _holds_nothing(_folder_fd: int, _entry: "os.DirEntry[str]", _name: str) -> bool:
-    return False
-
-
-def find_cover(root_fd: int, denied: Denied, deadline: float, holds: Holds = _holds_nothing) -> Cover | ToolError:
+def find_cover(root_fd: int, denied: Denied, deadline: float, holds: Holds = lambda *_: False) -> Cover | ToolError:
     """What is to be covered now; TIMEOUT at `deadline` (of the monotonic clock), UNAVAILABLE where it is too much.
 
     `holds` says which files are denied for what they hold (see `HeldSecrets`).

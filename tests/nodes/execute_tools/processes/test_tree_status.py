@@ -21,7 +21,9 @@ def look(
 ) -> Tree | Unwatched:
     with closing(open_root(str(root))) as handle:
         paths = JudgedPaths(str(root), no_env)
-        return look_through(paths, handle, most=most, deadline=monotonic() + seconds, known=known, again=again)
+        return look_through(
+            paths, handle, most=most, deadline=monotonic() + seconds, known=known or Tree(), again=again
+        )
 
 
 def tree(root: Path, known: Tree | None = None, *, again: bool = False) -> Tree:
@@ -74,7 +76,7 @@ def test_no_ignore_file_is_read_through_a_link(root: Path) -> None:
     (root.parent / "outside" / "rules").write_text("*\n")
     (root / ".gitignore").symlink_to(root.parent / "outside" / "rules")
     with closing(open_root(str(root))) as handle:
-        found = look_through(JudgedPaths(str(root), allow), handle, most=100, deadline=monotonic() + 600)
+        found = look_through(JudgedPaths(str(root), allow), handle, most=100, deadline=monotonic() + 600, known=Tree())
     assert isinstance(found, Tree)
     assert "a.py" in found.files
     (root.parent / "outside" / "rules").unlink()
