@@ -51,6 +51,7 @@ class Status(NamedTuple):
 
     @classmethod
     def of(cls, found: os.stat_result) -> Self:
+        """What the kernel says."""
         return cls(found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
     @property
@@ -219,12 +220,12 @@ class _ContentReader:
     """Reads contents for one look until one of the limits is reached, or the deadline."""
 
     def __init__(self, files: BeneathReader, limits: WatchLimits, deadline: float) -> None:
-        self._reader, self._limits, self._deadline = files, limits, deadline
+        self._reader, self.limits, self._deadline = files, limits, deadline
         self._files, self._bytes = limits.files, limits.all_bytes
 
     def allows(self, status: Status) -> bool:
         size = status.size
-        if not status.is_regular or self._files == 0 or size > min(self._limits.file_bytes, self._bytes):
+        if not status.is_regular or self._files == 0 or size > min(self.limits.file_bytes, self._bytes):
             return False
         self._files, self._bytes = self._files - 1, self._bytes - size
         return True
@@ -293,8 +294,7 @@ def changed(
             if isinstance(after, Unwatched):
                 return after
             contents = dict(before.contents)
-            reader = _ContentReader(files, limits, deadline)
-            changes = tuple(_compared(paths, before, after, reader, limits, contents))
+            changes = tuple(_compared(paths, before, after, _ContentReader(files, limits, deadline), contents))
     except OSError:
         return _UNOPENED
     index.seen = Snapshot(after, contents)
@@ -303,12 +303,7 @@ def changed(
 
 
 def _compared(
-    paths: JudgedPaths,
-    before: Snapshot,
-    after: Tree,
-    reader: _ContentReader,
-    limits: WatchLimits,
-    contents: dict[str, Content],
+    paths: JudgedPaths, before: Snapshot, after: Tree, reader: _ContentReader, contents: dict[str, Content]
 ) -> Iterator[CommandChange]:
     """Each file that has another status than before; what is read of them comes into `contents`."""
     origins = {_identity(status): name for name, status in before.tree.files.items()}
@@ -318,14 +313,14 @@ def _compared(
             continue
         old, new = before.contents.get(name), None
         if now is not None and reader.allows(now):
-            new = reader.read(name, now, limits.file_bytes)
+            new = reader.read(name, now, reader.limits.file_bytes)
         if new is not None:
             contents[name] = new
         if old is not None and paths.denial(name, for_write=False) is not None:
             old = None  # other rules held when it was read
         sha256 = None
         if now is not None and not _is_moved(name, now, origins, before, after):
-            seen = new or reader.read(name, now, limits.hashed_bytes)
+            seen = new or reader.read(name, now, reader.limits.hashed_bytes)
             sha256 = seen and seen.sha256
         states = _state(was, old and old.sha256), _state(now, sha256)
         if states[0] != states[1] or old is None:
