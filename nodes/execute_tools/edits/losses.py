@@ -224,18 +224,14 @@ def _judged(path: str, text: str) -> SyntaxProblem | None:
     if language is None or len(text) > LARGEST_JUDGED:
         return _CANNOT_TELL
     try:
-        return language[1](text)
+        found = language[1](text)
     except (ValueError, RecursionError, MemoryError):
         return _CANNOT_TELL
+    return SyntaxProblem(found.line, found.message) if isinstance(found, SyntaxProblem | DocumentProblem) else None
 
 
 def _suffix(path: str) -> str:
     return posixpath.splitext(path)[1].lower()
-
-
-def _python(text: str) -> SyntaxProblem | None:
-    parsed = parse(text)
-    return parsed if isinstance(parsed, SyntaxProblem) else None
 
 
 def _json(text: str) -> SyntaxProblem | None:
@@ -244,11 +240,6 @@ def _json(text: str) -> SyntaxProblem | None:
     except json.JSONDecodeError as error:
         return SyntaxProblem(error.lineno, error.msg)
     return None
-
-
-def _toml(text: str) -> SyntaxProblem | None:
-    problem = read_toml(text)
-    return SyntaxProblem(problem.line, problem.message) if isinstance(problem, DocumentProblem) else None
 
 
 def _yaml(text: str) -> SyntaxProblem | None:
@@ -265,9 +256,9 @@ def _yaml(text: str) -> SyntaxProblem | None:
     return None
 
 
-_LANGUAGES: Final[Mapping[str, tuple[str, Callable[[str], SyntaxProblem | None]]]] = {
-    **dict.fromkeys((".py", ".pyi"), ("Python", _python)),
+_LANGUAGES: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
+    **dict.fromkeys((".py", ".pyi"), ("Python", parse)),
     ".json": ("JSON", _json),
-    ".toml": ("TOML", _toml),
+    ".toml": ("TOML", read_toml),
     **dict.fromkeys((".yaml", ".yml"), ("YAML", _yaml)),
 }

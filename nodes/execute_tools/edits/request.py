@@ -122,10 +122,6 @@ class _Deletion(NamedTuple):
     words: str
     files: frozenset[str]
 
-    @property
-    def is_certain(self) -> bool:
-        return _is_name(self.name) and _KIND.search(self.words) is not None and _is_anywhere(self.place)
-
 
 @dataclass(frozen=True)
 class Request:
@@ -157,12 +153,13 @@ class Request:
 
         A method may be called by its last name where only one of the names ends with it.
         """
-        known = _by_mention(names, path)
-        return {
-            name
-            for listed in self._lists
-            for name in takewhile(bool, (_meant(each, known) for each in listed if _concerns(each, path, names)))
-        }
+        known, own = _by_mention(names, path), posixpath.basename(path)
+        found: set[str] = set()
+        for listed in self._lists:
+            files = ({posixpath.basename(file) for file in each.files.difference(names)} for each in listed)
+            here = (each for each, named in zip(listed, files, strict=True) if not own or not named or own in named)
+            found.update(takewhile(bool, (_meant(each, known) for each in here)))
+        return found
 
 
 @lru_cache(maxsize=16)
@@ -182,7 +179,9 @@ def read_request(request: str) -> Request:
         files = frozenset(_FILE.findall(sentence))
         verbs = [verb for verb in _DELETE.finditer(sentence) if not _negated(sentence, verb.start())]
         lists += (tuple(_listed(sentence, verb.end(), files)) for verb in verbs)
-    expected += (Expectation(each.name) for listed in lists for each in listed if each.is_certain)
+    for each in (each for listed in lists for each in listed):
+        if _is_name(each.name) and _KIND.search(each.words) and _is_anywhere(each.place):
+            expected.append(Expectation(each.name))
     wanted = () if _KEPT.search(request) else tuple(expected)
     return Request(
         **kinds,
@@ -223,11 +222,6 @@ def _is_certain(text: str, match: re.Match[str]) -> bool:
 
 def _is_anywhere(place: str) -> bool:
     return not place or "." in place or "/" in place or place.casefold() in _PLACES
-
-
-def _concerns(deletion: _Deletion, path: str, names: Collection[str]) -> bool:
-    files = {posixpath.basename(each) for each in deletion.files.difference(names)}
-    return not path or not files or posixpath.basename(path) in files
 
 
 def _by_mention(names: Collection[str], path: str) -> Mapping[str, str]:
@@ -432,8 +426,8 @@ def uses_of(source: str, name: str) -> tuple[int, ...]:
     nodes = [] if isinstance(tree, SyntaxProblem) else ast.walk(tree)
     last = name.rpartition(".")[2]
     kinds: tuple[type[ast.expr], ...] = (ast.Attribute,) if last != name else (ast.Name, ast.Constant)
-    named = (node for node in nodes if isinstance(node, kinds))
-    found = (node for node in named if last in {getattr(node, "id", ""), getattr(node, "attr", ""), _text_of(node)})
+    fields = ("id", "attr", "value")
+    found = (node for node in nodes if isinstance(node, kinds) and last in [getattr(node, each, "") for each in fields])
     return tuple(sorted({node.end_lineno or node.lineno for node in found}))
 
 
@@ -441,10 +435,6 @@ def _still(text: str, name: str) -> list[str]:
     lines = uses_of(text, name)
     listed = ", ".join(map(str, lines))
     return [f"{name.rpartition('.')[2]} at line{'s' * (len(lines) > 1)} {listed}"] if lines else []
-
-
-def _text_of(node: ast.expr) -> object:
-    return node.value if isinstance(node, ast.Constant) else ""
 
 
 def _binds(node: ast.AST, name: str) -> bool:

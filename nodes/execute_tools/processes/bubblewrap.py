@@ -93,12 +93,12 @@ class View:
         return (self.root_fd, *(handle for handle, _ in (*self.read_only, *self.given)))
 
 
-def sandbox_options(view: View, system: Sequence[str], status_fd: int, block_fd: int) -> list[str]:
-    """The options of bubblewrap for this view; `system` are those of `system_options`. Later mounts cover earlier ones.
+def sandbox_options(view: View, status_fd: int, block_fd: int) -> list[str]:
+    """The options of bubblewrap for this view. Later mounts cover earlier ones.
 
     What bubblewrap did is reported as JSON on `status_fd`. The program starts when something comes from `block_fd`.
     """
-    options = [*_NAMESPACES, *system]
+    options = [*_NAMESPACES, *_system_options()]
     for handle, name in view.given:
         options += ("--perms", "0444", "--ro-bind-data", str(handle), name)
     options += ("--proc", "/proc", "--dev", "/dev")
@@ -117,16 +117,12 @@ def sandbox_options(view: View, system: Sequence[str], status_fd: int, block_fd:
     return [*options, "--chdir", view.cwd, "--json-status-fd", str(status_fd), "--block-fd", str(block_fd)]
 
 
-def system_options() -> list[str]:
-    """The options that show this machine's system, read-only."""
+def _system_options() -> list[str]:
+    """Those that show this machine's system, read-only."""
     options = ["--ro-bind", "/usr", "/usr"]
-    for name in _SYSTEM_LINKS:
-        if os.path.islink(name):
-            options += ("--symlink", os.readlink(name), name)
-        else:
-            options += ("--ro-bind-try", name, name)
-    for name in _SYSTEM_FILES:
-        options += ("--ro-bind-try", name, name)
+    for name in (*_SYSTEM_LINKS, *_SYSTEM_FILES):
+        linked = name in _SYSTEM_LINKS and os.path.islink(name)
+        options += ("--symlink", os.readlink(name), name) if linked else ("--ro-bind-try", name, name)
     return options
 
 
@@ -159,7 +155,7 @@ def bubblewrap_path() -> str | None:
 @functools.cache
 def _start_problem(program: str) -> str | None:
     with closing(open_root("/usr")) as root:
-        options = sandbox_options(View("/run/probe", root, "/"), system_options(), status_fd=1, block_fd=0)
+        options = sandbox_options(View("/run/probe", root, "/"), status_fd=1, block_fd=0)
         found = run_process(
             [program, *options, "--", "true"],
             cwd="/",
@@ -296,7 +292,7 @@ def started(view: View, command: Sequence[str], env: Mapping[str, str]) -> Itera
     with closing(reader), closing(go):  # after the sandbox is killed: the program would take that for the sign to start
         with _texts() as given, closing(writer), closing(blocked):
             view = replace(view, given=(*given, *view.given))
-            options = sandbox_options(view, system_options(), writer, blocked)
+            options = sandbox_options(view, writer, blocked)
             with text_handle(b"".join(os.fsencode(each) + b"\0" for each in options)) as file:  # too long for arguments
                 process = start_process(
                     [program, "--args", str(file), "--", *command],

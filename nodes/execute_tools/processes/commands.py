@@ -313,7 +313,9 @@ class Commands:
 
             def check() -> None:
                 self._check_scope()
-                if not exceeded and (found := self._printed(stdout, stderr) or running.exceeded()) is not None:
+                size, most = stdout.size + stderr.size, self.rules.limits.output_bytes
+                found = LimitReached(Limit.OUTPUT, size, most) if size > most else running.exceeded()
+                if not exceeded and found is not None:
                     exceeded.append(found)
                     running.kill()
 
@@ -336,10 +338,6 @@ class Commands:
                 timed_out=not in_time and not exceeded,
                 limit=exceeded[0] if exceeded else running.met(code, said),
             )
-
-    def _printed(self, *outputs: Ends) -> LimitReached | None:
-        size, most = sum(each.size for each in outputs), self.rules.limits.output_bytes
-        return LimitReached(Limit.OUTPUT, size, most) if size > most else None
 
     def _check_scope(self) -> None:
         with self.scope.effect():

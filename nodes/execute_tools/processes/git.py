@@ -105,16 +105,10 @@ def run_git(
     )
 
 
-def _git_message(result: ProcessResult) -> str:
-    lines = [line for line in result.stderr.decode(errors="replace").splitlines() if line.strip()]
-    last = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "")
-    text = last.removeprefix("fatal: ").removeprefix("error: ").strip() or f"exit code {result.exit_code}"
-    return plain_text(text, LONGEST_QUOTE)
-
-
 def git_failure(result: ProcessResult, doing: str, path: str) -> ToolError:
     """The error for `doing` (such as "make a worktree of") with the repository at `path`, and what can be done."""
-    if _DUBIOUS in result.stderr.decode(errors="replace"):
+    said = result.stderr.decode(errors="replace")
+    if _DUBIOUS in said:
         message = (
             f"Git does not trust the repository {quoted(path)}, as it belongs to another user. If you trust it, say so:"
             f" git config --global --add safe.directory {path!r}"
@@ -123,7 +117,10 @@ def git_failure(result: ProcessResult, doing: str, path: str) -> ToolError:
     full = next((number for number, words in _FULL.items() if any(each in result.stderr for each in words)), None)
     if full is not None:
         return os_failure(OSError(full, os.strerror(full)), doing, path)
-    message = f"Git could not {doing} {quoted(path)}: {_git_message(result).rstrip('.')}."
+    lines = [line for line in said.splitlines() if line.strip()]
+    last = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "")
+    text = last.removeprefix("fatal: ").removeprefix("error: ").strip() or f"exit code {result.exit_code}"
+    message = f"Git could not {doing} {quoted(path)}: {plain_text(text, LONGEST_QUOTE).rstrip('.')}."
     return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
 
@@ -132,16 +129,6 @@ def succeeded(result: ProcessResult | ToolError, doing: str, path: str) -> Proce
     if isinstance(result, ToolError) or not result.exit_code:
         return result
     return git_failure(result, doing, path)
-
-
-def users_safe_directories() -> tuple[str, ...]:
-    """The folders that the user, or the machine, has declared safe for git, in the order of the configuration."""
-    names = ("PATH", "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
-    env = {name: os.environ[name] for name in names if name in os.environ}
-    found = run_git(("config", "--null", "--get-all", "safe.directory"), cwd="/", env=env)
-    if isinstance(found, ToolError) or found.exit_code:
-        return ()
-    return tuple(os.fsdecode(each) for each in found.stdout.split(b"\0")[:-1])
 
 
 HEAD: Final = "HEAD"
@@ -195,7 +182,11 @@ def find_repository(path: str) -> Repository | ToolError | None:
     settings: tuple[tuple[str, str], ...] = ()
     found = run_git(("rev-parse", *_FOUND), cwd=path)
     if isinstance(found, ProcessResult) and found.exit_code and _DUBIOUS.encode() in found.stderr:
-        settings = tuple(("safe.directory", folder) for folder in users_safe_directories())
+        names = ("PATH", "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+        env = {name: os.environ[name] for name in names if name in os.environ}  # what the user has declared safe
+        safe = run_git(("config", "--null", "--get-all", "safe.directory"), cwd="/", env=env)
+        folders = safe.stdout.split(b"\0")[:-1] if isinstance(safe, ProcessResult) else []
+        settings = tuple(("safe.directory", os.fsdecode(folder)) for folder in folders)
         found = run_git(("rev-parse", *_FOUND), cwd=path, settings=settings)
     if isinstance(found, ToolError):
         return found

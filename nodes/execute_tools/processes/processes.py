@@ -295,7 +295,7 @@ _WORDS: Final = {
 @cache
 def command_limits() -> ResourceLimits:
     """Those of programs that a person allowed: room for `make -j`, `pytest -n auto`, and half of the memory."""
-    return ResourceLimits(processes=512 + 64 * _cores(), memory_bytes=max(_GIB // 2, usable_memory() // 2))
+    return ResourceLimits(processes=512 + 64 * (os.cpu_count() or 1), memory_bytes=max(_GIB // 2, usable_memory() // 2))
 
 
 @cache
@@ -303,7 +303,7 @@ def evidence_limits() -> ResourceLimits:
     """Those of code that nobody allowed by name: enough for the tests of one module."""
     memory = min(max(_GIB // 2, usable_memory() // 8), 4 * _GIB)
     return ResourceLimits(
-        processes=64 + 16 * _cores(),
+        processes=64 + 16 * (os.cpu_count() or 1),
         memory_bytes=memory,
         scratch_bytes=_GIB // 4,
         file_bytes=_GIB // 4,
@@ -319,10 +319,6 @@ def usable_memory() -> int:
         with suppress(OSError, ValueError):  # "max" is no number
             found.append(int(Path(name).read_text()))
     return min(found)
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1
 
 
 _INTERVAL_S: Final = 0.05
