@@ -17,7 +17,10 @@ from typing import Final, Literal
 
 from mendgraph.nodes.guard.file_rules import (
     DEFAULT_GUARDRAIL_RULES,
+    KEY_FILES,
+    PACKAGE_LOGINS,
     PROJECT_CONFIG_RULE,
+    SENSITIVE_FILES,
     FileGuardrailRule,
     GuardrailResult,
     GuardrailViolation,
@@ -30,11 +33,6 @@ from mendgraph.nodes.guard.file_rules import (
     is_readable_login,
     is_readable_template,
     is_sensitive_config,
-)
-from mendgraph.nodes.guard.secret_files import (
-    KEY_FILES,
-    PACKAGE_LOGINS,
-    SENSITIVE_FILES,
     judged_by_content,
     secret_content,
 )

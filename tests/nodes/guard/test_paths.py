@@ -2,8 +2,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from mendgraph.nodes.guard.file_rules import climbs, folded, folded_parts
 from mendgraph.nodes.guard.policy import MAX_PATH_CHARS, path_problem, workspace_relative as relative
-from mendgraph.nodes.guard.secret_files import climbs, folded, folded_parts
 
 ROOT = "/home/dev"
 

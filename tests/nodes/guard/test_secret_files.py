@@ -4,16 +4,18 @@ from pathlib import Path, PurePosixPath
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule, check_file_guardrails
-from mendgraph.nodes.guard.policy import judge_content, judge_path
-from mendgraph.nodes.guard.secret_files import (
+from mendgraph.nodes.guard.file_rules import (
+    DEFAULT_GUARDRAIL_RULES,
     KEY_FILES,
     PACKAGE_LOGINS,
     SENSITIVE_FILES,
     SETTINGS,
+    FileGuardrailRule,
+    check_file_guardrails,
     judged_by_content,
     secret_content,
 )
+from mendgraph.nodes.guard.policy import judge_content, judge_path
 from mendgraph.nodes.records import CONTENT_BYTES
 
 HELD = {
