@@ -405,8 +405,7 @@ _PROTECTION_NOTE = """
 
 
 def create_protected_edit_file_tool(
-    base_tool: Callable[[str, str, str], dict[str, Any]],
-    rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES,
+    base_tool: Callable[[str, str, str], dict[str, Any]], rules: tuple[FileGuardrailRule, ...] = DEFAULT_GUARDRAIL_RULES
 ) -> Callable[[str, str, str], dict[str, Any]]:
     """An `edit_file(path, old_str, new_str)` that asks the rules first; `base_tool` itself stays as it is.
 

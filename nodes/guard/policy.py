@@ -209,11 +209,7 @@ def judge_reply(
 
 
 def judge_call(
-    call: ToolCall,
-    spec: ToolSpec | None,
-    config: GuardConfig,
-    overrides: Sequence[OverrideConstraint],
-    signature: str,
+    call: ToolCall, spec: ToolSpec | None, config: GuardConfig, overrides: Sequence[OverrideConstraint], signature: str
 ) -> Verdict:
     """ALLOW with the first path that the call names (workspace-relative), ASK, or DENY with an error for the model."""
     if spec is None:

@@ -10,14 +10,7 @@ from mendgraph.nodes.guard.approvals import page_answer, page_fields, read_decis
 
 EDIT = {"path": "a.py", "old_str": "1", "new_str": "2", "replace_all": False}
 DIFF = {"kind": "diff", "text": "-1\n+2", "truncated": False}
-ONE: Any = {
-    "index": 0,
-    "tool": "edit_file",
-    "path": "a.py",
-    "rule": "ask",
-    "arguments": EDIT,
-    "preview": DIFF,
-}
+ONE: Any = {"index": 0, "tool": "edit_file", "path": "a.py", "rule": "ask", "arguments": EDIT, "preview": DIFF}
 RUN = {"command": "pytest"}
 TWO: Any = {"index": 2, "tool": "run_command", "path": "", "rule": "ask", "arguments": RUN}
 APPROVE = {"action": "approve"}

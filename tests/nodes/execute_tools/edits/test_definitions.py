@@ -306,13 +306,7 @@ def test_what_has_a_namesake_replaces_it_and_what_is_new_is_added(
 
 
 @pytest.mark.parametrize(
-    "block",
-    [
-        SOURCE,
-        "class Point: pass\n",
-        "class Empty:\n    pass\n",
-        "import math\nprint(area(1))\n...\n",
-    ],
+    "block", [SOURCE, "class Point: pass\n", "class Empty:\n    pass\n", "import math\nprint(area(1))\n...\n"]
 )
 def test_equal_code_changes_nothing(block: str) -> None:
     found = replace_definitions(SOURCE, block, "f.py")

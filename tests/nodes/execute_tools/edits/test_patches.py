@@ -263,12 +263,7 @@ def test_spaces_around_lines_matter_only_where_nothing_else_fits(text: str, body
 
 
 @pytest.mark.parametrize(
-    ("headers", "line"),
-    [
-        (("class B:",), 12),
-        (("class A:", "    def g(self):"), 6),
-        (("class B", "def f"), 12),
-    ],
+    ("headers", "line"), [(("class B:",), 12), (("class A:", "    def g(self):"), 6), (("class B", "def f"), 12)]
 )
 def test_headers_lead_to_a_block(headers: Sequence[str], line: int) -> None:
     body = "".join(f"@@ {each}\n" for each in headers) + "-        x = 1\n+        x = 2\n"

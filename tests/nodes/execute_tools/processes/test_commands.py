@@ -200,10 +200,7 @@ def test_a_program_that_may_only_look_changes_nothing(tmp_path: Path) -> None:
 RULES = CommandRules(("sh", "tools/own", "/opt/x", "no-such-program"))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["ls", "/usr/bin/sh", "../sh", "SH", "tools/../tools/own", "own", ""],
-)
+@pytest.mark.parametrize("name", ["ls", "/usr/bin/sh", "../sh", "SH", "tools/../tools/own", "own", ""])
 def test_a_program_that_is_not_allowed_is_refused(name: str) -> None:
     message = f"{name!r} may not be run: allowed are sh, tools/own, /opt/x, no-such-program."
     refused = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=message, suggestions=RULES.programs)

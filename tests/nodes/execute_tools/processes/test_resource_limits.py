@@ -22,10 +22,7 @@ GIB = 2**30
 
 @pytest.mark.parametrize(
     ("cores", "memory", "command", "evidence"),
-    [
-        (2, 1 * GIB, (640, GIB // 2), (96, GIB // 2)),
-        (64, 512 * GIB, (4_608, 256 * GIB), (1_088, 4 * GIB)),
-    ],
+    [(2, 1 * GIB, (640, GIB // 2), (96, GIB // 2)), (64, 512 * GIB, (4_608, 256 * GIB), (1_088, 4 * GIB))],
 )
 def test_the_limits_follow_the_machine(
     monkeypatch: pytest.MonkeyPatch, cores: int, memory: int, command: tuple[int, int], evidence: tuple[int, int]
@@ -70,10 +67,7 @@ TOO_MUCH = {
     "processes": (f"{FORKS.format('time.sleep(60)')}time.sleep(60)", Limit.PROCESSES),
     "zombies": (f"{FORKS.format('os._exit(0)')}time.sleep(60)", Limit.PROCESSES),
     "memory": (KEEP, Limit.MEMORY),
-    "memory of many": (
-        f"{FORKS.replace('100', '9').format(KEEP.replace('90', '9'))}time.sleep(60)",
-        Limit.MEMORY,
-    ),
+    "memory of many": (f"{FORKS.replace('100', '9').format(KEEP.replace('90', '9'))}time.sleep(60)", Limit.MEMORY),
     "memory of a thread whose process looks dead": (
         f"def keep():\n    {KEEP}\nthreading.Thread(target=keep).start(); ctypes.CDLL(None).pthread_exit(None)",
         Limit.MEMORY,

@@ -314,17 +314,10 @@ def test_settings_stay_as_they_are(place: Place, attack: str) -> None:
     path.write_text(TEXT)
     os.link(path, place.root / "other-name")
     assert TEXT in place.says(f"cat {SETTINGS_FILE}; {attack}")
-    assert (path.read_text(), path.is_symlink(), names(place.root)) == (
-        TEXT,
-        False,
-        [SETTINGS_FILE],
-    )
+    assert (path.read_text(), path.is_symlink(), names(place.root)) == (TEXT, False, [SETTINGS_FILE])
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [f"{make} {SETTINGS_FILE}" for make in ("echo evil >", "ln -s src/a.py")],
-)
+@pytest.mark.parametrize("attack", [f"{make} {SETTINGS_FILE}" for make in ("echo evil >", "ln -s src/a.py")])
 def test_settings_that_a_command_makes_are_set_aside_and_told(place: Place, attack: str) -> None:
     result = place.result("sh", "-c", attack)
     assert result.exit_code == 0
