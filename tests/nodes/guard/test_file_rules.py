@@ -140,16 +140,6 @@ def test_what_the_document_blocks_is_blocked(path: str) -> None:
     assert opened == []
 
 
-def test_the_default_rules_are_the_five_of_the_specification_in_order() -> None:
-    assert (
-        FileGuardrailRule("env_file", "Environment variable files", is_env_file),
-        FileGuardrailRule("private_key", "Private keys and certificates", is_private_key),
-        FileGuardrailRule("system_path", "System directories", is_system_path),
-        FileGuardrailRule("git_internal", "Git internal files", is_git_internal),
-        FileGuardrailRule("sensitive_config", "Sensitive configuration files", is_sensitive_config),
-    ) == DEFAULT_GUARDRAIL_RULES
-
-
 INVISIBLE = st.sampled_from("\u200b\u200d\u2060\ufeff\u00ad\U000e0041")
 PLAIN = [(rule, path) for rule, paths in BLOCKED.items() for path in paths if path.isascii() and ".." not in path]
 
@@ -215,30 +205,6 @@ def edit_file(path: str, old_str: str, new_str: str) -> dict[str, Any]:
 
 
 protected = create_protected_edit_file_tool(edit_file)
-
-
-def test_the_protected_tool_does_not_call_the_tool_for_a_blocked_file(tmp_path: Path) -> None:
-    assert protected(str(tmp_path / ".env"), "a", "b") == {
-        "path": str(tmp_path / ".env"),
-        "action": "blocked",
-        "reason": "security_guardrail",
-        "violations": [{"rule": "env_file", "description": "Environment variable files"}],
-    }
-
-
-def test_the_protected_tool_hands_everything_else_on_unchanged(tmp_path: Path) -> None:
-    path = str(tmp_path / "calc.py")
-    assert protected(path, old_str="a", new_str="b") == {"path": path, "action": "edited", "text": "ab"}  # type: ignore[call-arg]  # spec 1 names the parameters, Callable cannot
-    open_door = create_protected_edit_file_tool(edit_file, rules=())
-    assert open_door(".env", "a", "b") == {"path": ".env", "action": "edited", "text": "ab"}
-
-
-@pytest.mark.parametrize(("name", "leads_to"), [("notes.txt", ".env"), (".env", "notes.txt")])
-def test_the_protected_tool_judges_the_name_and_what_it_links_to(tmp_path: Path, name: str, leads_to: str) -> None:
-    (tmp_path / leads_to).touch()
-    (tmp_path / name).symlink_to(tmp_path / leads_to)
-    blocked = protected(str(tmp_path / name), "a", "b")
-    assert (blocked["action"], blocked["path"]) == ("blocked", str(tmp_path / leads_to))
 
 
 @pytest.mark.parametrize("path", ["a\0b", "loop"])

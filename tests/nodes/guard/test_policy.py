@@ -73,14 +73,11 @@ def allowed(path: str = "") -> Verdict:
     [
         (READ, {"path": "./src//a.py"}, "src/a.py"),
         (READ, {"path": "/home/dev/project/a.py"}, "a.py"),
-        (READ, {"path": "[...nextauth].ts"}, "[...nextauth].ts"),
         (READ, {"path": ".env.example"}, ".env.example"),
         (READ, {"path": "."}, "."),
         (READ, {"path": ["a.py", "b.py"]}, "a.py"),
         (READ, {"path": None}, ""),
-        (READ, {}, ""),
         (WRITE, {"path": "a.py"}, "a.py"),
-        (WRITE, {"path": "pyproject.toml"}, "pyproject.toml"),
         (MOVE, {"source": "a.py", "target": "b.py"}, "a.py"),
         (PLAN, {"steps": [], "path": "/etc/passwd"}, ""),
     ],
@@ -151,8 +148,6 @@ def test_what_is_no_path_is_named_as_such(path: Any, problem: str) -> None:
             "server.key: keys and certificates",
             {"private_key": "Private keys and certificates"},
         ),
-        (READ, {"path": ".git/.env.example"}, ".git/.env.example", {"git_internal": "Git internal files"}),
-        (READ, {"path": ["a.py", "id_rsa"]}, "id_rsa: SSH keys", {"sensitive_config": "Sensitive configuration files"}),
         (WRITE, {"path": ".npmrc"}, ".npmrc: npm's token", {"sensitive_config": "Sensitive configuration files"}),
         (
             READ,
@@ -160,7 +155,6 @@ def test_what_is_no_path_is_named_as_such(path: Any, problem: str) -> None:
             ".ssh/.npmrc: keys of SSH and GnuPG",
             {"sensitive_config": "Sensitive configuration files"},
         ),
-        (MOVE, {"source": "a", "target": ".git/x"}, ".git/x", {"git_internal": "Git internal files"}),
         (
             WRITE,
             {"path": ".git/.env"},
@@ -312,18 +306,6 @@ def test_a_kept_result_may_be_read_and_not_written() -> None:
     message = "@result/3 is a kept result, which can only be read. Write to a file of the workspace instead."
     assert judge(WRITE, path="@result/3") == denied("kept_result", INVALID, message)
     assert judge(WRITE, path="./@result/3") == allowed("@result/3")
-
-
-DENIED_FILE = denied("env_file", ToolErrorCode.PERMISSION_DENIED, "Blocked.", ("a.py",), path=".env")
-
-
-def result(call_id: str, tool: str, code: ToolErrorCode, message: str, *suggestions: str) -> CallResult:
-    return CallResult(call_id=call_id, tool=tool, result=ToolResult.failure(code, message, suggestions))
-
-
-def test_a_denial_carries_its_rule_and_what_the_model_reads() -> None:
-    error = ToolError(code=ToolErrorCode.PERMISSION_DENIED, message="Blocked.", suggestions=("a.py",))
-    assert Verdict(kind=VerdictKind.DENY, rule="env_file", error=error, path=".env") == DENIED_FILE
 
 
 EDITED = Verdict(kind=VerdictKind.ALLOW, rule="ask_before_write", edited=("content", "gone"))

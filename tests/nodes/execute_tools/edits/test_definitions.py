@@ -107,9 +107,7 @@ def test_no_text_makes_it_raise(source: str, block: str) -> None:
             ),
         ),
         ("# mine\n", "    def f():\n        return\n", Merged("# mine\n\ndef f():\n    return\n", ("f",))),
-        ("x = 1\n", "    def f():\n        return", Merged("x = 1\n\n\ndef f():\n    return\n", ("f",))),
         ("x = 1", "def f(): return", Merged("x = 1\n\n\ndef f(): return", ("f",))),
-        ("x = 1\r\ny = 2", "y = 3", Merged("x = 1\r\ny = 3", ("y",))),
         (
             "class A:\n\tdef f(self):\n\t\treturn 1\n",
             "def f(self):\n\treturn 2\n",
@@ -231,9 +229,7 @@ def merged(block: str, *, source: str = SOURCE, task: str = "") -> Merged:
 
 REPLACED = [
     ("def area(r):\n    return PI * r**2\n", "    return PI * r  # wrong\n", "    return PI * r**2\n", ["area"]),
-    ('"""Forms."""', '"""Shapes."""', '"""Forms."""', ["the docstring"]),
     ("def area(r):\n    return PI * r  # right\n", "# wrong", "# right", ["area"]),
-    ("class Circle:\n    sides = 1\n", "sides: int = 0", "sides: int = 1", ["Circle.sides"]),
     (
         "class Circle:\n    # other methods stay\n    def size(self):\n        return 3\n    ...\n",
         "return 1",
@@ -245,12 +241,6 @@ REPLACED = [
         '        """Grow.\n\n        By one.\n        """\n        self.r += 1\n',
         "        '''Grow.\n\n        A lot.\n        '''\n        self.r += 9\n",
         ["Circle.grow"],
-    ),
-    (
-        "@final\nclass Square(Shape):\n    def size(self):\n        return 2\n",
-        "class Sq",
-        "@final\nclass Sq",
-        ["Square"],
     ),
     (
         "class Circle(Shape, Round):\n\n    # x\n    sides: int = 0\n",
@@ -271,18 +261,11 @@ ADDED = [
     ),
     ("TWO = 2\n\ndef area(r):\n    return PI * r\n", "# area of", "TWO = 2\n\n\n# area of", ["TWO"]),
     (
-        "class Circle:\n    def size(self):\n        return 1\n    def cut(self): return 0\n",
-        "        return 1\n",
-        "        return 1\n\n    def cut(self): return 0\n",
-        ["Circle.cut"],
-    ),
-    (
         "class Circle:\n    colour = 1\n",
         "        self.r += 1\n",
         "        self.r += 1\n\n    colour = 1\n",
         ["Circle.colour"],
     ),
-    ("class Point:\n    x = 1\n", "    pass\n", "    pass\n\n    x = 1\n", ["Point.x"]),
     (
         'class Square:\n    """Four."""\n',
         "class Square(Shape):\n",
@@ -326,7 +309,6 @@ def test_equal_code_changes_nothing(block: str) -> None:
             "The block leaves out part of Circle.grow: line 3 says `# ... rest`. Send Circle.grow with its whole body.",
         ),
         ("class area: x = 1", "area is a function in f.py and a class in the block; use edit_file for it."),
-        ("def Point(self): return 1", "Point is a class in f.py and a function in the block; use edit_file for it."),
         ("def fast(): return 1", "fast is defined inside an `if` or `try` of f.py; use edit_file for it."),
         ("def cut(self): return 1", "No class of f.py has a method cut; put it inside its class."),
         ("PI = 4\nPI = 5", "f.py and the block define PI differently often; use edit_file for it."),
@@ -408,10 +390,7 @@ def test_an_example_with_its_values_is_left_aside() -> None:
         ("a = 1\nb = 2", "c = 1\nb = 1\na = 1", "a = 1\nc = 1\nb = 1"),
         ("a = 1\na = 2", "a = 3\na = 4", "a = 3\na = 4"),
         ("a = 1", "a = 1\na = 2", "a = 2"),
-        ("a = 1", "a = 2\na = 3", None),
         ("def f():\n    # why\n    return 1\n", "def f(): return 1", None),
-        ("def f(): return 1", "def f():\n    # why\n    return 1\n", "def f():\n    # why\n    return 1"),
-        ("@a\ndef f(): return 1", "def f(): return 1", None),
         ("@a\ndef f(): return 1", "def f(): return 2", "@a\ndef f(): return 2"),
         ("x: list[int] = [1]", "x = [2]  # x", "x: list[int] = [2]  # x"),
     ],
@@ -425,10 +404,8 @@ def test_which_unit_stands_for_which(old: str, block: str, new: str | None) -> N
     ("source", "block", "text"),
     [
         ("import a\n", "import a as b", "import a\nimport a as b\n"),
-        ("from a import b\n", "from a import b, c as d", "from a import b\nfrom a import c as d\n"),
         ("def f():\n    import a\n", "import a", "import a\n\n\ndef f():\n    import a\n"),
         ('"""Doc."""\n\nx = 1\n', "import a", '"""Doc."""\n\nimport a\n\nx = 1\n'),
-        ("# licence\nx = 1\n", "import a", "# licence\nimport a\n\nx = 1\n"),
         (
             "import a\nx = 1\nimport b\ndef f(): pass\nimport c\n",
             "import d",
@@ -439,7 +416,6 @@ def test_which_unit_stands_for_which(old: str, block: str, new: str | None) -> N
             "def f(): return 1",
             "x = 1\n\n\ndef f(): return 1\n\n\nif __name__ == 'x':\n    f()\n",
         ),
-        ("# mine\r\n", "import x\nf()\n", "# mine\r\n\r\nimport x\r\nf()\r\n"),
     ],
 )
 def test_where_imports_and_new_definitions_go(source: str, block: str, text: str) -> None:

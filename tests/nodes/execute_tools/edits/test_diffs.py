@@ -14,9 +14,7 @@ LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "d\n"]), max_size=30)
     ("before", "after", "diff"),
     [
         ("a\n", "a\n", ""),
-        ("a\r\nb\r\n", "a\nb\n", ""),
         (None, "a\nb\n", "--- /dev/null\n+++ b/f.py\n@@ -0,0 +1,2 @@\n+a\n+b\n"),
-        ("a\nb\n", "", "--- a/f.py\n+++ b/f.py\n@@ -1,2 +0,0 @@\n-a\n-b\n"),
         ("a", "a\n", "--- a/f.py\n+++ b/f.py\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n"),
         (
             "".join(f"{n}\n" for n in range(100)),

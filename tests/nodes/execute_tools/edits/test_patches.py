@@ -86,7 +86,6 @@ def test_a_patch_with_everything() -> None:
 BODIES: list[tuple[str, tuple[FilePatch, ...]]] = [
     # no first "@@"; Source: codex
     ("*** Update File: a.py\n-x\n", (updated(hunk("-x")),)),
-    ("*** Update File: a.py\n\n@@\n-x\n", (updated(hunk("-x", line=4)),)),
     # an empty line is an empty context line, but not before a marker or the end
     ("*** Update File: a.py\n@@\n-x\n\n+y\n\n", (updated(hunk("-x", " ", "+y")),)),
     (
@@ -99,7 +98,6 @@ BODIES: list[tuple[str, tuple[FilePatch, ...]]] = [
         "*** Update File: a.py\n *** End Patch\n-*** Add File: x\n+@@ y\n",
         (updated(hunk(" *** End Patch", "-*** Add File: x", "+@@ y")),),
     ),
-    ("*** Add File: a.py\n+*** End Patch\n", (AddedFile("a.py", "*** End Patch\n", 2),)),
     # line numbers of other diffs
     (
         "*** Update File: a.py\n@@ -1,3 +1,4 @@ def f():\n-x\n@@ -9 +10 @@\n-y\n",
@@ -108,8 +106,6 @@ BODIES: list[tuple[str, tuple[FilePatch, ...]]] = [
     # a move alone, an empty file, spaces around markers
     ("*** Update File: a.py\n*** Move to: b.py\n", (updated(target="b.py"),)),
     ("*** Add File: a.py\n", (AddedFile("a.py", "", 2),)),
-    ("*** Add File: a.py\n+x\n\n\n*** Delete File: b\n", (AddedFile("a.py", "x\n", 2), DeletedFile("b", 6))),
-    ("  *** Delete File:  a b.py  \n", (DeletedFile("a b.py", 2),)),
     # other line ends than "\n" belong to the line
     ("*** Add File: a\n+x\x0cy\u2028z\n", (AddedFile("a", "x\x0cy\u2028z\n", 2),)),
 ]
@@ -132,18 +128,9 @@ MALFORMED: list[tuple[str, int, str]] = [
     ("\nSure!\n*** Begin Patch", 2, "a patch begins with '*** Begin Patch', not with 'Sure!'."),
     ("*** Begin Patch", 1, "a patch ends with '*** End Patch', not with '*** Begin Patch'."),
     (f"*** Begin Patch\n{'x' * 90}", 2, f"a patch ends with '*** End Patch', not with '{'x' * 80}...'."),
-    ("*** Begin Patch\n*** End Patch", 1, "the patch is empty: it names no file to change."),
-    ("*** Begin Patch\n\n*** End Patch", 2, "the patch is empty: it names no file to change."),
     (patch("*** Rename File: a\n"), 2, f"{HEADERS} '*** Rename File: a'."),
     (patch("*** Delete File: a\n-x\n"), 3, f"{HEADERS} '-x'."),
-    (
-        patch("*** Delete File: a\n*** End Patch\n*** Begin Patch\n*** Delete File: b\n"),
-        3,
-        "nothing may follow '*** End Patch': put all files into one patch.",
-    ),
     (patch("*** Delete File:\n"), 2, "'*** Delete File:' needs the path of a file after it."),
-    (patch("*** Update File: a\n*** Move to:\n-x\n"), 3, "'*** Move to:' needs the path of a file after it."),
-    (patch("*** Update File: a\n"), 2, "the update of 'a' has no hunks: say what changes."),
     (patch("*** Add File: a\n+x\ny\n"), 4, "each line of an added file begins with '+', and this one is 'y'."),
     (
         patch("*** Update File: a\nx\n"),
@@ -151,11 +138,6 @@ MALFORMED: list[tuple[str, int, str]] = [
         "a hunk is made of lines that begin with ' ', '-' or '+', after '@@', not 'x'.",
     ),
     (patch("*** Update File: a\n@@ f\n"), 3, f"{MADE}."),
-    (
-        patch("*** Update File: a\n-x\ny\n"),
-        4,
-        "a hunk is made of lines that begin with ' ', '-' or '+', after '@@', not 'y'.",
-    ),
     (patch("*** Update File: a\n" + "@@ f\n" * 11 + "-x\n"), 3, "a hunk may have 10 '@@' lines, and this has more."),
     (
         patch("*** Update File: a\n*** Move to: b\n-x\n*** Add File: b\n"),
@@ -217,12 +199,9 @@ def error_of(text: str, body: str) -> PatchError:
     [
         ("a\nb\nc\n", "@@\n a\n-b\n+B\n c\n", "a\nB\nc\n"),
         ("a\nb\nc\n", " a\n+x\n+y\n", "a\nx\ny\nb\nc\n"),
-        ("a\nb\nc\n", "-a\n-b\n-c\n", ""),
         ("a\nb\nc\nd\n", "-a\n+A\n@@\n-d\n+D\n", "A\nb\nc\nD\n"),
-        ("a\nb\n", " a\n b\n", "a\nb\n"),
         ("", "+x\n", "x\n"),
         ("a\n", "@@\n+x\n*** End of File\n", "a\nx\n"),
-        ("x\na\nx\n", "-x\n+y\n*** End of File\n", "x\na\ny\n"),
         # a wrong "*** End of File" does not matter where the lines stand in one place only
         ("a\nb\n", "-a\n*** End of File\n", "b\n"),
     ],
@@ -238,9 +217,7 @@ def test_a_hunk_is_applied_where_it_fits(text: str, body: str, result: str) -> N
         ("a\r\nb\r\nc\r\n", " a\n-b\n+x\n+y\n", "a\r\nx\r\ny\r\nc\r\n"),
         # a last line without line end stays one
         ("a\nb", "-b\n+x\n", "a\nx"),
-        ("a\r\nb", " b\n+x\n", "a\r\nb\r\nx"),
         ("a\r\nb", "-b\n", "a"),
-        ("a", "-a\n", ""),
         # lines are ended by "\n" and nothing else
         ("a\x0cb\u2028c\nd\n", "-d\n+e\n", "a\x0cb\u2028c\ne\n"),
     ],
@@ -253,7 +230,6 @@ def test_bytes_outside_of_the_change_are_kept(text: str, body: str, result: str)
     ("text", "body", "result"),
     [
         ("a  \nb\n", " a\n-b\n+c\n", "a  \nc\n"),
-        ("a\nb\n", " a \t\n-b  \n+c\n", "a\nc\n"),
         ("    a\n    b\n", " a\n-b\n+c\n+\n+  d\n", "    a\n    c\n\n      d\n"),
         ("a\n\n  b\n", "     a\n \n-      b\n+      c\n+\n+d\n", "a\n\n  c\n\nd\n"),
     ],
@@ -299,12 +275,9 @@ AMBIGUOUS = "add lines around it, or '@@' with the function or class above it, u
     ("text", "body", "places"),
     [
         (CALC, "-        x = 1\n", "3, 7, 13"),
-        (CALC, "@@ class A:\n-        x = 1\n", "3, 7"),
         (CALC, "@@ def f(self):\n+        y = 1\n", "3, 13"),
-        ("x\nx\nx\n", "-x\n-x\n", "1, 2"),
         ("a\nx\nx\n", " a\n@@\n-x\n", "2, 3"),
         ("x\n" * (LISTED_PLACES + 1), "-x\n", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more"),
-        ("x\n" * LISTED_PLACES, "-x\n", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10"),
     ],
 )
 def test_a_hunk_that_fits_in_several_places_is_refused(text: str, body: str, places: str) -> None:
@@ -315,7 +288,6 @@ def test_a_hunk_that_fits_in_several_places_is_refused(text: str, body: str, pla
 
 MISSES: list[tuple[str, str, PatchError]] = [
     (CALC, "@@ class C:\n-x\n", PatchError(3, "the line 'class C:' after '@@' does not occur in 'a.py'.")),
-    (CALC, "@@ class B:\n@@ def g\n-x\n", PatchError(3, "the line 'def g' after '@@' does not occur in 'a.py'.")),
     (
         CALC,
         "@@\n def g(self):\n-    x = 2\n",
@@ -339,11 +311,6 @@ MISSES: list[tuple[str, str, PatchError]] = [
         "a\nb\n",
         "@@\n+x\n",
         PatchError(3, "this hunk only adds lines to 'a.py', and nothing says where: add lines around them."),
-    ),
-    (
-        "",
-        "-x\n",
-        PatchError(3, "the lines of this hunk do not occur in 'a.py'. Nothing in it is near: read_file it first."),
     ),
 ]
 

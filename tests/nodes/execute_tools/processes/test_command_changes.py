@@ -319,10 +319,3 @@ def test_what_a_command_changed_before_it_was_cut_off_is_recorded(place: Path, p
     effects = [FileEffect("a.py", is_(b"a = 1\n"), is_(b"2"))]
     told: list[tuple[object, ...]] = [(effects, {sha(data): data for data in (b"a = 1\n", b"2")}, [])]
     assert recorder.told == ([] if problem else told)
-
-
-def test_a_record_that_cannot_be_written_is_told_with_the_changes(place: Path) -> None:
-    workspace = Workspace(str(place), no_env).recorded(Recorder("the disk is full"))
-    found = watched(workspace, lambda: (place / "c").write_bytes(b""), 600.0, LIMITS)
-    change = CommandChange("c", ChangeKind.CREATED, NO_FILE, is_(b""), None, b"")
-    assert found == WatchedRun(0, CommandChanges((change,)), "the disk is full")

@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -170,20 +170,6 @@ def test_too_many_ways_out_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
     assert find_ways_out((str(tmp_path / "no"),), "/w", time.monotonic() + 60) == ()
 
 
-def test_a_way_out_that_a_program_made_is_not_told_unless_its_name_is_denied(tmp_path: Path) -> None:
-    put(tmp_path, "1.env")
-    before = cover_of(tmp_path)
-    put_ways_out(tmp_path)
-    put(tmp_path, "2.env", "a/.git/x")
-    (tmp_path / "1.env").rename(tmp_path / "3.env")
-    put(tmp_path, "1.env")
-    os.mkfifo(tmp_path / "4.env")
-    after = cover_of(tmp_path)
-    assert isinstance(before, Cover)
-    assert isinstance(after, Cover)
-    assert after.made_since(before) == ("1.env", "2.env", "3.env", "4.env", "a/.git")
-
-
 # --- What the cover is worth
 
 
@@ -237,18 +223,6 @@ def test_an_absent_git_gets_a_placeholder_for_a_while(tmp_path: Path) -> None:
     with protected(tmp_path):
         pass
     assert (tmp_path / ".git/config").exists()
-
-
-@pytest.mark.parametrize("first_ends_first", [True, False])
-def test_the_last_of_several_commands_takes_the_placeholder_away(tmp_path: Path, first_ends_first: bool) -> None:
-    with ExitStack() as first, ExitStack() as second:
-        for each in (first, second):
-            assert each.enter_context(protected(tmp_path)) is None
-        made = (tmp_path / ".git").stat().st_ino
-        (first if first_ends_first else second).close()
-        assert (tmp_path / ".git").stat().st_ino == made
-        (second if first_ends_first else first).close()
-        assert not (tmp_path / ".git").exists()
 
 
 @pytest.mark.parametrize("pointer", ["", "gitdir: /", "gitdir: ../outside/worktrees/x", "\0"])
