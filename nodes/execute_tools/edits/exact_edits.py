@@ -9,7 +9,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import accumulate, count, islice
+from itertools import accumulate, islice
 from typing import Final, NamedTuple
 
 from rapidfuzz import fuzz, process
@@ -150,11 +150,9 @@ def line_places(lines: Sequence[str], block: Sequence[str], tier: Tier, start: i
     keyed, sought = list(map(_KEYS[tier], lines)), "".join(f"\n{_KEYS[tier](line)}" for line in block) + "\n"
     joined = "".join(f"\n{line}" for line in keyed) + "\n"
     line, seen = start, sum(len(each) + 1 for each in keyed[:start])
-    at = joined.find(sought, seen)
-    for tried in count():
-        if at < 0 or (tried == _TRIED and tier is Tier.INDENTATION):
-            return
-        line, seen = line + joined.count("\n", seen, at), at
+    at, tried = joined.find(sought, seen), 0
+    while at >= 0 and (tried < _TRIED or tier is not Tier.INDENTATION):
+        line, seen, tried = line + joined.count("\n", seen, at), at, tried + 1
         shift = _shift(lines[line : line + len(block)], block) if tier is Tier.INDENTATION else Shift()
         if shift is not None:
             yield line, shift

@@ -40,6 +40,7 @@ def test_a_file_cannot_end_the_block_in_which_it_is_shown() -> None:
         ([{"type": "response", "args": "No."}], {key: {"action": "reject", "reason": "No."} for key in ("0", "2")}),
         ([{"type": "edit", "args": {"action": "2 calls", "args": {}}}], {}),
         ([{"type": "accept"}, {"type": "accept"}], None),
+        ([{"args": None}], None),
         ({"decisions": [{"type": "approve"}, {"type": "reject", "message": "No."}]},
          {"0": APPROVE, "2": {"action": "reject", "reason": "No."}}),
         ({"decisions": [{"type": "respond", "message": "Later."}]}, {"0": {"action": "reject", "reason": "Later."}}),

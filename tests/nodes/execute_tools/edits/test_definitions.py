@@ -107,6 +107,7 @@ def test_no_text_makes_it_raise(source: str, block: str) -> None:
             ),
         ),
         ("# mine\n", "    def f():\n        return\n", Merged("# mine\n\ndef f():\n    return\n", ("f",))),
+        ("x = 1\n", "    def f():\n        return", Merged("x = 1\n\n\ndef f():\n    return\n", ("f",))),
         ("x = 1", "def f(): return", Merged("x = 1\n\n\ndef f(): return", ("f",))),
         (
             "class A:\n\tdef f(self):\n\t\treturn 1\n",
@@ -309,6 +310,7 @@ def test_equal_code_changes_nothing(block: str) -> None:
             "The block leaves out part of Circle.grow: line 3 says `# ... rest`. Send Circle.grow with its whole body.",
         ),
         ("class area: x = 1", "area is a function in f.py and a class in the block; use edit_file for it."),
+        ("def Point(self): return 1", "Point is a class in f.py and a function in the block; use edit_file for it."),
         ("def fast(): return 1", "fast is defined inside an `if` or `try` of f.py; use edit_file for it."),
         ("def cut(self): return 1", "No class of f.py has a method cut; put it inside its class."),
         ("PI = 4\nPI = 5", "f.py and the block define PI differently often; use edit_file for it."),

@@ -12,6 +12,7 @@ from mendgraph.nodes.execute_tools.edits.exact_edits import (
     replace_spots,
     replace_text,
 )
+from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS
 
@@ -70,6 +71,7 @@ def test_one_place(text: str, wanted: str, replacement: str, tier: Tier, result:
     ("text", "wanted", "replacement"),
     [
         ("a\n", "", "x"),
+        (CLASS, "\tdef g(self):\n\t\treturn 2", "x"),
         (CLASS, "  def g(self):\n     return 2", "x"),
         ("a = [1, 2]\n", "a = [1,2]", "x"),
         ("a\n  b\n", "   a\n     b", "  less indented"),
@@ -124,3 +126,15 @@ def test_an_exact_text_that_is_unique_is_always_what_is_replaced(text: str, want
         assert edited.text == replace_spots(text, spots, new)
     elif spots:
         assert not isinstance(edited, Replacement)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("b", "b", "old_str and new_str are equal, so the edit would change nothing."),
+        ("a\n", "a\r\n", "old_str and new_str differ only in their line ends, which a keeps: nothing would change."),
+        ("a \n", "a\n", "new_str is already there, at line 1 of a: nothing would change."),
+    ],
+)
+def test_an_edit_that_changes_nothing_is_refused(old: str, new: str, message: str) -> None:
+    assert replace_text("a\nb\n", "a", old, new, replace_all=False) == invalid(message)

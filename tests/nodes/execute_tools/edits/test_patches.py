@@ -86,6 +86,7 @@ def test_a_patch_with_everything() -> None:
 BODIES: list[tuple[str, tuple[FilePatch, ...]]] = [
     # no first "@@"; Source: codex
     ("*** Update File: a.py\n-x\n", (updated(hunk("-x")),)),
+    ("*** Update File: a.py\n\n@@\n-x\n", (updated(hunk("-x", line=4)),)),
     # an empty line is an empty context line, but not before a marker or the end
     ("*** Update File: a.py\n@@\n-x\n\n+y\n\n", (updated(hunk("-x", " ", "+y")),)),
     (
@@ -128,6 +129,13 @@ MALFORMED: list[tuple[str, int, str]] = [
     ("\nSure!\n*** Begin Patch", 2, "a patch begins with '*** Begin Patch', not with 'Sure!'."),
     ("*** Begin Patch", 1, "a patch ends with '*** End Patch', not with '*** Begin Patch'."),
     (f"*** Begin Patch\n{'x' * 90}", 2, f"a patch ends with '*** End Patch', not with '{'x' * 80}...'."),
+    ("*** Begin Patch\n\n*** End Patch", 2, "the patch is empty: it names no file to change."),
+    (
+        patch("*** Delete File: a\n*** End Patch\n"),
+        3,
+        "nothing may follow '*** End Patch': put all files into one patch.",
+    ),
+    (patch("*** Update File: a\n"), 2, "the update of 'a' has no hunks: say what changes."),
     (patch("*** Rename File: a\n"), 2, f"{HEADERS} '*** Rename File: a'."),
     (patch("*** Delete File: a\n-x\n"), 3, f"{HEADERS} '-x'."),
     (patch("*** Delete File:\n"), 2, "'*** Delete File:' needs the path of a file after it."),

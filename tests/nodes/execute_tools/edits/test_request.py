@@ -22,6 +22,7 @@ TOTALS = frozenset({"total", "Cart", "Cart.total", "A.size", "B.size"})
         ("remove load and save the result", "", {"load"}),
         ("Remove word_count's docstring", "", set()),
         ("Don't remove load.", "", set()),
+        ("Remove 3 items", "", set()),
         ("Fix main without removing load", "", set()),
         ("remove admin from ROLES", "", set()),
         ("Remove duplicates from items", "", set()),
