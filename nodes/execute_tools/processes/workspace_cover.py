@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from typing import Final
+from functools import lru_cache
+from typing import Final, Literal
 
 from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.execute_tools.files.handles import beginning, closing, open_beneath, open_regular, open_root
@@ -48,7 +48,7 @@ _REMEMBERED: Final = 200_000
 _SETTLED_NS: Final = 1_000_000_000
 """After which a change of a file shows in its times. Source: file systems count in steps of up to a second."""
 
-_Look = Callable[[int, str, int], None]
+_Inside = Literal["", "hidden", "shown"]
 
 
 @dataclass
@@ -166,23 +166,25 @@ class _Search:
         self._seen: list[str] = []
         self._linked: set[tuple[int, int]] = set()
 
-    def look(self, folder_fd: int, prefix: str, depth: int) -> None:
-        """Look through one open folder; `prefix` is its own name with a "/" at the end, or ""."""
-        for entry in self._entries(folder_fd):
-            self._judge(folder_fd, entry, f"{prefix}{entry.name}", depth)
+    def look(self, folder_fd: int, prefix: str, depth: int, inside: _Inside = "") -> None:
+        """Look through one open folder; `prefix` is its own name with a "/" at the end, or "".
 
-    def look_inside(self, folder_fd: int, prefix: str, depth: int, *, shown: bool) -> None:
-        """Look through an open folder that is hidden, or is `shown` read-only, for ways around that."""
+        `inside` a folder that is hidden, or is shown read-only, only ways around that are looked for.
+        """
         for entry in self._entries(folder_fd):
-            name = f"{prefix}{entry.name}"
+            name, is_folder = f"{prefix}{entry.name}", entry.is_dir(follow_symlinks=False)
             if entry.is_symlink():
                 continue
-            if entry.is_dir(follow_symlinks=False):
-                self._enter(folder_fd, entry, name, depth, partial(self.look_inside, shown=shown), hide=shown)
-            elif entry.is_file(follow_symlinks=False):
+            if not is_folder and not entry.is_file(follow_symlinks=False):
+                self._hide_way_out(entry, name, inside)
+                continue
+            below = inside or self._judge(folder_fd, entry, name, is_folder=is_folder)
+            if is_folder:
+                self._enter(folder_fd, entry, name, depth, below)
+            elif below:
                 self._note(entry)
-            elif shown:
-                self._hide_way_out(entry, name)
+            else:
+                self._seen.append(name)
 
     def add_other_names(self, root_fd: int) -> None:
         """Hide what is the same file as one that is denied or git's own."""
@@ -192,52 +194,40 @@ class _Search:
                 if _identity(os.stat(name, dir_fd=root_fd, follow_symlinks=False)) in self._linked:
                     self.cover.files.append(name)
 
-    def _judge(self, folder_fd: int, entry: "os.DirEntry[str]", name: str, depth: int) -> None:
+    def _judge(self, folder_fd: int, entry: "os.DirEntry[str]", name: str, *, is_folder: bool) -> _Inside:
+        """Put it on its list, if it is denied, git's own or the settings; what that makes of what is inside of it."""
         cover = self.cover
-        is_folder, is_git = entry.is_dir(follow_symlinks=False), entry.name == GIT_DIRECTORY
-        if entry.is_symlink():
-            return
-        if not is_folder and not entry.is_file(follow_symlinks=False):
-            self._hide_way_out(entry, name)
-            if self._is_denied(name):
-                cover.inodes[name] = entry.inode()
-        elif is_git or self._is_denied(name) or (not is_folder and self._holds(folder_fd, entry, name)):
-            cover.inodes[name] = entry.inode()
-            (cover.repositories if is_git else cover.folders if is_folder else cover.files).append(name)
-            if is_folder:
-                self._enter(folder_fd, entry, name, depth, partial(self.look_inside, shown=is_git), hide=is_git)
-            else:
-                self._note(entry)
+        below: _Inside = "hidden"
+        if entry.name == GIT_DIRECTORY:
+            listed, below = cover.repositories, "shown"
+        elif self._is_denied(name) or (not is_folder and self._holds(folder_fd, entry, name)):
+            listed = cover.folders if is_folder else cover.files
+        elif entry.name == SETTINGS_FILE:  # what the agent is set by stays as it is, under all of its names
+            listed, below = cover.settings, "" if is_folder else "shown"
         else:
-            if entry.name == SETTINGS_FILE:  # what the agent is set by stays as it is, under all of its names
-                cover.inodes[name] = entry.inode()
-                cover.settings.append(name)
-                self._note(entry)
-            elif not is_folder:
-                self._seen.append(name)
-            if is_folder:
-                self._enter(folder_fd, entry, name, depth, self.look)
+            return ""
+        cover.inodes[name] = entry.inode()
+        listed.append(name)
         if max(len(cover.repositories), len(cover.settings)) > MOST_REPOSITORIES:
             raise _GivenUpError(_too_much())
+        return below
 
-    def _enter(
-        self, parent_fd: int, entry: "os.DirEntry[str]", name: str, depth: int, look: _Look, *, hide: bool = True
-    ) -> None:
-        """One folder further down; `hide` it if we may not read it, because a program could change its mode."""
+    def _enter(self, parent_fd: int, entry: "os.DirEntry[str]", name: str, depth: int, inside: _Inside) -> None:
+        """One folder further down; hide it if we may not read it, because a program could change its mode."""
         if depth >= DEEPEST:
             message = f"The workspace has more than {DEEPEST} folders below each other, so no command is run in it."
             raise _GivenUpError(ToolError(code=ToolErrorCode.UNAVAILABLE, message=message))
         try:
             folder = open_beneath(parent_fd, (entry.name,), os.O_RDONLY | os.O_DIRECTORY)
         except PermissionError:
-            if hide:
+            if inside != "hidden":
                 self.cover.folders.append(name)
                 self.cover.inodes[name] = entry.inode()
         except OSError:  # it was there a moment ago
             return
         else:
             with closing(folder):
-                look(folder, f"{name}/", depth + 1)
+                self.look(folder, f"{name}/", depth + 1, inside)
 
     def _entries(self, folder_fd: int) -> "list[os.DirEntry[str]]":
         self._check_time()
@@ -260,10 +250,14 @@ class _Search:
             if status.st_nlink > 1:
                 self._linked.add(_identity(status))
 
-    def _hide_way_out(self, entry: "os.DirEntry[str]", name: str) -> None:
+    def _hide_way_out(self, entry: "os.DirEntry[str]", name: str, inside: _Inside) -> None:
+        """Hide a socket, a pipe or a device, unless it is inside of what is hidden."""
         with suppress(FileNotFoundError):
             entry.stat(follow_symlinks=False)
-            self.cover.files.append(name)
+            if inside != "hidden":
+                self.cover.files.append(name)
+            if not inside and self._is_denied(name):
+                self.cover.inodes[name] = entry.inode()
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
