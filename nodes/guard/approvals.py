@@ -1,10 +1,8 @@
 """Calls that wait for a person: what is asked, how an answer is read, and what becomes of the calls.
 
-One request holds all calls of a reply that wait. An answer counts only where it says something: what is missing or
-cannot be read is a rejection. A grant allows calls of the same kind for the rest of a run. All that happens before the
-question is looking: LangGraph runs the node again from its start when an answer arrives, and what is seen then is
-compared with what was shown. A person's edit is judged like a call of the model's. Chat pages for LangGraph ask and
-answer in two forms of their own.
+One request holds all calls of a reply that wait. What is missing in an answer or cannot be read is a rejection. A grant
+allows calls of the same kind for the rest of a run. All that happens before the question is looking: LangGraph runs the
+node again from its start when an answer arrives, and what is seen then is compared with what was shown.
 """
 
 import hashlib
@@ -274,8 +272,6 @@ class Hands:
 
 @dataclass
 class _Waiting:
-    """A call that waits for an answer."""
-
     call: ToolCall
     verdict: Verdict
     preview: Preview
@@ -355,7 +351,6 @@ def _calls(settled: Settled, chosen: Callable[[Verdict], bool]) -> dict[int, Too
 
 
 def _settle(index: int, each: _Waiting, decision: Decision, settled: Settled, hands: Hands) -> None:
-    """Write down what becomes of one call."""
     asked, allowed = each.verdict, _allowed(each.verdict, each.preview.pins)
     if decision.action in {"reject", "nobody"}:
         settled.verdicts[index] = _rejected(asked, decision)

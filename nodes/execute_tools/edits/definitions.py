@@ -106,10 +106,7 @@ class _Body(NamedTuple):
 
 @dataclass
 class _Merge:
-    """Collects the edits that bring `block` into `source`, with the line ends of `source`, or what speaks against it.
-
-    `name` is how messages call the file; `asked` is carried out afterwards, so that the block need not hold what goes.
-    """
+    """Collects the edits that bring `block` into `source`, or what speaks against it; `asked` is carried out after."""
 
     source: PythonText
     block: PythonText
@@ -380,8 +377,8 @@ class _Merge:
 def _pair_units(olds: Sequence[Unit], news: Sequence[Unit]) -> tuple[list[tuple[Unit, Unit | None]], list[str]]:
     """Each unit of the block with its namesake in the file, in the block's order, and the names that are ambiguous.
 
-    Namesakes within one side are paired in order, if both sides have equally many. Where a block repeats a unit as it
-    is beside its new form, the new form counts; where it repeats one of several as it is, nothing changes.
+    Namesakes are paired in order, if both sides have equally many. Of a unit that a block repeats as it is beside its
+    new form, the new form counts.
     """
     pairs: list[tuple[Unit, Unit | None]] = []
     ambiguous: list[str] = []

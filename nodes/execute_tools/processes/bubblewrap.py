@@ -69,11 +69,10 @@ _PATIENCE_MS = 2_000
 class View:
     """What a program sees beside the system; names are absolute.
 
-    `root` is the workspace, open as `root_fd`. `readable` folders of the machine are shown read-only. `read_only`
-    pairs the handle of what lies in the workspace with its name. `hidden_files` cannot be opened, and
-    `hidden_folders` look empty; neither can be changed, moved or removed. `given` pairs the handle of a text with
-    the name of the file that it becomes, outside of the workspace. With `root_read_only` the workspace itself is
-    shown as it is and cannot be changed. `limits` bound what all processes of the program use together.
+    `root` is the workspace, open as `root_fd`. `readable` folders of the machine are shown read-only. `read_only` pairs
+    the handle of what lies in the workspace with its name. `hidden_files` cannot be opened, and `hidden_folders` look
+    empty; neither can be changed, moved or removed. `given` pairs the handle of a text with the name of the file that
+    it becomes, outside of the workspace. With `root_read_only` the workspace cannot be changed.
     """
 
     root: str

@@ -1,10 +1,8 @@
 """What a command changed in the workspace: its files are known before it begins, and compared when it has ended.
 
-The program itself is not asked. So what somebody else writes meanwhile is taken for the command's work; and nobody
-watches `.git`, denied directories and what git ignores. Of files that are small, and not too many, the bytes before are
-kept and recorded for an undo; the others are told by name. The second look sees with the eyes of the first: what was
-ignored then, or could not be looked into, stays out of sight, so that no file seems to be new because somebody has
-changed a `.gitignore` or opened a folder.
+What somebody else writes meanwhile is taken for the command's work; nobody watches `.git`, denied directories and what
+git ignores. Of files that are small, and not too many, the bytes before are kept for an undo; the others are told by
+name. What was ignored at the first look, or could not be looked into, stays out of sight at the second.
 """
 
 import hashlib
@@ -173,9 +171,8 @@ class WatchLimits(NamedTuple):
 
     A workspace with more than `entries` files and directories is not watched: two looks at 20,000 of them take 0.3 s.
     The contents of at most `files` files of at most `file_bytes` are known, `all_bytes` together, those that were
-    changed last first: to read 10,000 takes about 0.5 s, once, and they stay in memory. What is there afterwards is
-    known by its hash at least, up to `hashed_bytes`, so that a large file that is new can be removed again. `before_s`
-    seconds, which are the command's own, and `after_s`, which come on top, bound the two looks with what they read.
+    changed last first: to read 10,000 takes about 0.5 s, once. Up to `hashed_bytes`, what is there afterwards is known
+    by its hash. `before_s` seconds, which are the command's own, and `after_s`, which are not, bound the two looks.
     """
 
     entries: int = 50_000
@@ -231,7 +228,6 @@ class _ContentReader:
         return True
 
     def read(self, name: str, status: Status, most: int) -> Content | None:
-        """What it holds, if that is `most` bytes at most and there is still time."""
         if not status.is_regular or status.size > most or time.monotonic() > self._deadline:
             return None
         data = self._reader.read(name, most)

@@ -53,11 +53,10 @@ _NEVER_SHOWN = ("/dev", "/proc", "/run", "/sys")
 class CommandRules:
     """Which programs a run may start, and how.
 
-    `programs` are allowed by bare name (`make`), or by exactly this path: absolute, or relative to the workspace
-    (`.venv/bin/pytest`). One with an absolute path may be called by its last part as well. After `soft_timeout_s`
-    seconds a command is asked to end, `grace_s` later all of it is killed. Of each of its outputs `max_output_bytes`
-    are kept, half of them from the end. `readable` names more folders of the machine that programs may read, such as
-    that of a language's own installation. `limits` bound what all processes of a command use together.
+    `programs` are allowed by bare name (`make`), or by exactly this path: absolute, or relative to the workspace. One
+    with an absolute path may be called by its last part as well. After `soft_timeout_s` seconds a command is asked to
+    end, `grace_s` later all of it is killed. Of each of its outputs `max_output_bytes` are kept, half of them from the
+    end. `readable` are more folders of the machine that programs may read.
     """
 
     programs: tuple[str, ...] = ()
@@ -149,10 +148,9 @@ _LOOK_AGAIN_S = 0.2
 class CommandResult:
     """What a command did. A failing exit code is a result as well.
 
-    `signal` is the one that ended it, 0 for none: as in a shell, `exit_code` is then 128 more. `timed_out` says that
-    it was ended after `limit_s` seconds. `limit` is the one of its `ResourceLimits` at which it ended or was ended.
-    `made_denied` are names that are denied, or where git keeps its own, and that were not there before or meant
-    something else; None where the workspace could not be looked through once more.
+    `timed_out` says that it was ended after `limit_s` seconds. `limit` is the one of its `ResourceLimits` at which it
+    ended or was ended. `made_denied` are names that are denied, or where git keeps its own, and that were not there
+    before or meant something else; None where the workspace could not be looked through once more.
     """
 
     exit_code: int
@@ -166,7 +164,7 @@ class CommandResult:
 
     @property
     def signal(self) -> int:
-        """See above; a program may give such an exit code by itself."""
+        """The one that ended it, 0 for none: as in a shell, the exit code is then 128 more."""
         number = self.exit_code - 128
         return number if number in signal.valid_signals() else 0
 
@@ -209,12 +207,9 @@ class Commands:
     """Starts programs in one workspace, one at a time, each inside a sandbox of its own (see `bubblewrap`).
 
     Made by `open_commands`. A program sees the workspace under its real name and may change it, but for `.git`, the
-    settings of mendgraph, and denied files, which it cannot even open. There is no network, no other process, no home
-    and no secret of ours. Sockets, pipes and devices that are there when it starts are hidden. A file with another name
-    outside of the workspace (a hard link, as uv and pnpm make them to their caches) is changed there as well.
-
-    With `scope`, none is started once it is revoked, and one that runs is killed. `given` are texts that programs find
-    under these absolute names, which lie below `/run`.
+    settings of mendgraph, and denied files, which it cannot even open. A file with another name outside of the
+    workspace, a hard link, is changed there as well. With `scope`, none is started once it is revoked, and one that
+    runs is killed. `given` are texts that programs find under these absolute names, which lie below `/run`.
     """
 
     root: str

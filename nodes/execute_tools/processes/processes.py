@@ -347,9 +347,8 @@ _TOO_LARGE: Final = b"File too large"
 class Watch:
     """Enforces the limits of one sandbox, whose first process is `first`, until it is closed.
 
-    To be made while that process waits, before the program starts. `in_memory` are names of the file systems in memory
-    that the program may write to, as it sees them. `disk_fd` is a handle on the disk that the program
-    may write to; None where there is none.
+    To be made while that process waits, before the program starts. `in_memory` names the file systems in memory that
+    the program may write to, `disk_fd` is a handle on the disk that it may write to.
     """
 
     def __init__(

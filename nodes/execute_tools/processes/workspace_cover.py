@@ -1,9 +1,8 @@
 """What of a workspace no program may see or change: denied files, by name or for what they hold, and git's own.
 
-The whole tree is looked through by handle, without following links: what a link leads to has a name of its own, or is
-not there for a program. All names (hard links) of denied files and of git's own are hidden, and sockets, pipes and
-devices, which lead out of the sandbox. A denied name that a program makes is found by looking again. A folder that we
-may not read is hidden, but not the other names of its files.
+The whole tree is looked through by handle, without following links. All names (hard links) of denied files and of git's
+own are hidden, and sockets, pipes and devices, which lead out of the sandbox. A denied name that a program makes is
+found by looking again. A folder that we may not read is hidden, but not the other names of its files.
 """
 
 import errno
@@ -71,10 +70,7 @@ class Cover:
 
 
 class HeldSecrets:
-    """Which files are denied for what they hold; each is read again only after it has changed.
-
-    `judge` is asked once about each name, as names are judged for good.
-    """
+    """Which files are denied for what they hold; each is read again only after it has changed."""
 
     def __init__(self, judge: ContentJudge) -> None:
         self._judge = lru_cache(_REMEMBERED)(judge)
@@ -158,8 +154,6 @@ class _GivenUpError(Exception):
 
 
 class _Search:
-    """Looks through a workspace."""
-
     def __init__(self, denied: Denied, deadline: float, holds: Holds) -> None:
         self._denied, self._deadline, self._holds = denied, deadline, holds
         self.cover = Cover()
@@ -276,9 +270,8 @@ def _too_much() -> ToolError:
 def protected_git(root_fd: int) -> Iterator[ToolError | None]:
     """See to it that there is a `.git` that can be made read-only, or say why there is none.
 
-    Where there is no repository it is an empty folder. Commands of several runs share it by a lock on `root_fd`, and
-    the last one takes it away; one that a killed run left behind is taken away as well. On a file system without locks
-    it stays.
+    Where there is no repository it is an empty folder, which commands of several runs share by a lock on `root_fd`; the
+    last one takes it away. On a file system without locks it stays.
     """
     with suppress(OSError):  # a file system without locks
         fcntl.flock(root_fd, fcntl.LOCK_SH)
