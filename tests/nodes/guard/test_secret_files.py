@@ -26,22 +26,13 @@ HELD = {
     ],
     "Google's": [
         *("gcloud/legacy_credentials/me/adc.json", "gcloud/access_tokens.db", "application_default_credentials.json"),
-        *(
-            "app-firebase-adminsdk-x1.json",
-            "serviceAccountKey.json",
-            "client_secret_1-a.apps.googleusercontent.com.json",
-        ),
+        *("app-firebase-adminsdk-x1.json", "serviceAccountKey.json"),
+        "client_secret_1-a.apps.googleusercontent.com.json",
     ],
     "password managers": [
         *("my.passwords.kdbx", "old.kdb", "x.psafe3", "x.agilekeychain/data/1.1password", "x.opvault/default/a.js"),
-        *(
-            "login.keychain-db",
-            "x.1pif",
-            "Default.keyring",
-            "kdewallet.kwl.kwallet",
-            "key.keyx",
-            ".password-store/a.gpg",
-        ),
+        *("login.keychain-db", "x.1pif", "Default.keyring", "kdewallet.kwl.kwallet", "key.keyx"),
+        ".password-store/a.gpg",
     ],
     "logins": [
         *(".netrc", ".pgpass", "pgpass.conf", ".npmrc", ".pypirc", ".config/git/credentials", ".config/gh/hosts.yml"),

@@ -114,12 +114,9 @@ def test_certain_uses(source: str, result: str, renamed: int) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "new = 1\ndef f(old): return old\n",
-        "new = 1\nimport old\nold\n",
-        "new = 1\ndef f():\n    global old\n    old\n",
-        "new = 1\ndef f(new): return old\n",
-        "from x import *\nnew = 1\nold\n",
-        "old\n",
+        *("new = 1\ndef f(old): return old\n", "new = 1\nimport old\nold\n"),
+        *("new = 1\ndef f():\n    global old\n    old\n", "new = 1\ndef f(new): return old\n"),
+        *("from x import *\nnew = 1\nold\n", "old\n"),
     ],
 )
 def test_where_a_use_may_mean_something_else_none_is_renamed(source: str) -> None:

@@ -24,12 +24,8 @@ def first(code: str) -> tuple[PythonText, Unit]:
 @pytest.mark.parametrize(
     "comment",
     [
-        "# ...",
-        "#… other methods",
-        "# the rest of the function remains the same",
-        "# unchanged",
-        "# code omitted for brevity",
-        "# add the logic here",
+        *("# ...", "#… other methods", "# the rest of the function remains the same", "# unchanged"),
+        *("# code omitted for brevity", "# add the logic here"),
     ],
 )
 def test_elisions(comment: str) -> None:
@@ -39,10 +35,7 @@ def test_elisions(comment: str) -> None:
 @pytest.mark.parametrize(
     "comment",
     [
-        "",
-        "# the rest is computed from the previous row",
-        "# no change of sign, so no root",
-        "# TODO: rest",
+        *("", "# the rest is computed from the previous row", "# no change of sign, so no root", "# TODO: rest"),
     ],
 )
 def test_ordinary_comments(comment: str) -> None:

@@ -74,14 +74,9 @@ def test_long_texts_are_read_in_linear_time(piece: str) -> None:
 
 
 NOTHING = [
-    "Don't rename load to read_config",
-    "Remove load from the list",
-    "Rename the parameter a to b in f",
-    "rename x to y inside the function g",
-    "Rename Order.total to amount",
-    "Remove the unused import os",
-    "Rename load to read_config, and keep load as an alias",
-    "How to rename load to read_config",
+    *("Don't rename load to read_config", "Remove load from the list", "Rename the parameter a to b in f"),
+    *("rename x to y inside the function g", "Rename Order.total to amount", "Remove the unused import os"),
+    *("Rename load to read_config, and keep load as an alias", "How to rename load to read_config"),
     "remove the function call load",
 ]
 

@@ -46,12 +46,6 @@ def test_arguments_are_no_shell_line(place: Place) -> None:
     assert json.loads(result.stdout.head) == words
 
 
-def test_it_runs_in_the_folder_named(place: Place) -> None:
-    assert place.says("pwd") == f"{place.root}\n"
-    assert place.result("sh", "-c", "pwd", cwd="src").stdout.head.decode() == f"{place.root}/src\n"
-    assert place.result("sh", "-c", "pwd", cwd=f"{place.root}/src").stdout.head.decode() == f"{place.root}/src\n"
-
-
 def test_a_program_of_the_workspace_does_not_stand_in_for_one_of_the_system(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

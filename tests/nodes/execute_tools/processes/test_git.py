@@ -112,12 +112,6 @@ def test_what_is_no_revision_is_refused(tmp_path: Path, revision: str) -> None:
     assert said.endswith(" is no git revision: name a branch, a tag or a commit.")
 
 
-@pytest.mark.parametrize("revision", ["no", "HEAD..main"])
-def test_a_commit_that_is_not_there(tmp_path: Path, revision: str) -> None:
-    said = error(find_commit(found(repository(tmp_path / "main")), revision))
-    assert said.startswith(f"not_found: There is no commit '{revision}' in the repository '{tmp_path}/main': ")
-
-
 def test_a_repository_without_commits(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
     assert error(find_commit(found(tmp_path))) == (
