@@ -35,7 +35,8 @@ def find_spots(text: str, wanted: str, *, overlapping: bool = True) -> Iterator[
     Overlapping occurrences count by default: an edit of one of them would be a guess. An empty `wanted` is nowhere.
     """
     plain_text, plain_wanted = to_unix(text), to_unix(wanted)
-    widened = _widened_newlines(text) if len(plain_text) != len(text) else []
+    # where each "\r\n" stands once they are all "\n": a later offset is one more for each of them
+    widened = [found.start() - number for number, found in enumerate(re.finditer("\r\n", text))]
     line, seen = 1, 0
     at = plain_text.find(plain_wanted) if plain_wanted else -1
     while at >= 0:
@@ -58,16 +59,6 @@ def replace_spots(text: str, spots: Iterable[Spot], replacement: str) -> str:
         pieces += [text[kept_to : spot.start], with_newline(replacement, newline)]
         kept_to = spot.end
     return "".join([*pieces, text[kept_to:]])
-
-
-def _widened_newlines(text: str) -> list[int]:
-    r"""Where each "\r\n" of the text stands once they are all "\n": a later offset is one more for each of them."""
-    found: list[int] = []
-    at = text.find("\r\n")
-    while at >= 0:
-        found.append(at - len(found))
-        at = text.find("\r\n", at + 2)
-    return found
 
 
 MAX_REGION_LINES = 40

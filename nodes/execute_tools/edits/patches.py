@@ -17,7 +17,7 @@ it, hunk headers with line numbers as `diff` writes them, which are ignored.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final, NamedTuple, TypeAlias
 
 from mendgraph.nodes.execute_tools.edits.exact_edits import Shift, Tier, line_places, nearest_region
@@ -104,7 +104,7 @@ def parse_patch(patch: str) -> tuple[FilePatch, ...] | PatchError:
     try:
         files = tuple(_file(header, lines) for header, *lines in _sections(_between_markers(patch)))
     except _MalformedError as error:
-        return error.error
+        return PatchError(*error.args)
     seen: set[str] = set()
     for file in files:
         for path in _paths(file):
@@ -125,9 +125,7 @@ def _paths(file: FilePatch) -> tuple[str, ...]:
 
 
 class _MalformedError(Exception):
-    def __init__(self, line: int, message: str) -> None:
-        super().__init__(message)
-        self.error = PatchError(line, message)
+    """Of a line and a message, as a `PatchError` is."""
 
 
 class _Numbered(NamedTuple):
@@ -166,10 +164,8 @@ def _sections(lines: Sequence[_Numbered]) -> Iterator[list[_Numbered]]:
 
 
 def _without_gap(lines: list[_Numbered]) -> list[_Numbered]:
-    kept = len(lines)
-    while kept and not lines[kept - 1].text:
-        kept -= 1
-    return lines[:kept]
+    gap = sum(1 for _ in takewhile(lambda line: not line.text, reversed(lines)))
+    return lines[: len(lines) - gap]
 
 
 def _file(header: _Numbered, lines: list[_Numbered]) -> FilePatch:

@@ -305,7 +305,9 @@ def add_worktree(repository: Repository, commit: str, folder_fd: int, folder: st
         made = succeeded(made, "make a worktree of", repository.path)
         if isinstance(made, ToolError):
             return made
-        records = _records_of(folder_fd, own)
+        with closing(os.open(f"{own}/{_POINTER}", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder_fd)) as handle:
+            pointer = os.fsdecode(os.read(handle, 10_000))
+        records = os.path.realpath(pointer.removeprefix("gitdir: ").removesuffix("\n"))
         os.rename(own, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
         with open(os.path.join(records, "gitdir"), "wb") as file:
             file.write(os.fsencode(os.path.join(os.path.realpath(folder), name, _POINTER)) + b"\n")
@@ -351,11 +353,6 @@ def _check_out(repository: Repository, path: str) -> ToolError | None:
         " files into it first (git checkout of this revision does so)."
     )
     return failure.model_copy(update={"message": message})
-
-
-def _records_of(folder_fd: int, name: str) -> str:
-    with closing(os.open(f"{name}/{_POINTER}", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder_fd)) as handle:
-        return os.path.realpath(os.fsdecode(os.read(handle, 10_000)).removeprefix("gitdir: ").removesuffix("\n"))
 
 
 def _remove_records(common: str, own: str, folder: str) -> None:
