@@ -347,11 +347,12 @@ def _violated(target: str, rules: Rules, *, for_write: bool) -> tuple[GuardrailV
     if not rules:
         return ()
     path = WorkspacePath(target)
-    if not for_write:
-        waived = [is_own_settings]
-        waived += [is_env_file] * is_readable_template(path) + [is_sensitive_config] * is_readable_login(path)
-        rules = tuple(rule for rule in rules if rule.check not in waived)
-    return check_file_guardrails(path, rules).violations
+    violations = check_file_guardrails(path, rules).violations
+    if for_write or not violations:
+        return violations
+    waived = [is_own_settings]
+    waived += [is_env_file] * is_readable_template(path) + [is_sensitive_config] * is_readable_login(path)
+    return check_file_guardrails(path, tuple(rule for rule in rules if rule.check not in waived)).violations
 
 
 def _error_of(violations: Sequence[GuardrailViolation], target: str) -> ToolError:
