@@ -43,8 +43,8 @@ def elision_in(old: tuple[PythonText, Unit], new: tuple[PythonText, Unit]) -> st
         return ""
     if is_stub(new_unit.node) and "NotImplementedError" not in new_unit.meaning:
         return f"line {new_unit.first} gives {new_unit.key or 'the statement'} no body"
-    known = {old_text.comments.get(line) for line in _extent(old_text, old_unit)}
-    for line in _extent(new_text, new_unit):
+    known = {old_text.comments.get(line) for line in range(old_unit.first, old_text.tail(old_unit) + 1)}
+    for line in range(new_unit.first, new_text.tail(new_unit) + 1):
         comment = new_text.comments.get(line, "")
         if comment and comment not in known and is_elision(comment):
             return f"line {line} says `{comment}`"
@@ -88,10 +88,6 @@ def _does_nothing(node: ast.stmt) -> bool:
 def _ellipses(unit: Unit) -> list[int]:
     inner = (node for each in unit.nodes for node in ast.walk(each))
     return sorted(node.lineno for node in inner if isinstance(node, ast.Expr) and is_placeholder(node))
-
-
-def _extent(text: PythonText, unit: Unit) -> range:
-    return range(unit.first, text.tail(unit) + 1)
 
 
 # --- A block in place of a whole file

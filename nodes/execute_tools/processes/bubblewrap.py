@@ -20,7 +20,6 @@ from typing import Final
 
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.processes.processes import (
-    LimitReached,
     ProcessResult,
     ResourceLimits,
     Taker,
@@ -176,14 +175,15 @@ def _start_problem(program: str) -> str | None:
 class Sandboxed:
     """A program and all that it starts, inside the sandbox.
 
-    `process` is bubblewrap itself, outside of it; its exit code is the program's, or 128 and the signal.
+    `process` is bubblewrap itself, outside of it; its exit code is the program's, or 128 and the signal. `watch`, once
+    its limits are set, says which of them is reached.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], status_fd: int) -> None:
         self.process, self._status_fd, self._status = process, status_fd, bytearray()
         self._first: int | None = None
         self._first_fd: int | None = None
-        self._watch: Watch | None = None
+        self.watch: Watch | None = None
 
     def limit(self, view: View) -> ToolError | None:
         """Bound what the program may use, which does not run yet; UNAVAILABLE where that fails, and it must not run."""
@@ -199,8 +199,8 @@ class Sandboxed:
         with suppress(OSError):  # an old kernel; bubblewrap's --die-with-parent does the same, a little later
             self._first_fd = os.pidfd_open(self._first)
         try:
-            self._watch = Watch(self._first, view.limits, _IN_MEMORY, None if view.root_read_only else view.root_fd)
-            while not self._watch.opens() and self.process.poll() is None:
+            self.watch = Watch(self._first, view.limits, _IN_MEMORY, None if view.root_read_only else view.root_fd)
+            while not self.watch.opens() and self.process.poll() is None:
                 if time.monotonic() > deadline:
                     return _unlimited(f"bubblewrap mounted nothing within {_PROBE_S:g} s")
                 time.sleep(_MOUNTING_S)
@@ -221,14 +221,6 @@ class Sandboxed:
             while chunk := os.read(self._status_fd, 4_096):
                 self._learn(chunk)
         return any("exit-code" in each for each in self._reports())
-
-    def exceeded(self) -> LimitReached | None:
-        """The limit that is exceeded right now; it is looked for every 50 ms at most, so this may be asked often."""
-        return None if self._watch is None else self._watch.look()
-
-    def met(self, exit_code: int, said: bytes) -> LimitReached | None:
-        """The limit at which the program, which has ended with this exit code and these words, failed by itself."""
-        return None if self._watch is None else self._watch.met(exit_code, said)
 
     def terminate(self) -> None:
         """Ask the program and its group to end."""
@@ -255,8 +247,8 @@ class Sandboxed:
                 stream.close()
         if self._first_fd is not None:
             os.close(self._first_fd)
-        if self._watch is not None:
-            self._watch.close()
+        if self.watch is not None:
+            self.watch.close()
 
     def _learn(self, chunk: bytes) -> bool:
         self._status += chunk

@@ -304,12 +304,14 @@ class Commands:
             if isinstance(running, ToolError):
                 return running
             takers = running.takers(stdout.take, stderr.take)
-            exceeded: list[LimitReached] = []
+            watch, exceeded = running.watch, list[LimitReached]()
 
             def check() -> None:
                 self._check_scope()
                 size, most = stdout.size + stderr.size, self.rules.limits.output_bytes
-                found = LimitReached(Limit.OUTPUT, size, most) if size > most else running.exceeded()
+                found = (
+                    LimitReached(Limit.OUTPUT, size, most) if size > most else running.watch and running.watch.look()
+                )
                 if not exceeded and found is not None:
                     exceeded.append(found)
                     running.kill()
@@ -331,7 +333,7 @@ class Commands:
                 seconds=time.monotonic() - started,
                 limit_s=limit,
                 timed_out=not in_time and not exceeded,
-                limit=exceeded[0] if exceeded else running.met(code, said),
+                limit=exceeded[0] if exceeded else watch.met(code, said) if watch else None,
             )
 
     def _check_scope(self) -> None:

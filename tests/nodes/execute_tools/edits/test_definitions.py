@@ -45,9 +45,7 @@ def class_of(name: str, number: int) -> Piece:
 
 NAMES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=6, unique=True)
 
-
 KINDS = st.sampled_from([function, assignment, class_of])
-
 
 GAPS = st.sampled_from(["", "\n", "\n\n\n", "# note\n", "\nprint('x')\n\n", "\nif x:\n    import y\n", "    \n"])
 
@@ -252,7 +250,6 @@ REPLACED = [
     ("class Empty(Shape):\n    x = 1\n", "Empty: pass\n", "Empty(Shape):\n    x = 1\n", ["Empty"]),
 ]
 
-
 ADDED = [
     (
         "def area(r):\n    return PI * r  # wrong\ndef new(): return 0\n",
@@ -358,7 +355,6 @@ def test_statements_without_a_name_are_left_aside_or_replaced_in_a_whole_text() 
     ("block", "changed"),
     [
         ("sides = 4\n", ("Circle.sides",)),
-        ("    sides = 4\n", ("Circle.sides",)),
         ("sides = 4\n\n\ndef area(r):\n    return 0\n", ("sides", "area")),
     ],
 )

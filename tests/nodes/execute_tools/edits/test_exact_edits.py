@@ -38,7 +38,6 @@ def test_the_lines_of_a_private_key_are_marks() -> None:
 
 CLASS = "class A:\n    def f(self):\n        return 1\n\n    def g(self):\n        return 2\n"
 
-
 BLANKS, INDENT = Tier.TRAILING_BLANKS, Tier.INDENTATION
 
 
@@ -102,7 +101,6 @@ def test_a_block_that_is_repeated_very_often_is_compared_a_bounded_number_of_tim
 
 LINES = st.lists(st.sampled_from(["a", "b", "  a", "    b", "a  ", "b\t", "", "  ", "    "]), max_size=8)
 
-
 TIER_TEXTS = st.builds(
     lambda lines, newline, end: newline.join(lines) + end,
     LINES,
@@ -110,9 +108,7 @@ TIER_TEXTS = st.builds(
     st.sampled_from(["", "\n"]),
 )
 
-
 WANTED = st.builds(lambda lines, end: "\n".join(lines) + end, LINES, st.sampled_from(["", "\n"]))
-
 
 NEW = st.sampled_from(["N", "  N\n    N", "N\n", "", "\n  N\n"])
 

@@ -55,7 +55,6 @@ WHOLE = """\
 *** End Patch
 """
 
-
 WHOLE_PARSED: tuple[FilePatch, ...] = (
     AddedFile("hello.txt", "Hello\n\nworld\n", 2),
     UpdatedFile(
@@ -120,9 +119,7 @@ def test_what_is_read(body: str, files: tuple[FilePatch, ...], newline: str) -> 
 
 HEADERS = "here a file begins, with '*** Add File:', '*** Update File:' or '*** Delete File:' and its path, not"
 
-
 MADE = "a hunk is made of lines that begin with ' ', '-' or '+', after '@@'"
-
 
 MALFORMED: list[tuple[str, int, str]] = [
     (" \n\n", 1, "a patch begins with '*** Begin Patch', and it is empty."),
@@ -261,7 +258,6 @@ def test_headers_lead_to_a_block(headers: Sequence[str], line: int) -> None:
     [
         # what the hunk before has passed is no place any more
         ("def f():\n  x\n  y\n  x\n", "@@ def f():\n   x\n-  y\n@@ def f():\n-  x\n+  z\n", "def f():\n  x\n  z\n"),
-        ("h\na\nh\nb\n", "-a\n+A\n@@ h\n+z\n", "h\nA\nh\nz\nb\n"),
         # the whole line goes before its beginning
         ("# A B\nx\n# A\nx\n", "@@ # A\n-x\n+y\n", "# A B\nx\n# A\ny\n"),
         # a hunk begins in the block, and may end below it
