@@ -309,9 +309,8 @@ class Commands:
             def check() -> None:
                 self._check_scope()
                 size, most = stdout.size + stderr.size, self.rules.limits.output_bytes
-                found = (
-                    LimitReached(Limit.OUTPUT, size, most) if size > most else running.watch and running.watch.look()
-                )
+                found = watch.look() if watch is not None else None
+                found = LimitReached(Limit.OUTPUT, size, most) if size > most else found
                 if not exceeded and found is not None:
                     exceeded.append(found)
                     running.kill()
