@@ -86,7 +86,6 @@ def test_nothing_but_a_word_for_yes_lets_a_call_run_as_it_is(answer: Any) -> Non
     ("path", "said"),
     [
         ("nodes/a-b.py", "nodes/a-b.py"),
-        ("nodes/__init__.py", "`nodes/__init__.py`"),
         ("![x](https:/evil.test/a.png)", "`![x](https:/evil.test/a.png)`"),
         ("a`](b)``.py", "``` a`](b)``.py ```"),
         ("a\n\n# Approved\n.py", "`a  # Approved .py`"),

@@ -80,8 +80,6 @@ LONG = "".join(f"line {number}\n" for number in range(30))
     ("old", "new", "why"),
     [
         (LONG, LONG[: len(LONG) // 2], ""),
-        (LONG, LONG[:56], "it has 8 lines where the file has 30"),
-        ("short\n" * 20, "short\n", ""),
         ("a: 1\nb: 2\n", "a: 2\n# ... rest unchanged\n", "it says `# ... rest unchanged` in place of text"),
         ("a", "  // existing code here\n", "it says `// existing code here` in place of text"),
         ("a", "--- a/x\n+++ b/x\n", "it is a diff"),
@@ -117,10 +115,8 @@ def test_why_too_little(old: str, new: str, task: str, why: str) -> None:
     ("path", "old", "new", "lost"),
     [
         ("a.json", '{"a": {"b": 1}, "c\\"": 2}', '{"a": 1}', ("b", 'c\\"')),
-        ("a.json", '{"a": "b: c"}', '{"a": 1}', ()),
         ("a.yaml", "a: 1\nb:\n  - c: 2\n'd': 3\n", "a: 1\n", ("b", "c", "d")),
         ("a.toml", "[tool.x]\na = 1\n[[y]]\n", "a = 2\n", ("tool.x", "y")),
-        ("a.ini", "[s]\na=1\n", "[s]\na = 2\nb = 3\n", ()),
         ("a.md", "a: 1\n", "", ()),
     ],
 )

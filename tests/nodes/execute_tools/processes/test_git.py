@@ -117,9 +117,6 @@ def test_a_repository_without_commits(tmp_path: Path) -> None:
     assert error(find_commit(found(tmp_path))) == (
         f"not_found: The repository '{tmp_path}' has no commit yet: commit what is there first."
     )
-    repository(tmp_path / "other")
-    git(tmp_path, "fetch", "--quiet", str(tmp_path / "other"), "main:side")
-    assert "There is no commit 'HEAD'" in error(find_commit(found(tmp_path)))
 
 
 def test_what_is_not_committed(tmp_path: Path) -> None:
