@@ -181,6 +181,7 @@ def test_what_goes_and_what_stays(name: str, gone: str, left: str, newline: str)
     [
         ("import json, os\nprint(os)\n", "json", "import os\nprint(os)\n"),
         ("from .a import b, c as d\n", "d", "from .a import b\n"),
+        ("from .a import (  # why\n    b,\n    c,\n)\n", "b", None),
         ("import json\n__all__ = ['json']\n", "json", None),
         (
             "class A:\n    @property\n    def x(self): ...\n    @x.setter\n    def x(self, v): ...\n",
