@@ -328,8 +328,3 @@ def test_a_changed_call_that_failed_says_so_too() -> None:
     notice = 'A person changed content, gone of this call before it ran. It ran with {"content": "new", "gone": null}.'
     assert error is not None
     assert (error.code, error.message) == (ToolErrorCode.CONFLICT, f"{notice} Stale.")
-
-
-def test_a_call_that_nobody_changed_is_told_as_it_is() -> None:
-    done = CallResult(call_id="1", tool="write", result=ToolResult.success(path="a"))
-    assert edited_result(ran("new"), Verdict(kind=VerdictKind.ALLOW), done) is done
