@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from langchain_core.messages import AnyMessage
 
 from mendgraph.nodes.execute_tools.edits.diffs import unified_diff
-from mendgraph.nodes.guard.paths import shown
+from mendgraph.nodes.guard.policy import shown
 from mendgraph.nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan
 
 _LONGEST_MESSAGE = 200

@@ -29,7 +29,6 @@ from mendgraph.nodes.execute_tools.files.deadline import Worker
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.processes.bubblewrap import bubblewrap_path, sandbox_problem
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, ripgrep_path, run_process
-from mendgraph.nodes.execute_tools.processes.resource_limits import group_parent
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.database import APPLICATION_ID, FILE_NAME, StoreError, check_file, postgres_url
@@ -144,9 +143,7 @@ def sandbox() -> Finding:
     """Whether bubblewrap really starts a program here."""
     trouble = sandbox_problem()
     if trouble is None:
-        bound = "a watcher" if group_parent() is None else "a control group"
-        said = _version(bubblewrap_path() or "bwrap")
-        return Finding(Status.OK, f"bubblewrap starts programs ({said}), and {bound} bounds what they take")
+        return Finding(Status.OK, f"bubblewrap starts programs ({_version(bubblewrap_path() or 'bwrap')})")
     remedy = "install it (`make sandbox`, or your system's packages): commands and checks are refused without it"
     return Finding(Status.WARNING, trouble, remedy)
 

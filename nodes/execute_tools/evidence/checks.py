@@ -18,7 +18,7 @@ from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge
 from mendgraph.nodes.execute_tools.processes.bubblewrap import SCRATCH
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult, CommandRules, Commands, open_commands
-from mendgraph.nodes.execute_tools.processes.resource_limits import ResourceLimits, evidence_limits
+from mendgraph.nodes.execute_tools.processes.processes import ResourceLimits, evidence_limits
 from mendgraph.nodes.execute_tools.processes.workspace_cover import Denied
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
 from mendgraph.nodes.execute_tools.edits.definitions import Refusal, identical, replace_definitions
-from mendgraph.nodes.execute_tools.edits.left_out import (
+from mendgraph.nodes.execute_tools.edits.losses import (
     keys_inside,
     lost_definitions,
     lost_keys,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mendgraph.nodes.execute_tools.edits.diffs import NO_FILE, Version, file_change
-from mendgraph.nodes.execute_tools.edits.syntax_gate import broken_by
+from mendgraph.nodes.execute_tools.edits.losses import broken_by
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import gate_verdict, plan_gate
 from mendgraph.nodes.execute_tools.evidence.examples import as_request, read_run

@@ -12,7 +12,7 @@ from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, op
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, ScopeOverError
 from mendgraph.nodes.execute_tools.processes import bubblewrap
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult
-from mendgraph.nodes.execute_tools.processes.resource_limits import Limit, ResourceLimits
+from mendgraph.nodes.execute_tools.processes.processes import Limit, ResourceLimits
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.processes.command_place import secret
 

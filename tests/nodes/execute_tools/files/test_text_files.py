@@ -4,8 +4,8 @@ import pytest
 import yaml
 from hypothesis import given, settings, strategies as st
 
-from mendgraph.nodes.execute_tools.edits import syntax_gate
-from mendgraph.nodes.execute_tools.edits.syntax_gate import DEEPEST_YAML, LARGEST_JUDGED, broken_by, syntax_problem
+from mendgraph.nodes.execute_tools.edits import losses
+from mendgraph.nodes.execute_tools.edits.losses import DEEPEST_YAML, LARGEST_JUDGED, broken_by, syntax_problem
 from mendgraph.nodes.execute_tools.files.text_files import (
     BOM,
     TextFile,
@@ -178,7 +178,7 @@ def test_no_warning_of_a_parser_is_heard() -> None:
 
 
 def test_yaml_is_judged_without_libyaml_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syntax_gate, "_LOADER", PURE_YAML)
+    monkeypatch.setattr(losses, "_LOADER", PURE_YAML)
     assert syntax_problem("a.yaml", "a: 1\nb: c: d\n") == "line 2: mapping values are not allowed here"
     assert syntax_problem("a.yaml", "é: 1\n---\nb\x01: 2\n") == "line 3: special characters are not allowed"
     assert syntax_problem("a.yaml", "[" * 1_000) is None

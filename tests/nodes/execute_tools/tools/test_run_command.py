@@ -18,7 +18,7 @@ from mendgraph.nodes.execute_tools.processes.commands import (
     open_commands,
     output_text,
 )
-from mendgraph.nodes.execute_tools.processes.processes import Ends, EndsOfOutput
+from mendgraph.nodes.execute_tools.processes.processes import Ends
 from mendgraph.nodes.execute_tools.registry import ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.tools.read_file import read_file
 from mendgraph.nodes.execute_tools.tools.run_command import run_command
@@ -265,9 +265,9 @@ def test_a_machine_without_a_sandbox_offers_no_commands(tmp_path: Path, monkeypa
 
 
 def ends_of(data: bytes, most: int) -> Ends:
-    kept = EndsOfOutput(most)
+    kept = Ends(most=most)
     kept.take(data)
-    return kept.ends()
+    return kept
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,22 @@
-"""What a block leaves out: code that other code stands for, or the rest of a file. Pure."""
+"""What an edit would lose: code that a block leaves out, the rest of a file, or that a text parses. Pure.
+
+To see whether it parses, nothing is made of a text but a syntax tree or a stream of events: no object, no alias is ever
+resolved.
+"""
 
 import ast
 import json
+import posixpath
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import EllipsisType
 from typing import Final
 
-from mendgraph.nodes.execute_tools.edits.python_text import PythonText, Unit, statements_in
+import yaml
+
+from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, Unit, parse, statements_in
 from mendgraph.nodes.execute_tools.files.text_files import count_lines
+from mendgraph.nodes.language.documents import DocumentProblem, read_toml
 
 _SHOWN_CHARACTERS: Final = 60
 _ELISION: Final = re.compile(
@@ -35,8 +43,8 @@ def elision_in(old: tuple[PythonText, Unit], new: tuple[PythonText, Unit]) -> st
         return ""
     if is_stub(new_unit.node) and "NotImplementedError" not in new_unit.meaning:
         return f"line {new_unit.first} gives {new_unit.key or 'the statement'} no body"
-    known = {old_text.comments.get(line) for line in _extent(old_text, old_unit)}
-    for line in _extent(new_text, new_unit):
+    known = {old_text.comments.get(line) for line in range(old_unit.first, old_text.tail(old_unit) + 1)}
+    for line in range(new_unit.first, new_text.tail(new_unit) + 1):
         comment = new_text.comments.get(line, "")
         if comment and comment not in known and is_elision(comment):
             return f"line {line} says `{comment}`"
@@ -80,10 +88,6 @@ def _does_nothing(node: ast.stmt) -> bool:
 def _ellipses(unit: Unit) -> list[int]:
     inner = (node for each in unit.nodes for node in ast.walk(each))
     return sorted(node.lineno for node in inner if isinstance(node, ast.Expr) and is_placeholder(node))
-
-
-def _extent(text: PythonText, unit: Unit) -> range:
-    return range(unit.first, text.tail(unit) + 1)
 
 
 # --- A block in place of a whole file
@@ -175,3 +179,82 @@ def lost_definitions(old: str, new: str) -> tuple[str, ...]:
 
 def _keys(pattern: re.Pattern[str], text: str) -> Iterable[str]:
     return ["".join(group or "" for group in found.groups()) for found in pattern.finditer(text)]
+
+
+# --- A text that parses no more
+
+LARGEST_JUDGED: Final = 1_000_000
+"""Characters of a text that is judged."""
+DEEPEST_YAML: Final = 100
+"""Levels of a YAML text that is judged: libyaml's time grows with the square of the depth of brackets."""
+
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_CANNOT_TELL: Final = SyntaxProblem(0, "cannot be judged")
+"""Like what `parse` says of a text that is too much for it: a problem without a line."""
+
+
+def syntax_problem(path: str, text: str) -> str | None:
+    """`line 3: '(' was never closed`, or None where the text parses, is of no known kind, or cannot be judged.
+
+    Python is judged by the Python that runs this, which may be older than the text.
+    """
+    problem = _judged(path, text)
+    if problem is None or not problem.line:
+        return None
+    return str(problem._replace(line=min(problem.line, max(1, count_lines(text)))))
+
+
+def broken_by(path: str, before: str | None, after: str) -> str | None:
+    """`no longer parses as Python: line 3: '(' was never closed`, or None.
+
+    Only a text that parsed can be broken: a new file (`before` is None) or JSON with comments cannot.
+    """
+    problem = syntax_problem(path, after)
+    if problem is None or before is None or _judged(path, before) is not None:
+        return None
+    return f"no longer parses as {_LANGUAGES[_suffix(path)][0]}: {problem}"
+
+
+def _judged(path: str, text: str) -> SyntaxProblem | None:
+    language = _LANGUAGES.get(_suffix(path))
+    if language is None or len(text) > LARGEST_JUDGED:
+        return _CANNOT_TELL
+    try:
+        found = language[1](text)
+    except (ValueError, RecursionError, MemoryError):
+        return _CANNOT_TELL
+    return SyntaxProblem(found.line, found.message) if isinstance(found, SyntaxProblem | DocumentProblem) else None
+
+
+def _suffix(path: str) -> str:
+    return posixpath.splitext(path)[1].lower()
+
+
+def _json(text: str) -> SyntaxProblem | None:
+    try:
+        json.loads(text, parse_int=str, parse_float=str)
+    except json.JSONDecodeError as error:
+        return SyntaxProblem(error.lineno, error.msg)
+    return None
+
+
+def _yaml(text: str) -> SyntaxProblem | None:
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST_YAML:
+                return _CANNOT_TELL
+    except yaml.MarkedYAMLError as error:
+        return SyntaxProblem(error.problem_mark.line + 1 if error.problem_mark else 0, str(error.problem))
+    except yaml.reader.ReaderError as error:
+        return SyntaxProblem(text[: text.find(chr(error.character))].count("\n") + 1, error.reason)
+    return None
+
+
+_LANGUAGES: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
+    **dict.fromkeys((".py", ".pyi"), ("Python", parse)),
+    ".json": ("JSON", _json),
+    ".toml": ("TOML", read_toml),
+    **dict.fromkeys((".yaml", ".yml"), ("YAML", _yaml)),
+}
