@@ -20,14 +20,26 @@ from typing import Final
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
-from mendgraph.nodes.call_model.compaction import SUMMARY_TOKENS, TRIGGER, Budget, Compacted, NeedsSummary, compact
 from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
 from mendgraph.nodes.call_model.model import Answer, Effect, Emit, Update
 from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
 from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages
-from mendgraph.nodes.call_model.window import StandIns, Window, noted_request, notes_tokens, shown, with_notes
+from mendgraph.nodes.call_model.window import (
+    SUMMARY_TOKENS,
+    TRIGGER,
+    Budget,
+    Compacted,
+    NeedsSummary,
+    StandIns,
+    Window,
+    compact,
+    noted_request,
+    notes_tokens,
+    shown,
+    with_notes,
+)
 from mendgraph.nodes.language.content_blocks import without_thoughts
 from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import (

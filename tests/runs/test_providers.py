@@ -14,7 +14,7 @@ from langchain_core.messages import HumanMessage
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.build import build_machine
 from mendgraph.graph.machine.routes import recursion_limit
-from mendgraph.nodes.call_model.compaction import SUMMARY_SYSTEM
+from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES
 from mendgraph.nodes.records import JsonMap, Outcome, OutcomeKind, StopReason
 from tests.doubles.scripted_server import (

@@ -5,17 +5,20 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from mendgraph.nodes.call_model.compaction import (
+from mendgraph.nodes.call_model.window import (
     TARGET,
     TRIGGER,
+    WHOLE,
     Budget,
     Compacted,
     CompactionKind,
     NeedsSummary,
+    StandIns,
+    Window,
     compact,
+    shown,
     summary_request,
 )
-from mendgraph.nodes.call_model.window import WHOLE, StandIns, Window, shown
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.records import Plan, PlanStep, Protocol, StopCause
 from tests.nodes.call_model.window_histories import exchange, histories, read, size_of, tokens, with_ids

@@ -4,11 +4,11 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
-from mendgraph.nodes.call_model.compaction import Memory
 from mendgraph.nodes.call_model.window import (
     LONGEST_ERROR,
     MOST_STAND_INS,
     WHOLE,
+    Memory,
     StandIns,
     Window,
     noted_request,
