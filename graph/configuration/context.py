@@ -22,8 +22,7 @@ from pydantic import (
 
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import FallbackProblem, ModelOptions, models_in_order
-from mendgraph.nodes.call_model.ledger import RunLimits, account_problem
-from mendgraph.nodes.call_model.prices import Price
+from mendgraph.nodes.call_model.ledger import Price, RunLimits, account_problem
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
 from mendgraph.nodes.language.display import LEAST_USD

@@ -39,12 +39,8 @@ from mendgraph.nodes.language.content_blocks import media_of
 from mendgraph.nodes.language.documents import storable
 from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 
-MOST_ADAPTATIONS: Final = 8
-"""What is left out of one call, one thing after the other, before its refusal is final."""
-
-LAST_WORDS_S: Final = 0.5
-"""How long a chat model whose time is over may take to hear of it."""
-
+MOST_ADAPTATIONS: Final = 8  # what is left out of one call, one thing after the other, before its refusal is final
+LAST_WORDS_S: Final = 0.5  # how long a chat model whose time is over may take to hear of it
 LIMIT_FIELDS: Final = ("max_tokens", "max_output_tokens", "num_predict", "max_new_tokens", "max_completion_tokens")
 """What chat models call the most tokens of a reply."""
 

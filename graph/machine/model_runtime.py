@@ -31,10 +31,18 @@ from mendgraph.nodes.call_model.endpoint import (
     models_in_order,
 )
 from mendgraph.nodes.call_model.exchange import CallSettings
-from mendgraph.nodes.call_model.ledger import RunLimits, Spending, charge_lost, unknown_price
+from mendgraph.nodes.call_model.ledger import (
+    FREE,
+    Price,
+    PriceList,
+    RunLimits,
+    Spending,
+    charge_lost,
+    find_price,
+    unknown_price,
+)
 from mendgraph.nodes.call_model.model import GuardedModel, Model, Scrubber, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget
-from mendgraph.nodes.call_model.prices import FREE, Price, PriceList, find_price
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages
 from mendgraph.nodes.call_model.window import StandIns

@@ -20,7 +20,7 @@ from mendgraph.graph.runs.events import Compacted, Ended, Event, Paid
 from mendgraph.graph.runs.runs import RunDiff
 from mendgraph.graph.spending.store import AccountSpent, ModelDay
 from mendgraph.graph.terminal.output_lines import SCHEMA, event_name
-from mendgraph.nodes.call_model.embedded.pull import Pulled
+from mendgraph.nodes.call_model.embedded.weights import Pulled
 from mendgraph.nodes.execute_tools.journal.restoring import LeftFile, RestoredFile
 from mendgraph.nodes.records import ExtractionError, FileChange, JsonMap, Outcome, Plan
 
@@ -98,7 +98,6 @@ _ANSWERS: Final[tuple[Any, ...]] = (
         usable=bool,
     ),
     Pulled,
-    _object("AddressObject", "What `model serve` says once it serves.", base_url=str),
     WrittenCassette,
     _object("ReplayObject", "What `cassette serve` says at its end.", misses=list[str], unplayed=int),
     TaskResult,

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import partial
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
@@ -18,7 +17,7 @@ from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, table
 from mendgraph.graph.terminal.options import options_without_a_task, options_without_events
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, found, loaded, write_file
-from mendgraph.nodes.call_model.embedded.weights import WeightsState, weights_path, weights_status
+from mendgraph.nodes.call_model.embedded.weights import WeightsState, weights_status
 from mendgraph.nodes.language.display import count_of, one_line, plain, usd
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -217,7 +216,7 @@ def pull(context: typer.Context) -> int:
 
     Once for all projects.
     """
-    from mendgraph.nodes.call_model.embedded.pull import PullFailure, pull_weights
+    from mendgraph.nodes.call_model.embedded.weights import PullFailure, pull_weights
 
     chosen = options_without_events(context)
     with shown_pull() as progress:
@@ -245,24 +244,6 @@ def status(context: typer.Context) -> int:
     value = {**asdict(there), "extra_installed": has_server, "usable": usable}
     answer(value, map(Line, said), as_json=chosen.as_json)
     return ExitCode.FINISHED if usable else ExitCode.SYSTEM_ERROR
-
-
-@model_app.command()
-def serve(context: typer.Context, port: opt.Port = 0) -> int:
-    """Serve the embedded model on this machine until Ctrl-C."""
-    from mendgraph.nodes.call_model.embedded.local_model import serve_in_foreground, why_unavailable
-
-    chosen = options_without_events(context)
-    announce = partial(_announce, as_json=chosen.as_json)
-    failure = why_unavailable() or serve_in_foreground(weights_path(), port, announce)
-    if failure is not None:
-        raise RefusedError(ExitCode.SYSTEM_ERROR, plain(failure.message))
-    return ExitCode.FINISHED
-
-
-def _announce(base_url: str, *, as_json: bool) -> None:
-    said = f"serving on {base_url} until Ctrl-C; use it with OPENAI_BASE_URL={base_url}"
-    answer({"base_url": base_url}, [Line(said)], as_json=as_json)
 
 
 def _gigabytes(count: int) -> str:

@@ -23,20 +23,20 @@ from typing_extensions import TypedDict
 from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
 from mendgraph.nodes.call_model.model import Answer, Effect, Emit, Update
 from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
-from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input
+from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input, estimate_tokens
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
 from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages
 from mendgraph.nodes.call_model.window import (
     SUMMARY_TOKENS,
     TRIGGER,
+    WHOLE,
     Budget,
     Compacted,
     NeedsSummary,
     StandIns,
     Window,
     compact,
-    noted_request,
-    notes_tokens,
+    notes_before,
     shown,
     with_notes,
 )
@@ -88,23 +88,6 @@ class CallSettings:
 
 
 @dataclass(frozen=True)
-class Conversation:
-    """A turn's conversation, and everything that a prompt is made of besides."""
-
-    history: Sequence[AnyMessage]
-    profile: Profile
-    specs: Sequence[ToolSpec] = ()
-    corrections: Sequence[Correction] = ()
-    temperature: float | None = None
-    asked_again: int = 0
-    plan: Plan = field(default_factory=Plan)
-    changed: tuple[str, ...] = ()
-    cache: ShownMessages = field(default_factory=ShownMessages)
-    stand_ins: StandIns = field(default_factory=dict)
-    notes: tuple[ProjectNotes, ...] = ()
-
-
-@dataclass(frozen=True)
 class Fitted:
     """A prompt that fits, with the most that its reply may have; or why there is none. And what is shown by now."""
 
@@ -115,8 +98,7 @@ class Fitted:
     stop: StopCause | None = None
 
 
-MOST_SEEDS = 2**31
-"""Seeds are smaller than this in every endpoint that takes one."""
+MOST_SEEDS = 2**31  # seeds are smaller than this in every endpoint that takes one
 
 
 def exchange(
@@ -130,46 +112,34 @@ def exchange(
     step = {"step": state.get("step", 0) + 1}
     if preload := state.get("preload"):
         return {"reply": preload, "preload": None, **step}
-    spending = state["spending"]
-    window = state.get("window") or Window()
-    conversation = Conversation(
-        history=state["messages"],
-        profile=state["profile"],
-        specs=specs,
-        corrections=state.get("corrections") or (),
-        temperature=settings.temperature,
-        asked_again=spending.mending.asked_again,
-        plan=state.get("plan") or Plan(),
-        changed=tuple(dict.fromkeys(change.path for change in state.get("changes") or ())),
-        cache=settings.cache,
-        stand_ins=settings.stand_ins,
-        notes=state.get("notes") or (),
-    )
-    shown, paid = yield from _reply(conversation, window, spending, settings)
-    kept: Update = {} if shown == window else {"window": shown}
-    if paid.reply is not None and paid.reply.without_tools:
+    shown, paid = yield from _reply(state, settings, specs)
+    kept: Update = {} if shown == state.get("window", WHOLE) else {"window": shown}
+    if paid.reply is None:
+        return {"reply": None, "spending": paid.spending, "stop": paid.stop, **kept}
+    if paid.reply.without_tools:
         kept["profile"] = state["profile"].model_copy(update={"protocol": Protocol.TEXT})
-    if paid.reply is not None:
-        return {"reply": paid.reply, "spending": paid.spending, **kept, **step}
-    return {"reply": None, "spending": paid.spending, "stop": paid.stop, **kept}
+    return {"reply": paid.reply, "spending": paid.spending, **kept, **step}
 
 
 def _reply(
-    conversation: Conversation, window: Window, spending: Spending, settings: CallSettings
+    state: CallModelState, settings: CallSettings, specs: Sequence[ToolSpec]
 ) -> Generator[Effect, Answer, tuple[Window, Paid]]:
     """The reply to what is shown of the conversation, and what that is.
 
     After an overflow the conversation is made smaller once. A reply that holds nothing but cut off thoughts is none.
     """
     overflow: str | None = None
-    budget = settings.budget
+    window, spending = state.get("window", WHOLE), state["spending"]
     while True:
-        fitted = yield from fit(conversation, window, spending, budget, settings.window_tokens, overflow)
-        window, spending = fitted.window, fitted.spending
+        fitted = yield from fit(state, settings, specs, window, spending, overflow)
+        window, spending, stop = fitted.window, fitted.spending, fitted.stop
         if fitted.prompt is None:
-            return window, Paid(spending, stop=_with(fitted.stop, () if overflow is None else (overflow,)))
+            if stop is not None and overflow is not None:
+                stop = stop.model_copy(update={"diagnostics": (*stop.diagnostics, overflow)})
+            return window, Paid(spending, stop=stop)
         seed = None if settings.seed is None else (settings.seed + fitted.prompt.failed_tries) % MOST_SEEDS
-        paid = yield from paid_call(Request(fitted.prompt, seed, most_output=fitted.most_output), spending, budget)
+        request = Request(fitted.prompt, seed, most_output=fitted.most_output)
+        paid = yield from paid_call(request, spending, settings.budget)
         if paid.reply is not None and is_only_thought(paid.reply):
             return window, Paid(paid.spending, stop=thought_too_long(paid.reply.allowed_tokens, paid.room))
         if not paid.overflow or overflow is not None:
@@ -197,26 +167,21 @@ def thought_too_long(allowed: int, room: int) -> StopCause:
     return StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=message)
 
 
-def _with(cause: StopCause | None, diagnostics: tuple[str, ...]) -> StopCause | None:
-    return cause and cause.model_copy(update={"diagnostics": (*cause.diagnostics, *diagnostics)})
-
-
 # --- Making a request fit the window of its model
 
 
 MOST_ROUNDS: Final = 3
 """Compactions before one request: one brings the view far below the window, unless its estimate was far off."""
 
-OUTPUT_SHARE: Final = 4
-"""A reply is given room for all of its tokens, or for this part of the window, if that is less."""
+OUTPUT_SHARE: Final = 4  # a reply is given room for all of its tokens, or for this part of the window, if that is less
 
 
 def fit(
-    conversation: Conversation,
+    state: CallModelState,
+    settings: CallSettings,
+    specs: Sequence[ToolSpec],
     window: Window,
     spending: Spending,
-    budget: CallBudget,
-    window_tokens: int | None,
     overflow: str | None = None,
 ) -> Generator[Effect, Answer, Fitted]:
     """Yield the effects of making the next request fit; `overflow` is what an endpoint said that refused the last one.
@@ -226,42 +191,53 @@ def fit(
     named = None if overflow is None else overflow_window(overflow)
     if named is not None:
         window = window.model_copy(update={"tokens": named})
-    known = min((each for each in (window_tokens, window.tokens) if each is not None), default=None)
-    output = budget.limits.max_output_tokens_per_call
+    known = min((each for each in (settings.window_tokens, window.tokens) if each is not None), default=None)
+    output = settings.budget.limits.max_output_tokens_per_call
     share = 0 if known is None else known // OUTPUT_SHARE
     output = share if output is None else output if known is None else min(output, share)
-    if conversation.profile.edit_form is EditForm.BLOCKS:
-        return _blocks(conversation, window, spending, known, output, overflow)
+
+    def fitted(prompt: Prompt) -> Fitted:
+        left = None if known is None else max(MIN_OUTPUT_TOKENS, known - _estimate(prompt, spending))
+        return Fitted(window, spending, prompt, left)
+
+    if state["profile"].edit_form is EditForm.BLOCKS:
+        # It is made anew for each request, and leaves out what does not fit; after a refusal half of it.
+        prompt = _prompt(state, settings, specs, state["messages"], None if known is None else max(known - output, 1))
+        if overflow is not None:
+            half = estimate_input(prompt.size, len(prompt.messages), Gauge()) // 2
+            prompt = _prompt(state, settings, specs, state["messages"], half)
+        return fitted(prompt)
     forced = overflow is not None
-    for _ in range(MOST_ROUNDS):
-        prompt = _prompt(conversation, shown(conversation.history, window, conversation.stand_ins))
+    for made in range(MOST_ROUNDS + 1):
+        prompt = _prompt(state, settings, specs, shown(state["messages"], window, settings.stand_ins))
         estimated = _estimate(prompt, spending)
-        if not forced and (known is None or estimated + output <= known * TRIGGER):
-            return Fitted(window, spending, prompt, _left(estimated, known))
-        found = _compacted(conversation, window, prompt, estimated, known, output, forced=forced)
+        fits = not forced and (known is None or estimated + output <= known * TRIGGER)
+        if fits or made == MOST_ROUNDS:
+            break
+        found = _compacted(state, settings, window, prompt, estimated, known, output, forced=forced)
         if isinstance(found, NeedsSummary):
             asked = Request(Prompt(messages=found.messages), purpose="summary", most_output=SUMMARY_TOKENS)
-            paid = yield from paid_call(asked, spending, replace(budget, retries=0))
+            paid = yield from paid_call(asked, spending, replace(settings.budget, retries=0))
             spending = paid.spending
             if paid.stop is not None and paid.stop.reason is StopReason.CANCELLED:
                 return Fitted(window, spending, stop=paid.stop)
             found = found.conclude(without_thoughts(paid.reply).text) if paid.reply else found.fallback
-        if isinstance(found, StopCause) and conversation.notes:  # the request itself comes first
-            conversation = replace(conversation, notes=())
-            continue
         if isinstance(found, StopCause):
-            return Fitted(window, spending, stop=found)
+            if not state.get("notes"):
+                return Fitted(window, spending, stop=found)
+            state = {**state, "notes": ()}  # the request itself comes first
+            continue
         if found is None:
-            return Fitted(window, spending, prompt, _left(estimated, known))
+            break
         forced, window = False, found.window
         saved = {"tokens_before": found.tokens_before, "tokens_after": found.tokens_after}
-        yield Emit(name="context.compacted", payload={"kind": found.kind.value, **saved})
-    prompt = _prompt(conversation, shown(conversation.history, window, conversation.stand_ins))
-    return Fitted(window, spending, prompt, _left(_estimate(prompt, spending), known))
+        yield Emit(name="context.compacted", payload={"kind": found.kind, **saved})
+    return fitted(prompt)
 
 
 def _compacted(
-    conversation: Conversation,
+    state: CallModelState,
+    settings: CallSettings,
     window: Window,
     prompt: Prompt,
     estimated: int,
@@ -272,66 +248,54 @@ def _compacted(
 ) -> Compacted | NeedsSummary | StopCause | None:
     """What to do about a request of `estimated` tokens; messages are measured at the rate of the whole."""
     rate = estimated / max(prompt.size, 1)
-    native = conversation.profile.protocol is Protocol.NATIVE
+    native = state["profile"].protocol is Protocol.NATIVE
+    history, stand_ins = state["messages"], settings.stand_ins
 
     def size_of(message: AnyMessage) -> int:
         if not message.id:  # one that is only being considered
             return ceil(len(message.text.encode("utf-8", "replace")) * rate)
-        return ceil(conversation.cache.messages([message], native=native)[0].size * rate)
+        return ceil(settings.cache.messages([message], native=native)[0].size * rate)
 
-    view = sum(map(size_of, shown(conversation.history, window, conversation.stand_ins)))
+    view = sum(map(size_of, shown(history, window, stand_ins)))
     budget = Budget(window_tokens=known, fixed_tokens=max(0, estimated - view), output_tokens=output)
-    return compact(
-        conversation.history,
-        window,
-        conversation.plan,
-        conversation.changed,
-        size_of,
-        budget,
-        forced=forced,
-        made=conversation.stand_ins,
-    )
-
-
-def _blocks(
-    conversation: Conversation, window: Window, spending: Spending, known: int | None, output: int, overflow: str | None
-) -> Fitted:
-    """The block form makes each request anew, and leaves out what does not fit; after a refusal half of it."""
-    prompt = _prompt(conversation, conversation.history, None if known is None else max(known - output, 1))
-    if overflow is not None:
-        estimated = estimate_input(prompt.size, len(prompt.messages), Gauge())
-        prompt = _prompt(conversation, conversation.history, estimated // 2)
-    return Fitted(window, spending, prompt, _left(_estimate(prompt, spending), known))
+    changed = tuple(dict.fromkeys(change.path for change in state.get("changes") or ()))
+    return compact(history, window, state.get("plan"), changed, size_of, budget, forced=forced, made=stand_ins)
 
 
 def _estimate(prompt: Prompt, spending: Spending) -> int:
     return estimate_input(prompt.size, len(prompt.messages), spending.gauge)
 
 
-def _prompt(conversation: Conversation, view: Sequence[AnyMessage], most_tokens: int | None = None) -> Prompt:
-    blocks = conversation.profile.edit_form is EditForm.BLOCKS
-    if most_tokens is not None:
-        most_tokens = max(1, most_tokens - notes_tokens(conversation.notes))
+def _prompt(
+    state: CallModelState,
+    settings: CallSettings,
+    specs: Sequence[ToolSpec],
+    view: Sequence[AnyMessage],
+    most_tokens: int | None = None,
+) -> Prompt:
+    profile, notes = state["profile"], state.get("notes") or ()
+    blocks = profile.edit_form is EditForm.BLOCKS
+    if most_tokens is not None and notes:
+        noted = len(notes_before(notes, "").encode("utf-8", "replace"))
+        most_tokens = max(1, most_tokens - estimate_tokens(noted, 1))
     prompt = build_prompt(
-        conversation.profile,
-        conversation.specs,
-        view if blocks else with_notes(view, conversation.notes, conversation.stand_ins),
-        conversation.corrections,
-        conversation.temperature,
-        conversation.asked_again,
-        conversation.cache,
+        profile,
+        specs,
+        view if blocks else with_notes(view, notes, settings.stand_ins),
+        state.get("corrections") or (),
+        settings.temperature,
+        state["spending"].mending.asked_again,
+        settings.cache,
         most_tokens,
     )
-    if blocks and conversation.notes:
-        prompt = replace(prompt, messages=noted_request(prompt.messages, conversation.notes))
-    if conversation.profile.protocol is Protocol.TEXT:
+    if blocks and notes:
+        *others, last = prompt.messages
+        noted_request = {**last, "content": notes_before(notes, str(last["content"]))}
+        prompt = replace(prompt, messages=(*others, noted_request))
+    if profile.protocol is Protocol.TEXT:
         return prompt
-    told = replace(conversation, profile=conversation.profile.model_copy(update={"protocol": Protocol.TEXT}))
-    return replace(prompt, without_tools=partial(_prompt, told, view, most_tokens))
-
-
-def _left(estimated: int, known: int | None) -> int | None:
-    return None if known is None else max(MIN_OUTPUT_TOKENS, known - estimated)
+    told: CallModelState = {**state, "profile": profile.model_copy(update={"protocol": Protocol.TEXT})}
+    return replace(prompt, without_tools=partial(_prompt, told, settings, specs, view, most_tokens))
 
 
 _NUMBER = r"(?<!\d)(\d[\d,_]{0,15}+)(?!\d)"

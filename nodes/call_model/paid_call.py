@@ -11,6 +11,7 @@ from typing import Final
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import (
     Entry,
+    Price,
     Reservation,
     RunLimits,
     Spending,
@@ -36,7 +37,6 @@ from mendgraph.nodes.call_model.model import (
     Stopped,
     Wait,
 )
-from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.call_model.prompts.estimates import countable, estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailure, StopCause, StopReason
@@ -44,8 +44,7 @@ from mendgraph.nodes.records import ModelReply, ProviderErrorKind, ProviderFailu
 _PAID_FAILURES: Final = frozenset({ProviderErrorKind.TIMEOUT, ProviderErrorKind.INCOMPLETE_STREAM})
 """Failures after the endpoint had begun to work: their input is charged."""
 
-BYTES_PER_OUTPUT_TOKEN: Final = 3
-"""What a reply without usage is charged with."""
+BYTES_PER_OUTPUT_TOKEN: Final = 3  # what a reply without usage is charged with
 
 
 @dataclass(frozen=True)
@@ -284,8 +283,7 @@ UNUSABLE: Final = frozenset({ProviderErrorKind.AUTHENTICATION, ProviderErrorKind
 
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 30.0
-MOST_WAITED_S: Final = 60.0
-"""All waits of one call, over all of its tries and models."""
+MOST_WAITED_S: Final = 60.0  # all waits of one call, over all of its tries and models
 
 
 def wait_before_retry(

@@ -9,10 +9,10 @@ prefix. The current request is never given up, and a call is never parted from i
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from itertools import chain
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from pydantic import ConfigDict, Field, ValidationError
@@ -121,9 +121,8 @@ NOTE_FIELD = "left_out"
 
 def is_result(message: AnyMessage) -> bool:
     """Does this message carry results of calls?"""
-    return isinstance(message, ToolMessage) or (
-        isinstance(message, HumanMessage) and message.name == RESULT_MESSAGE_NAME
-    )
+    in_text = isinstance(message, HumanMessage) and message.name == RESULT_MESSAGE_NAME
+    return in_text or isinstance(message, ToolMessage)
 
 
 def without_results(message: AnyMessage) -> AnyMessage | None:
@@ -210,19 +209,6 @@ def notes_before(notes: Sequence[ProjectNotes], request: str) -> str:
     return f"{notes_text(notes)}\n\nThe request:\n{request}"
 
 
-def noted_request(messages: Sequence[JsonMap], notes: Sequence[ProjectNotes]) -> tuple[JsonMap, ...]:
-    """The messages of a request in block form, which ends with the one that has the notes before it."""
-    *others, last = messages
-    return (*others, {**last, "content": notes_before(notes, str(last["content"]))})
-
-
-def notes_tokens(notes: Sequence[ProjectNotes]) -> int:
-    """The tokens of the notes in a request, estimated."""
-    return estimate_tokens(len(notes_before(notes, "").encode("utf-8", "replace")), 1) if notes else 0
-
-
-# --- Making the view smaller
-
 TRIGGER: Final = 0.85  # the share of the window that the next request and its reply may fill
 TARGET, CUT = 0.6, 0.65
 """The share of what the view may have to which it is brought down, and the share of that which a beginning leaves.
@@ -247,10 +233,7 @@ class Budget(NamedTuple):
     output_tokens: int
 
 
-class CompactionKind(StrEnum):
-    """What was done to the view."""
-
-    CLEARED, SUMMARISED, SLID = "cleared", "summarised", "slid"
+CompactionKind = Literal["cleared", "summarised", "slid"]
 
 
 class Compacted(NamedTuple):
@@ -346,7 +329,7 @@ class _Compaction:
     hard: int
     total: int
 
-    @cached_property
+    @property
     def start(self) -> int:
         return len(self.history) - len(self.tail)
 
@@ -367,7 +350,7 @@ class _Compaction:
             cleared = self._cleared(latest, head)
             sizes = self._sizes(cleared)
             if cleared and head + sum(sizes) <= self.aim:
-                return self._done(CompactionKind.CLEARED, 0, cleared, self.window.head)
+                return self._done("cleared", 0, cleared, self.window.head)
             if cut := self._cut(latest, sizes):
                 return self._shortened(cut, cleared)
         request = max((place for place in self.starts if is_request(self.tail[place])), default=-1)
@@ -379,7 +362,7 @@ class _Compaction:
             cleared, begin = self._cleared(before, self.total if bare else head), self._head(last, bare=bare)
             after = self._tokens(begin) + sum(self._sizes(cleared)[last:])
             if after <= self.hard and after < self.total:
-                return self._done(CompactionKind.SLID, last, cleared, begin)
+                return self._done("slid", last, cleared, begin)
         return None
 
     def _cleared(self, before: int, head: int) -> dict[str, int]:
@@ -421,7 +404,7 @@ class _Compaction:
         return cut
 
     def _shortened(self, cut: int, cleared: dict[str, int]) -> Compacted | NeedsSummary:
-        slid = self._done(CompactionKind.SLID, cut, cleared, self._head(cut))
+        slid = self._done("slid", cut, cleared, self._head(cut))
         requests = [message.text for message in self.history if is_request(message)]
         request = requests[-1] if requests else ""
         most = self.aim if self.budget.window_tokens is None else self.most
@@ -431,7 +414,7 @@ class _Compaction:
 
         def conclude(reply: str) -> Compacted:
             if text := read_summary(reply):
-                done = self._done(CompactionKind.SUMMARISED, cut, cleared, self._head(cut, text), text)
+                done = self._done("summarised", cut, cleared, self._head(cut, text), text)
                 after = done.tokens_after - self.budget.fixed_tokens
                 if after <= self.aim and after <= self.total * (1 - LEAST_SAVING):
                     return done
@@ -485,7 +468,7 @@ class _Compaction:
         )
         after = sum(map(self.size_of, shown(self.history, window, self.made)))
         fixed = self.budget.fixed_tokens
-        return Compacted(window, kind if cut else CompactionKind.CLEARED, fixed + self.total, fixed + after)
+        return Compacted(window, kind if cut else "cleared", fixed + self.total, fixed + after)
 
     def _tokens(self, text: str) -> int:
         return self.size_of(HumanMessage(text)) if text else 0
@@ -500,7 +483,6 @@ def quote_bounded(text: str, longest: int = LONGEST_EARLIER) -> str:
 
 
 MOST_ITEMS = 20
-LONGEST_ITEM = 400  # characters of one line of a summary
 SUMMARY_SYSTEM = f"""\
 You sum up the first part of a coding agent's work, so that it can go on without seeing that part again.
 Answer with one JSON object and nothing else:
@@ -510,15 +492,18 @@ errors), what is left to do, and which files matter and why. Keep only what is s
 request."""
 
 
+_Item = Annotated[str, Field(max_length=400)]
+
+
 class Summary(Record):
     """What a summary has to look like; a section's title is what the model is shown above it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    done: tuple[str, ...] = Field(default=(), max_length=MOST_ITEMS, title="Done so far:")
-    findings: tuple[str, ...] = Field(default=(), max_length=MOST_ITEMS, title="Found out:")
-    left: tuple[str, ...] = Field(default=(), max_length=MOST_ITEMS, title="Left to do:")
-    files: tuple[str, ...] = Field(default=(), max_length=MOST_ITEMS, title="Files that matter:")
+    done: tuple[_Item, ...] = Field(default=(), max_length=MOST_ITEMS, title="Done so far:")
+    findings: tuple[_Item, ...] = Field(default=(), max_length=MOST_ITEMS, title="Found out:")
+    left: tuple[_Item, ...] = Field(default=(), max_length=MOST_ITEMS, title="Left to do:")
+    files: tuple[_Item, ...] = Field(default=(), max_length=MOST_ITEMS, title="Files that matter:")
 
 
 def read_summary(reply: str) -> str:
@@ -531,14 +516,11 @@ def read_summary(reply: str) -> str:
         summary = Summary.model_validate_json(reply[start : end + 1])
     except (ValidationError, ValueError):
         return ""
-    lines, items = list[str](), list[str]()
-    for name, section in Summary.model_fields.items():
-        said: tuple[str, ...] = getattr(summary, name)
-        items += said
-        if said:
-            lines += [section.title or "", *(f"- {' '.join(item.split())}" for item in said)]
-    whole = any(map(str.strip, items)) and max(map(len, items)) <= LONGEST_ITEM
-    return "\n".join(lines) if whole else ""
+    sections = [(section.title or "", getattr(summary, name)) for name, section in Summary.model_fields.items()]
+    if not any(item.strip() for _, said in sections for item in said):
+        return ""
+    lines = ([title, *(f"- {' '.join(item.split())}" for item in said)] for title, said in sections if said)
+    return "\n".join(chain.from_iterable(lines))
 
 
 def summary_request(
@@ -598,14 +580,14 @@ class Memory:
 
         Where not even the last request and exchange fit, they are shown all the same.
         """
+
+        def tokens_of(message: AnyMessage) -> int:
+            return estimate_tokens(bytes_of(as_map(message, native=False)), 1)
+
         budget = Budget(self._tokens, besides, self._reply_tokens)
-        found = compact(self.messages, self.window, None, (), _tokens_of, budget, made=self._made)
+        found = compact(self.messages, self.window, None, (), tokens_of, budget, made=self._made)
         if isinstance(found, NeedsSummary):
             found = found.conclude(self._summarise([*found.messages])) if self._summarise else found.fallback
         if isinstance(found, Compacted):
             self.window = found.window
         return shown(self.messages, self.window, self._made)
-
-
-def _tokens_of(message: AnyMessage) -> int:
-    return estimate_tokens(bytes_of(as_map(message, native=False)), 1)

@@ -34,7 +34,6 @@ EFFECT_FILES = frozenset(
         "nodes/execute_tools/mcp_tools.py",
         "nodes/call_model/embedded/local_model.py",
         "nodes/call_model/embedded/local_server.py",
-        "nodes/call_model/embedded/pull.py",
         "nodes/call_model/embedded/weights.py",
     }
 )

@@ -42,7 +42,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("weights")
     parser.add_argument("--model", required=True)
-    parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--context-tokens", type=int, required=True)
     parser.add_argument("--threads", type=int, default=-1)
     return parser.parse_args(arguments)
@@ -56,7 +55,7 @@ def _serve(options: argparse.Namespace, prefix: str) -> Any:
     params.model.path = options.weights
     params.model_alias = {options.model}
     params.hostnames = ["127.0.0.1"]
-    params.port = options.port
+    params.port = 0
     params.api_prefix = prefix
     params.n_ctx = options.context_tokens
     params.n_parallel = 1

@@ -27,9 +27,7 @@ from mendgraph.nodes.records import Correction, JsonMap, Record, ToolErrorCode, 
 
 # --- The current turn as facts, read back from the settled messages: it needs no channel, and survives a resume
 
-FOUND_LIMIT = 2_000
-"""Characters of one result that is not a file (a listing, search hits) in a rebuilt request."""
-
+FOUND_LIMIT = 2_000  # characters of one result that is not a file (a listing, search hits) in a rebuilt request
 _REFUSALS = frozenset({ToolErrorCode.PERMISSION_DENIED, ToolErrorCode.APPROVAL_REQUIRED})
 """Codes of what was not allowed: by a rule, by a person, or because there was nobody to ask."""
 
@@ -265,8 +263,7 @@ Source: measured on a 1.5B model, fresh retries at 0.7 to 0.9.
 """
 
 
-MAX_MISSING = 3
-"""Files that a request names and that are not there, of which the model is told."""
+MAX_MISSING = 3  # files that a request names and that are not there, of which the model is told
 
 
 class Focus(NamedTuple):

@@ -16,13 +16,9 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemM
 from mendgraph.nodes.language.content_blocks import EXTRA_FIELDS, TOOL_CALL_EXTRAS, in_openai_form, media_of
 from mendgraph.nodes.records import JsonMap, ToolSpec
 
-MOST_BYTES: Final = 64 * 1024 * 1024
-"""What a cache holds at most; then it begins anew."""
-
+MOST_BYTES: Final = 64 * 1024 * 1024  # what a cache holds at most; then it begins anew
 COPIES: Final = 3
-BESIDES: Final = 6_144
-"""A message holds about so many times its own size, and these bytes besides."""
-
+BESIDES: Final = 6_144  # a message holds about so many times its own size, and these bytes besides
 MOST_TOOL_SETS: Final = 16
 """Sets of tools that are remembered: one for each way in which the runs of one machine talk to a model."""
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.nodes.call_model.prices import Price
+from mendgraph.nodes.call_model.ledger import Price
 from mendgraph.nodes.heal.corrective_prompt import SelfHealingConfig
 from mendgraph.nodes.records import EditForm, JsonMap, Profile, Protocol
 

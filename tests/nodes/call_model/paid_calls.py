@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.ledger import Entry, Spending, Used
+from mendgraph.nodes.call_model.ledger import Entry, Price, Spending, Used
 from mendgraph.nodes.call_model.model import (
     Answer,
     Booked,
@@ -20,7 +20,6 @@ from mendgraph.nodes.call_model.model import (
     Wait,
 )
 from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
-from mendgraph.nodes.call_model.prices import Price
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind as Kind, ProviderFailure, StopCause, StopReason

@@ -1,5 +1,4 @@
 import json
-from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -7,7 +6,15 @@ from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.nodes.call_model import exchange as script_of
-from mendgraph.nodes.call_model.exchange import MOST_ROUNDS, OUTPUT_SHARE, Conversation, Fitted, fit, overflow_window
+from mendgraph.nodes.call_model.exchange import (
+    MOST_ROUNDS,
+    OUTPUT_SHARE,
+    CallModelState,
+    CallSettings,
+    Fitted,
+    fit,
+    overflow_window,
+)
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
 from mendgraph.nodes.call_model.model import Answer, Booked, Effect, Emit, Reserve, Send, Sent, Settle, Stopped
 from mendgraph.nodes.call_model.paid_call import CallBudget
@@ -16,7 +23,9 @@ from mendgraph.nodes.call_model.prompts.prompt import build_prompt
 from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM, WHOLE, Window
 from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import (
+    ChangeKind,
     EditForm,
+    FileChange,
     ModelReply,
     Plan,
     PlanStep,
@@ -53,8 +62,8 @@ TALKS = history(20, 0, said="I look at it. " * 200)
 """About as many, none of them in results."""
 
 
-def conversation(messages: Sequence[AnyMessage], profile: Profile = NATIVE, **more: Any) -> Conversation:
-    return Conversation(history=messages, profile=profile, **more)
+def conversation(messages: list[AnyMessage], profile: Profile = NATIVE, **more: Any) -> CallModelState:
+    return cast("CallModelState", {"messages": messages, "profile": profile, "spending": Spending(), **more})
 
 
 def estimate(fitted: Fitted, spending: Spending | None = None) -> int:
@@ -72,7 +81,7 @@ class Endpoint:
 
     def play(
         self,
-        given: Conversation,
+        given: CallModelState,
         window_tokens: int | None,
         *,
         window: Window = WHOLE,
@@ -80,7 +89,8 @@ class Endpoint:
         limits: RunLimits = LIMITS,
         overflow: str | None = None,
     ) -> Fitted:
-        script = fit(given, window, spending or Spending(), CallBudget(limits=limits), window_tokens, overflow)
+        settings = CallSettings(CallBudget(limits=limits), window_tokens=window_tokens)
+        script = fit(given, settings, (), window, spending or Spending(), overflow)
         answer: Answer = None
         while True:
             try:
@@ -138,7 +148,8 @@ def test_notes_of_the_project_give_way_before_the_request_does() -> None:
 def test_what_cannot_be_cleared_is_summed_up_and_that_is_paid() -> None:
     endpoint = Endpoint()
     plan = Plan(steps=(PlanStep(title="mend add"),))
-    fitted = endpoint.play(conversation(TALKS, plan=plan, changed=("src/a.py",)), 20_000)
+    change = FileChange(path="src/a.py", kind=ChangeKind.EDITED, sha256_before="a", sha256_after="b", diff="")
+    fitted = endpoint.play(conversation(TALKS, plan=plan, changes=[change]), 20_000)
     assert (endpoint.compactions, endpoint.asked) == (["summarised"], 1)
     assert (fitted.spending.usage[:3], fitted.window.no_summary) == ((1, 900, 40), False)
     assert fitted.prompt is not None

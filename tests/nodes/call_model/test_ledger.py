@@ -6,7 +6,9 @@ from hypothesis import given, strategies as st
 
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
 from mendgraph.nodes.call_model.ledger import (
+    FREE,
     Entry,
+    Price,
     Reservation,
     RunLimits,
     Spending,
@@ -17,7 +19,6 @@ from mendgraph.nodes.call_model.ledger import (
     unknown_price,
     usage_report,
 )
-from mendgraph.nodes.call_model.prices import FREE, Price
 from mendgraph.nodes.call_model.prompts.estimates import MOST_TOKENS, Gauge, estimate_input
 from mendgraph.nodes.records import StopCause, StopReason
 from tests.nodes.call_model.spendings import spent

@@ -2,10 +2,9 @@ import pytest
 
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.ledger import RunLimits, Spending, Used
+from mendgraph.nodes.call_model.ledger import FREE, RunLimits, Spending, Used
 from mendgraph.nodes.call_model.model import Emit, Lost, Reserve, Settle, Stopped, Wait
 from mendgraph.nodes.call_model.paid_call import Paid, stopped, wait_before_retry
-from mendgraph.nodes.call_model.prices import FREE
 from mendgraph.nodes.records import ModelReply, ProviderErrorKind as Kind, ProviderFailure, StopCause, StopReason
 from tests.nodes.call_model.paid_calls import (
     BUSY,
