@@ -9,11 +9,9 @@ model sums up what was first, which is a request that is paid like any other, an
 slides.
 """
 
-import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from math import ceil
 from typing import Final
 
@@ -23,7 +21,7 @@ from typing_extensions import TypedDict
 from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
 from mendgraph.nodes.call_model.model import Answer, Effect, Emit, Update
 from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
-from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_input, estimate_tokens
+from mendgraph.nodes.call_model.prompts.estimates import estimate_input, estimate_tokens
 from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
 from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages
 from mendgraph.nodes.call_model.window import (
@@ -128,13 +126,13 @@ def _reply(
 
     After an overflow the conversation is made smaller once. A reply that holds nothing but cut off thoughts is none.
     """
-    overflow: str | None = None
+    overflow = ""
     window, spending = state.get("window", WHOLE), state["spending"]
     while True:
-        fitted = yield from fit(state, settings, specs, window, spending, overflow)
+        fitted = yield from fit(state, settings, specs, window, spending, refused=bool(overflow))
         window, spending, stop = fitted.window, fitted.spending, fitted.stop
         if fitted.prompt is None:
-            if stop is not None and overflow is not None:
+            if stop is not None and overflow:
                 stop = stop.model_copy(update={"diagnostics": (*stop.diagnostics, overflow)})
             return window, Paid(spending, stop=stop)
         seed = None if settings.seed is None else (settings.seed + fitted.prompt.failed_tries) % MOST_SEEDS
@@ -142,9 +140,10 @@ def _reply(
         paid = yield from paid_call(request, spending, settings.budget)
         if paid.reply is not None and is_only_thought(paid.reply):
             return window, Paid(paid.spending, stop=thought_too_long(paid.reply.allowed_tokens, paid.room))
-        if not paid.overflow or overflow is not None:
+        if not paid.overflow or overflow:
             return window, paid
         overflow, spending = paid.overflow, paid.spending
+        window = window.model_copy(update={"tokens": _estimate(fitted.prompt, spending)})
 
 
 def is_only_thought(reply: ModelReply) -> bool:
@@ -182,15 +181,13 @@ def fit(
     specs: Sequence[ToolSpec],
     window: Window,
     spending: Spending,
-    overflow: str | None = None,
+    *,
+    refused: bool = False,
 ) -> Generator[Effect, Answer, Fitted]:
-    """Yield the effects of making the next request fit; `overflow` is what an endpoint said that refused the last one.
+    """Yield the effects of making the next request fit; `refused` says that the endpoint called the last one too long.
 
     Where nobody knows the window, only an endpoint's refusal makes the conversation smaller.
     """
-    named = None if overflow is None else overflow_window(overflow)
-    if named is not None:
-        window = window.model_copy(update={"tokens": named})
     known = min((each for each in (settings.window_tokens, window.tokens) if each is not None), default=None)
     output = settings.budget.limits.max_output_tokens_per_call
     share = 0 if known is None else known // OUTPUT_SHARE
@@ -202,12 +199,9 @@ def fit(
 
     if state["profile"].edit_form is EditForm.BLOCKS:
         # It is made anew for each request, and leaves out what does not fit; after a refusal half of it.
-        prompt = _prompt(state, settings, specs, state["messages"], None if known is None else max(known - output, 1))
-        if overflow is not None:
-            half = estimate_input(prompt.size, len(prompt.messages), Gauge()) // 2
-            prompt = _prompt(state, settings, specs, state["messages"], half)
-        return fitted(prompt)
-    forced = overflow is not None
+        most = None if known is None else known // 2 if refused else max(known - output, 1)
+        return fitted(_prompt(state, settings, specs, state["messages"], most))
+    forced = refused
     for made in range(MOST_ROUNDS + 1):
         prompt = _prompt(state, settings, specs, shown(state["messages"], window, settings.stand_ins))
         estimated = _estimate(prompt, spending)
@@ -296,30 +290,3 @@ def _prompt(
         return prompt
     told: CallModelState = {**state, "profile": profile.model_copy(update={"protocol": Protocol.TEXT})}
     return replace(prompt, without_tools=partial(_prompt, told, settings, specs, view, most_tokens))
-
-
-_NUMBER = r"(?<!\d)(\d[\d,_]{0,15}+)(?!\d)"
-_WORDS = r"(?:(?!exceed|request)[^\d.]){0,40}?"
-"""What may stand before the number: nothing that would make it the size of what was sent."""
-
-_PHRASES = tuple(
-    re.compile(phrase, re.IGNORECASE)
-    for phrase in (
-        rf"n_ctx\w{{0,40}}{_WORDS}{_NUMBER}",
-        rf"context[ _](?:length|size|window){_WORDS}{_NUMBER}",
-        rf"{_NUMBER} maximum context|\+ *\d+ *> *{_NUMBER}|input length should be \[\d+, *{_NUMBER}\]",
-        rf"(?:limit for this model is|tokens? *>) *{_NUMBER}|max(?:imum)?{_WORDS}{_NUMBER}",
-        rf"(?:limit|cannot exceed|must (?:be|have) (?:<=|at most|less than))(?: of| is|:)? *{_NUMBER}",
-    )
-)
-"""The first that is found counts: those that say most clearly that a number is the window come first."""
-
-SMALLEST, LARGEST = 256, 100_000_000
-"""A number outside of these is no window."""
-
-
-def overflow_window(message: str) -> int | None:
-    """The window in tokens that an error text names, or None."""
-    found = chain.from_iterable(phrase.finditer(message) for phrase in _PHRASES)
-    numbers = (int(re.sub(r"\D", "", next(filter(None, each.groups())))) for each in found)
-    return next((number for number in numbers if SMALLEST <= number <= LARGEST), None)

@@ -50,7 +50,7 @@ class Window(Record):
     `first` is the id of the first message that is shown as it is, `head` the text that stands for those before it, and
     `cleared` are the messages whose results are replaced by notes. An id that the history does not have hides nothing.
     `summary` is the model's own in the head; after one that was of no use, `no_summary` is asked for any more.
-    `tokens` is the window as an endpoint named it when it refused a request.
+    `tokens` is what a request had, as estimated, that its endpoint has refused as too long.
     """
 
     first: str = ""
@@ -269,7 +269,7 @@ def compact(
     """Say what to do before the next request; None means that it fits as it is.
 
     `forced` is for a request that the endpoint has refused as too long: it is brought down to half of itself, or of
-    the window that the endpoint named. A stop means that not even the request and its last exchange fit.
+    the window. A stop means that not even the request and its last exchange fit.
     """
     made = {} if made is None else made
     total = sum(map(size_of, shown(history, window, made)))
