@@ -137,7 +137,7 @@ class Cassette(ABC):
 
         What earlier tests have learned of models is forgotten: each asks as it would by itself.
         """
-        LESSONS.forget()
+        LESSONS.clear()
         self._tape = self._ears.enter_context(self._recorder())
 
     @property

@@ -383,7 +383,7 @@ def _play(stored: StoredRun, files: Files, context: Callable[[str], AgentContext
         problem = _change(workspace, [WriteFile(path, data) for path, data in files.items()])
         if problem is not None:
             return problem
-        LESSONS.forget()  # as a test does
+        LESSONS.clear()  # as a test does
         with (
             mock.patch.dict(os.environ, {DATA_DIR_VARIABLE: os.path.join(base, "data")}),
             Session(context(folder), checkpointer=saver, thread_id=stored.run_id) as session,

@@ -423,7 +423,6 @@ class AgentContext(BaseModel):
             protocol=protocol,
             edit_form=form,
             embedded=embedded,
-            family=known.family,
             small=known.small,
             steps_down=loose and form is EditForm.REPLACE,
             reasoning=thinks or known.reasoning or self.reasoning_effort not in (None, "none"),

@@ -165,11 +165,10 @@ def given_model(chat: BaseChatModel) -> ChatModel:
     keys = [value.get_secret_value() for _, value in chat if isinstance(value, SecretStr)]
     shown = f"{name} through {type(chat).__name__}" if name else type(chat).__name__
     provider = Provider(shown, next(iter(chat.lc_secrets.values()), ""), keys)
-    learned = LESSONS.of(
-        type(chat).__name__,
-        _address_of(chat),
-        f"{name} thinking" if thinks else name,  # which refuses other settings
-        lambda: Learned(limit_name, tools=_has_tools(chat), streams=type(chat) is not GenericFakeChatModel),
+    learned = LESSONS.setdefault(
+        # One that thinks refuses other settings.
+        (type(chat).__name__, _address_of(chat), f"{name} thinking" if thinks else name),
+        Learned(limit_name, tools=_has_tools(chat), streams=type(chat) is not GenericFakeChatModel),
     )
     return ChatModel(
         lambda: own,
@@ -225,7 +224,7 @@ def endpoint_model(endpoint: Endpoint, options: ModelOptions) -> EndpointModel |
     where = "the embedded model" if endpoint.embedded else endpoint.base_url or "the OpenAI endpoint"
     key = endpoint.api_key.get_secret_value()
     provider = Provider(where, endpoint.key_variable, (key,), endpoint=True)
-    learned = LESSONS.of("", endpoint.base_url, endpoint.model, lambda: Learned(_limit_name(endpoint)))
+    learned = LESSONS.setdefault(("", endpoint.base_url, endpoint.model), Learned(_limit_name(endpoint)))
     clients: WeakKeyDictionary[asyncio.AbstractEventLoop, EndpointChat] = WeakKeyDictionary()
 
     def chat() -> EndpointChat:

@@ -125,15 +125,12 @@ class Stop(Protocol):
     @property
     def reason(self) -> str:
         """Who wants it, as in "by Ctrl-C"; "" while nobody does."""
-        ...
 
     def wait(self, seconds: float) -> None:
         """Wait in this thread, until somebody wants it or the time is over."""
-        ...
 
     async def asked(self) -> None:
         """Wait in the event loop until somebody wants it."""
-        ...
 
 
 class Never:

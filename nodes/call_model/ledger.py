@@ -241,18 +241,15 @@ class SpendingBook(Protocol):
 
     def lost(self, thread: str, after: int) -> tuple[Used, int]:
         """All entries of the thread with a larger number than `after`, added up, and their largest (or `after`)."""
-        ...
 
     def reserve(self, entry: Entry, limits: RunLimits) -> int | StopCause:
         """Enter a call before it is sent, if it fits into the limits of day and account; or why it may not be sent.
 
         0 is the number of a call that cannot be entered and has no such limit: nothing is ever settled for it.
         """
-        ...
 
     def settle(self, number: int, used: Used) -> None:
         """Replace a reservation by what was used. Never waits for a disk: until then it counts as its reservation."""
-        ...
 
 
 MIN_OUTPUT_TOKENS: Final = 16  # a reply that may not be longer than this is not worth its prompt

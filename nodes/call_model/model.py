@@ -21,11 +21,9 @@ class Stream(Protocol):
 
     def feed(self, piece: str) -> str:
         """What may be shown now."""
-        ...
 
     def close(self) -> str:
         """The rest."""
-        ...
 
 
 class Call(Record):
@@ -133,7 +131,6 @@ class Model(Protocol):
 
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         """Make one try; text is passed on as it comes. Failures come back as values."""
-        ...
 
 
 class Breaker(Protocol):
@@ -141,19 +138,15 @@ class Breaker(Protocol):
 
     def admit(self) -> float:
         """0.0 where a call may go on, otherwise the seconds until one may be tried."""
-        ...
 
     def succeeded(self) -> None:
         """The provider answered."""
-        ...
 
     def failed(self) -> None:
         """It failed for a reason of its own."""
-        ...
 
     def abandoned(self) -> None:
         """The call was cut off, or the fault was ours."""
-        ...
 
 
 @dataclass(frozen=True)

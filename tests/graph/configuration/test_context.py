@@ -69,7 +69,6 @@ def test_the_profile_follows_the_model_unless_it_is_chosen(
         protocol=Protocol(protocol),
         edit_form=EditForm(edit_form),
         embedded=embedded,
-        family={SMALL: "qwen2.5-coder", TELLER: "qwen2.5-coder", LARGE: "gpt-5", "": ""}[model],
         small=model == SMALL,
         steps_down=steps_down,
         reasoning=model == LARGE,

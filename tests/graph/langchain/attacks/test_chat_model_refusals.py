@@ -8,7 +8,7 @@ from langchain_core.language_models import BaseChatModel
 
 from mendgraph.graph.langchain.chat_model import MOST_ADAPTATIONS, ChatModel
 from mendgraph.graph.langchain.chat_models import given_model
-from mendgraph.graph.langchain.failures import LIMIT, STREAM, TOOLS, Learned, Lessons, Refusal
+from mendgraph.graph.langchain.failures import LIMIT, STREAM, TOOLS, Learned, Refusal
 from mendgraph.nodes.call_model.endpoint import ModelOptions
 from mendgraph.nodes.call_model.model import Call
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
@@ -211,14 +211,3 @@ def test_a_limit_that_is_too_large_is_lowered_to_what_the_refusal_allows(message
     assert known.learn(refusal(message), SENT, WANTED) == ("" if most is None else "max_tokens")
     assert (known.limited(WANTED), known.limited(100)) == (most or WANTED, 100)
     assert known.learn(refusal(message), SENT, WANTED) == ""  # what is repeated teaches nothing
-
-
-def test_lessons_are_kept_for_each_model_at_each_endpoint_until_they_are_forgotten() -> None:
-    lessons = Lessons()
-    made = lessons.of("", "http://a", "m", lambda: Learned("max_tokens"))
-    assert made.limit_name == "max_tokens"
-    assert lessons.of("", "http://a", "m") is made
-    others = [lessons.of(*key) for key in (("", "http://b", "m"), ("", "http://a", "n"), ("p", "http://a", "m"))]
-    assert made not in others
-    lessons.forget()
-    assert lessons.of("", "http://a", "m") is not made
