@@ -18,21 +18,19 @@ from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import RunLimits, SpendingBook
 from mendgraph.nodes.call_model.model import (
     Answer,
-    Booked,
     Call,
     Effect,
     Emit,
     Lost,
     Model,
     Reserve,
-    Send,
     Sent,
     Settle,
     Stopped,
     Update,
     Wait,
 )
-from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure, StopCause
+from mendgraph.nodes.records import JsonMap, ModelReply, ProviderErrorKind, ProviderFailure
 
 Done = TypeVar("Done")
 
@@ -191,8 +189,8 @@ def perform(script: Script, hands: Hands) -> Update:
             model, answer = (None, found) if isinstance(found, ProviderFailure) else (found, None)
         elif isinstance(effect, Reserve):
             answer = _reserve(hands, effect)
-        elif isinstance(effect, Send) and model is not None:
-            answer = MODEL_LOOP.run(_asend(model, effect.call, hands))
+        elif isinstance(effect, Call) and model is not None:
+            answer = MODEL_LOOP.run(_asend(model, effect, hands))
         elif isinstance(effect, Wait):
             hands.on_wait(effect)
             stop.wait(effect.seconds)
@@ -221,8 +219,8 @@ async def aperform(script: Script, hands: Hands) -> Update:
                 answer = Stopped(reason=stop.reason)
         elif isinstance(effect, Reserve):  # a database may let one wait; no entry is forgotten
             answer = await asyncio.shield(asyncio.to_thread(_reserve, hands, effect))
-        elif isinstance(effect, Send) and model is not None:
-            answer = await _asend(model, effect.call, hands)
+        elif isinstance(effect, Call) and model is not None:
+            answer = await _asend(model, effect, hands)
         elif isinstance(effect, Wait):
             hands.on_wait(effect)
             await _unless(stop, asyncio.sleep(effect.seconds))
@@ -239,12 +237,11 @@ def _report(hands: Hands, effect: Settle | Emit) -> None:
 def _reserve(hands: Hands, effect: Reserve) -> Answer:
     book = hands.book
     if book is None:
-        return Booked(number=0)
+        return 0
     used, last = book.lost(effect.entry.thread, effect.after)
     if last > effect.after:
         return Lost(used=used, number=last)
-    entered = book.reserve(effect.entry, hands.limits)
-    return entered if isinstance(entered, StopCause) else Booked(number=entered)
+    return book.reserve(effect.entry, hands.limits)
 
 
 async def _asend(model: Model, call: Call, hands: Hands) -> Sent | Stopped:

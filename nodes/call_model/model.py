@@ -27,7 +27,7 @@ class Stream(Protocol):
 
 
 class Call(Record):
-    """One call, ready to be sent: its prompt and what it may use. `timeout_s` bounds the whole reply.
+    """One call to be sent: its prompt and what it may use. Answered by `Sent`. `timeout_s` bounds the whole reply.
 
     `idle_timeout_s` bounds the silence between two parts of it, from the first on: until then a small model on a small
     machine reads its prompt without a word, and only the whole counts. The reply to a `quiet` call is none of the
@@ -55,18 +55,12 @@ class Lost:
 class Reserve:
     """Enter a reservation into the spending book; the thread's counters hold its entries up to `after`.
 
-    Answered by `Booked`; by `Lost`, where there are later ones, and nothing is entered; or by what forbids the call.
+    Answered by its number, 0 where nothing is booked; by `Lost`, where there are later ones, and nothing is entered; or
+    by what forbids the call.
     """
 
     entry: Entry
     after: int = 0
-
-
-@dataclass(frozen=True)
-class Booked:
-    """The number of an entry; 0 where nothing is booked."""
-
-    number: int
 
 
 @dataclass(frozen=True)
@@ -75,12 +69,6 @@ class Settle:
 
     number: int
     used: Used
-
-
-class Send(Record):
-    """Send this call. Answered by what came back, and the seconds it took."""
-
-    call: Call
 
 
 @dataclass(frozen=True)
@@ -100,7 +88,7 @@ class Emit:
 
 
 class Sent(Record):
-    """The answer to `Send`."""
+    """What came back of a `Call`, and the seconds it took."""
 
     result: ModelReply | ProviderFailure
     seconds: float
@@ -118,10 +106,10 @@ class Stopped(Record):
     received_characters: int = 0
 
 
-Effect = ModelChoice | Reserve | Settle | Send | Wait | Emit
+Effect = ModelChoice | Reserve | Settle | Call | Wait | Emit
 """What a script asks for. A model is to be connected: answered by None, or by the failure to find its endpoint."""
 
-Answer = Lost | Booked | Sent | Stopped | StopCause | ProviderFailure | None
+Answer = Lost | int | Sent | Stopped | StopCause | ProviderFailure | None
 Update = dict[str, Any]
 """What a script comes to: the channels of the state that change."""
 

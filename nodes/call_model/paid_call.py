@@ -25,13 +25,11 @@ from mendgraph.nodes.call_model.ledger import (
 from mendgraph.nodes.call_model.model import (
     TRANSIENT,
     Answer,
-    Booked,
     Call,
     Effect,
     Emit,
     Lost,
     Reserve,
-    Send,
     Sent,
     Settle,
     Stopped,
@@ -167,9 +165,9 @@ class _PaidCall:
             seed=request.seed,
             quiet=request.purpose != "reply",
         )
-        sent = yield Send(call=call)
+        sent = yield call
         assert isinstance(sent, Sent | Stopped)  # noqa: S101 - the driver's side of the protocol
-        yield from self._settled(sent, leave, booked.number if isinstance(booked, Booked) else 0)
+        yield from self._settled(sent, leave, booked if isinstance(booked, int) else 0)
         if isinstance(sent, Stopped):
             return self._ended(stopped(sent))
         if isinstance(sent.result, ModelReply):
@@ -256,7 +254,8 @@ class _PaidCall:
         tries, name = self.attempt, self.model.name
         times = f" ({tries} tries)" if tries > 1 else ""
         self.failed.append(f"{name}: {failure.kind.value.replace('_', ' ')}{times}")
-        if not may_help(failure) or self.index + 1 == len(self.budget.models):
+        # What the endpoint calls wrong, and a prompt that is too long, go to no other model.
+        if failure.kind not in TRANSIENT | UNUSABLE or self.index + 1 == len(self.budget.models):
             overflow = failure.kind is ProviderErrorKind.CONTEXT_OVERFLOW
             alone = f"provider error: {failure.kind.value}{times}"
             return StopCause(
@@ -310,23 +309,11 @@ def wait_before_retry(
     wished = failure.retry_after_s
     if wished is not None and wished > LONGEST_WAIT_S:
         return None
-    wait = _backoff(attempt, jitter) if wished is None else max(0.0, wished)  # in this order, NaN becomes 0
+    doubled = min(FIRST_WAIT_S * 2.0 ** min(attempt - 1, 16), LONGEST_WAIT_S)
+    wait = doubled / 2 * (1.0 + jitter) if wished is None else max(0.0, wished)  # in this order, NaN becomes 0
     if waited_s + wait > MOST_WAITED_S or (seconds_left is not None and wait >= seconds_left):
         return None
     return wait
-
-
-def may_help(failure: ProviderFailure) -> bool:
-    """Whether another model may answer where this one has failed for good.
-
-    What the endpoint calls wrong, and a prompt that is too long, go to no other model.
-    """
-    return failure.kind in TRANSIENT or failure.kind in UNUSABLE
-
-
-def _backoff(attempt: int, jitter: float) -> float:
-    whole = min(FIRST_WAIT_S * 2.0 ** min(attempt - 1, 16), LONGEST_WAIT_S)
-    return whole / 2 * (1.0 + min(max(jitter, 0.0), 1.0))
 
 
 def _tokens(characters: int) -> int:

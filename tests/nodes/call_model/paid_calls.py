@@ -5,20 +5,7 @@ from typing import Any, cast
 
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.ledger import Entry, Price, Spending, Used
-from mendgraph.nodes.call_model.model import (
-    Answer,
-    Booked,
-    Call,
-    Effect,
-    Emit,
-    Lost,
-    Reserve,
-    Send,
-    Sent,
-    Settle,
-    Stopped,
-    Wait,
-)
+from mendgraph.nodes.call_model.model import Answer, Call, Effect, Emit, Lost, Reserve, Sent, Settle, Stopped, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
@@ -91,15 +78,15 @@ class Endpoint:
             answer = self.lost
         elif isinstance(effect, Reserve):
             self.entries += 1
-            answer = self.refusals.get(self.entries, Booked(number=self.entries))
-        elif isinstance(effect, Send):
+            answer = self.refusals.get(self.entries, self.entries)
+        elif isinstance(effect, Call):
             answer = Sent(result=next(self.results), seconds=SECONDS)
         return answer
 
     @property
     def course(self) -> str:
         """The kinds of the effects, one letter each: C(onnect to a model), Reserve, Send, E(nter), Emit, Wait."""
-        letters = {ModelChoice: "c", Reserve: "r", Send: "s", Settle: "e", Emit: "t", Wait: "w"}
+        letters = {ModelChoice: "c", Reserve: "r", Call: "s", Settle: "e", Emit: "t", Wait: "w"}
         return "".join(letters[type(effect)] for effect in self.effects)
 
     def of(self, kind: type[Any]) -> list[Any]:
@@ -138,8 +125,8 @@ def fallen_back(failure: ProviderFailure, model: str, following: str) -> Emit:
     return Emit(name="model.fallback", payload=payload)
 
 
-def sending(most: int = 2_048, timeout_s: float = 300.0, *, quiet: bool = False) -> Send:
-    return Send(call=Call(prompt=PROMPT, max_output_tokens=most, timeout_s=timeout_s, quiet=quiet))
+def sending(most: int = 2_048, timeout_s: float = 300.0, *, quiet: bool = False) -> Call:
+    return Call(prompt=PROMPT, max_output_tokens=most, timeout_s=timeout_s, quiet=quiet)
 
 
 def gave_up(failure: ProviderFailure, diagnostics: str) -> StopCause:

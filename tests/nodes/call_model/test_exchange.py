@@ -8,7 +8,7 @@ from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
 from mendgraph.nodes.call_model.endpoint import ModelChoice
 from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings, exchange
 from mendgraph.nodes.call_model.ledger import Mending, RunLimits, Spending
-from mendgraph.nodes.call_model.model import Answer, Booked, Call, Effect, Reserve, Send, Sent, Wait
+from mendgraph.nodes.call_model.model import Answer, Call, Effect, Reserve, Sent, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens
 from mendgraph.nodes.call_model.prompts.prompt import build_prompt
@@ -63,18 +63,18 @@ def play(
         except StopIteration as end:
             return effects, end.value
         answer = None
-        if isinstance(effect, ModelChoice | Send | Wait):
+        if isinstance(effect, ModelChoice | Call | Wait):
             effects.append(effect)
         if isinstance(effect, ModelChoice):
             answer = unreachable
-        elif isinstance(effect, Send):
+        elif isinstance(effect, Call):
             answer = Sent(result=next(answers), seconds=2.0)
         elif isinstance(effect, Reserve):
-            answer = Booked(number=0)
+            answer = 0
 
 
-def sending(max_output_tokens: int = 2_048, timeout_s: float = 300.0, seed: int | None = None) -> Send:
-    return Send(call=Call(prompt=PROMPT, max_output_tokens=max_output_tokens, timeout_s=timeout_s, seed=seed))
+def sending(max_output_tokens: int = 2_048, timeout_s: float = 300.0, seed: int | None = None) -> Call:
+    return Call(prompt=PROMPT, max_output_tokens=max_output_tokens, timeout_s=timeout_s, seed=seed)
 
 
 def used_up(
@@ -112,10 +112,10 @@ def test_corrections_that_are_settled_count_as_tries_of_the_turn(opened: int, as
         profile=Profile(edit_form=EditForm.BLOCKS),
     )
     [_, call], update = play([REPLY], settings_of(seed=10), given)
-    assert isinstance(call, Send)
-    assert call.call.prompt == build_prompt(given["profile"], [], [TASK], given["corrections"], 0.0, asked)
-    assert (call.call.prompt.failed_tries, call.call.seed) == (tries, 10 + tries)
-    gauge = Gauge(size=call.call.prompt.size, messages=len(call.call.prompt.messages), tokens=70)
+    assert isinstance(call, Call)
+    assert call.prompt == build_prompt(given["profile"], [], [TASK], given["corrections"], 0.0, asked)
+    assert (call.prompt.failed_tries, call.seed) == (tries, 10 + tries)
+    gauge = Gauge(size=call.prompt.size, messages=len(call.prompt.messages), tokens=70)
     assert update["spending"] == used_up(1, 70, 3, 2.0, gauge).model_copy(
         update={"mending": Mending(asked_again=asked)}
     )

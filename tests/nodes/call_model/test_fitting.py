@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from mendgraph.nodes.call_model import exchange as script_of
 from mendgraph.nodes.call_model.exchange import MOST_ROUNDS, OUTPUT_SHARE, CallModelState, CallSettings, Fitted, fit
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
-from mendgraph.nodes.call_model.model import Answer, Booked, Effect, Emit, Reserve, Send, Sent, Settle, Stopped
+from mendgraph.nodes.call_model.model import Answer, Call, Effect, Emit, Reserve, Sent, Settle, Stopped
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input
 from mendgraph.nodes.call_model.prompts.prompt import build_prompt
@@ -100,17 +100,17 @@ class Endpoint:
             answer = None
             self.effects.append(effect)
             if isinstance(effect, Reserve):
-                answer = self.result if isinstance(self.result, StopCause) else Booked(number=1)
-            elif isinstance(effect, Send) and isinstance(self.result, ModelReply | ProviderFailure):
+                answer = self.result if isinstance(self.result, StopCause) else 1
+            elif isinstance(effect, Call) and isinstance(self.result, ModelReply | ProviderFailure):
                 answer = Sent(result=self.result, seconds=1.0)
-            elif isinstance(effect, Send) and isinstance(self.result, Stopped):
+            elif isinstance(effect, Call) and isinstance(self.result, Stopped):
                 answer = self.result
 
     @property
     def asked(self) -> int:
         """How often the model was asked for a summary."""
-        sends = [effect for effect in self.effects if isinstance(effect, Send)]
-        assert all(send.call.quiet and send.call.prompt.messages[0]["content"] == SUMMARY_SYSTEM for send in sends)
+        sends = [effect for effect in self.effects if isinstance(effect, Call)]
+        assert all(send.quiet and send.prompt.messages[0]["content"] == SUMMARY_SYSTEM for send in sends)
         return len(sends)
 
     @property

@@ -5,7 +5,7 @@ import pytest
 from mendgraph.nodes.call_model.budget import APILimits
 from mendgraph.nodes.call_model.exchange import CallSettings
 from mendgraph.nodes.call_model.ledger import RunLimits
-from mendgraph.nodes.call_model.model import Effect, Send
+from mendgraph.nodes.call_model.model import Call, Effect
 from mendgraph.nodes.records import FinishReason, ModelReply, Profile, Protocol, RawCall, StopReason
 from tests.nodes.call_model.test_exchange import REPLY, play, settings_of, state
 
@@ -20,7 +20,7 @@ def roomy(session: int, per_call: int | None = 2_048) -> CallSettings:
 
 
 def asked_for(effects: list[Effect]) -> list[int]:
-    return [effect.call.max_output_tokens for effect in effects if isinstance(effect, Send)]
+    return [effect.max_output_tokens for effect in effects if isinstance(effect, Call)]
 
 
 @pytest.mark.parametrize("thought", [THOUGHT, TAGGED, COUNTED], ids=["reasoning", "in the text", "only counted"])
