@@ -20,8 +20,7 @@ from openai._types import RequestOptions
 
 from mendgraph.graph.langchain.failures import NEW_LIMIT, OLD_LIMIT
 from mendgraph.nodes.call_model.prompts.estimates import countable
-from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.call_model.prompts.shown_messages import json_bytes
+from mendgraph.nodes.call_model.prompts.prompt import Prompt, json_bytes
 from mendgraph.nodes.language.content_blocks import REASONING, REASONING_DETAILS, TOOL_CALL_EXTRAS
 from mendgraph.nodes.records import JsonMap
 

@@ -44,7 +44,7 @@ from mendgraph.nodes.call_model.ledger import (
 from mendgraph.nodes.call_model.model import GuardedModel, Model, Scrubber, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
-from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages
+from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
 from mendgraph.nodes.call_model.window import StandIns
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers

@@ -21,9 +21,17 @@ from typing_extensions import TypedDict
 from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
 from mendgraph.nodes.call_model.model import Answer, Effect, Emit, Update
 from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
+from mendgraph.nodes.call_model.prompts.block_prompt import RETRY_TEMPERATURE, block_request
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input, estimate_tokens
-from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
-from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages
+from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
+from mendgraph.nodes.call_model.prompts.prompt import (
+    Known,
+    Prompt,
+    ShownMessages,
+    from_map,
+    message_of,
+    size_of as bytes_of,
+)
 from mendgraph.nodes.call_model.window import (
     SUMMARY_TOKENS,
     TRIGGER,
@@ -164,6 +172,78 @@ def thought_too_long(allowed: int, room: int) -> StopCause:
         "lower reasoning_effort."
     )
     return StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=message)
+
+
+# --- Three ways of talking: `native` sends the tools as the endpoint's own schemas, `text` describes them in the system
+# prompt and is answered in `tool:` lines, and the block form, for small models, has a prompt of its own. A short prompt
+# never changes at the front, and nothing in these texts would do harm if it came back as a call.
+
+NATIVE_SYSTEM = """\
+You are a coding agent. You work on the files of one workspace through tools.
+Read a file before you change it. Make the smallest change that does the task. Paths are relative to the workspace.
+When the task is done, answer in plain text without a tool call."""
+
+TEXT_SYSTEM = """\
+You are a coding agent. You work on the files of one workspace through tools.
+To use a tool, write a line of its own:
+tool: NAME({{"argument": "value"}})
+The argument is one JSON object in compact form. Several lines make several calls; then stop and wait for the results.
+Read a file before you change it. Make the smallest change that does the task. Paths are relative to the workspace.
+When the task is done, answer in plain text without a tool line.
+
+Tools:
+{tools}"""
+
+
+SMALL_TEMPERATURE: Final = 0.0
+"""Of a small model's first try, where nobody asked for another: sampled, it makes more mistakes of form."""
+
+
+def build_prompt(
+    profile: Profile,
+    specs: Sequence[ToolSpec],
+    history: Sequence[AnyMessage],
+    corrections: Sequence[Correction],
+    temperature: float | None,
+    asked_again: int = 0,
+    shown: ShownMessages | None = None,
+    most_tokens: int | None = None,
+) -> Prompt:
+    """Build the next request from what is shown of the history and the open corrections of this turn.
+
+    `asked_again` counts all corrections of the turn, those that are settled as well. `shown` knows what was sent
+    before. The block form leaves out what passes `most_tokens`; others are made to fit before, by `exchange`.
+    """
+    shown = shown or ShownMessages()
+    native = profile.protocol is Protocol.NATIVE
+    # Where a reply in text is cut: a small model writes its tool's result itself. Some endpoints refuse such words.
+    stop = SMALL_STOP if profile.small and not native else ()
+    temperature = SMALL_TEMPERATURE if temperature is None and profile.small else temperature
+    if profile.edit_form is EditForm.BLOCKS:
+        made = block_request(specs, history, corrections, native=native, asked=asked_again, most_tokens=most_tokens)
+        if profile.small and made.failed_tries > 1:
+            temperature = max(temperature or 0.0, RETRY_TEMPERATURE)
+        return replace(made, stop=stop, temperature=temperature)
+    offered = shown.tools(specs)
+    system = NATIVE_SYSTEM if native else TEXT_SYSTEM.format(tools=offered.lines)
+    front = message_of("system", system)
+    sent = shown.messages(history, native=native)
+    asked = [
+        message
+        for each in corrections
+        for message in (message_of("assistant", each.reply or "(empty)"), message_of("user", each.prompt))
+    ]
+    return Prompt(
+        messages=(front, *(message.map for message in sent), *asked),
+        tools=offered.maps if native else (),
+        stop=stop,
+        temperature=temperature,
+        known=Known(
+            (from_map(front), *(each.message for each in sent), *map(from_map, asked)),
+            bytes_of(front) + sum(each.size for each in sent) + sum(map(bytes_of, asked)),
+            offered.size if native else 0,
+        ),
+    )
 
 
 # --- Making a request fit the window of its model

@@ -16,8 +16,7 @@ from pydantic import PrivateAttr
 
 from mendgraph.graph.langchain.failures import CallFailedError
 from mendgraph.nodes.call_model.model import Call
-from mendgraph.nodes.call_model.prompts.prompt import Prompt
-from mendgraph.nodes.call_model.prompts.shown_messages import as_map
+from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map
 from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM
 from mendgraph.nodes.records import ModelReply, ProviderFailure
 

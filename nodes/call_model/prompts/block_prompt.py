@@ -17,7 +17,7 @@ from pydantic import Field
 
 from mendgraph.nodes.call_model.prompts.estimates import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, estimate_tokens
 from mendgraph.nodes.call_model.prompts.profiles import owes_a_value
-from mendgraph.nodes.call_model.prompts.shown_messages import as_map, describe_tool, message_of, native_tool
+from mendgraph.nodes.call_model.prompts.prompt import Prompt, as_map, describe_tool, message_of, native_tool
 from mendgraph.nodes.language.blocks import EXAMPLE_EDITS, render_file
 from mendgraph.nodes.language.documents import parse_quietly
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
@@ -273,14 +273,6 @@ class Focus(NamedTuple):
     name: str
 
 
-class BlockRequest(NamedTuple):
-    """The messages and native tools of a request in block form, and how many tries of this turn have failed."""
-
-    messages: list[JsonMap]
-    tools: list[JsonMap]
-    failures: int
-
-
 def block_request(
     specs: Sequence[ToolSpec],
     history: Sequence[AnyMessage],
@@ -289,7 +281,7 @@ def block_request(
     native: bool,
     asked: int = 0,
     most_tokens: int | None = None,
-) -> BlockRequest:
+) -> Prompt:
     """Make the request anew from the turn's history: earlier turns as they were said, this one as facts.
 
     `asked` counts the corrections of the whole turn, of which some may be settled. Where the request would be larger
@@ -321,12 +313,7 @@ def block_request(
         request = bounded_request(history[start].text, view, told, left - TOKENS_PER_MESSAGE)
         earlier = latest_turns(earlier, left - estimated_tokens([message_of("user", request)]))
     messages = [system, *examples, *earlier, message_of("user", request)]
-    return BlockRequest(messages, tools, failures)
-
-
-def retry_temperature(temperature: float | None, failures: int) -> float | None:
-    """The temperature of the next try: the run's own, and from the second failure on at least `RETRY_TEMPERATURE`."""
-    return max(temperature or 0.0, RETRY_TEMPERATURE) if failures > 1 else temperature
+    return Prompt(tuple(messages), tuple(tools), failed_tries=failures)
 
 
 def _system(own: Sequence[ToolSpec]) -> str:

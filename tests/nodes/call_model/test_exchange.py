@@ -6,12 +6,11 @@ from langchain_core.messages import HumanMessage
 
 from mendgraph.nodes.call_model.budget import APILimits, APIUsageStats
 from mendgraph.nodes.call_model.endpoint import ModelChoice
-from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings, exchange
+from mendgraph.nodes.call_model.exchange import CallModelState, CallSettings, build_prompt, exchange
 from mendgraph.nodes.call_model.ledger import Mending, RunLimits, Spending
 from mendgraph.nodes.call_model.model import Answer, Call, Effect, Reserve, Sent, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, estimate_tokens
-from mendgraph.nodes.call_model.prompts.prompt import build_prompt
 from mendgraph.nodes.records import (
     Correction,
     EditForm,

@@ -6,12 +6,19 @@ from hypothesis import given, settings, strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from mendgraph.nodes.call_model import exchange as script_of
-from mendgraph.nodes.call_model.exchange import MOST_ROUNDS, OUTPUT_SHARE, CallModelState, CallSettings, Fitted, fit
+from mendgraph.nodes.call_model.exchange import (
+    MOST_ROUNDS,
+    OUTPUT_SHARE,
+    CallModelState,
+    CallSettings,
+    Fitted,
+    build_prompt,
+    fit,
+)
 from mendgraph.nodes.call_model.ledger import RunLimits, Spending
 from mendgraph.nodes.call_model.model import Answer, Call, Effect, Emit, Reserve, Sent, Settle, Stopped
 from mendgraph.nodes.call_model.paid_call import CallBudget
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input
-from mendgraph.nodes.call_model.prompts.prompt import build_prompt
 from mendgraph.nodes.call_model.window import SUMMARY_SYSTEM, WHOLE, Window
 from mendgraph.nodes.language.project_notes import ProjectNotes
 from mendgraph.nodes.records import (

@@ -3,11 +3,11 @@ from collections.abc import Sequence
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
+from mendgraph.nodes.call_model.exchange import build_prompt
 from mendgraph.nodes.call_model.prompts import block_prompt as texts
 from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, bounded_request, estimated_tokens, without_body
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
-from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
-from mendgraph.nodes.call_model.prompts.shown_messages import describe_tool, native_tool
+from mendgraph.nodes.call_model.prompts.prompt import Prompt, describe_tool, native_tool
 from mendgraph.nodes.language.blocks import render_file
 from mendgraph.nodes.language.history import settle_exchange
 from mendgraph.nodes.records import (
@@ -222,7 +222,7 @@ def test_a_request_in_block_form_is_bounded() -> None:
     history += [message for path in ("a.py", "b.py", "calc.py") for message in step(read(text, path))]
 
     def bounded(most_tokens: int | None) -> list[JsonMap]:
-        return texts.block_request([READ], history, [], native=False, most_tokens=most_tokens).messages
+        return list(texts.block_request([READ], history, [], native=False, most_tokens=most_tokens).messages)
 
     whole = bounded(None)
     size = estimated_tokens(whole)
