@@ -18,6 +18,7 @@ from typing import Final
 from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
+from mendgraph.nodes import records
 from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
 from mendgraph.nodes.call_model.model import Answer, Effect, Emit, Update
 from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
@@ -48,33 +49,20 @@ from mendgraph.nodes.call_model.window import (
 )
 from mendgraph.nodes.language.content_blocks import without_thoughts
 from mendgraph.nodes.language.project_notes import ProjectNotes
-from mendgraph.nodes.records import (
-    Correction,
-    EditForm,
-    FileChange,
-    FinishReason,
-    ModelReply,
-    Plan,
-    Profile,
-    Protocol,
-    StopCause,
-    StopReason,
-    ToolSpec,
-)
 
 
 class CallModelState(TypedDict, total=False):
     """What the node reads."""
 
     messages: list[AnyMessage]
-    profile: Profile
-    corrections: list[Correction]
+    profile: records.Profile
+    corrections: list[records.Correction]
     spending: Spending
-    preload: ModelReply | None
+    preload: records.ModelReply | None
     step: int
     window: Window
-    plan: Plan
-    changes: list[FileChange]
+    plan: records.Plan
+    changes: list[records.FileChange]
     notes: tuple[ProjectNotes, ...]
 
 
@@ -101,14 +89,14 @@ class Fitted:
     spending: Spending
     prompt: Prompt | None = None
     most_output: int | None = None
-    stop: StopCause | None = None
+    stop: records.StopCause | None = None
 
 
 MOST_SEEDS = 2**31  # seeds are smaller than this in every endpoint that takes one
 
 
 def exchange(
-    state: CallModelState, settings: CallSettings, specs: Sequence[ToolSpec]
+    state: CallModelState, settings: CallSettings, specs: Sequence[records.ToolSpec]
 ) -> Generator[Effect, Answer, Update]:
     """Yield the effects of one model call; return the update of the state.
 
@@ -123,12 +111,12 @@ def exchange(
     if paid.reply is None:
         return {"reply": None, "spending": paid.spending, "stop": paid.stop, **kept}
     if paid.reply.without_tools:
-        kept["profile"] = state["profile"].model_copy(update={"protocol": Protocol.TEXT})
+        kept["profile"] = state["profile"].model_copy(update={"protocol": records.Protocol.TEXT})
     return {"reply": paid.reply, "spending": paid.spending, **kept, **step}
 
 
 def _reply(
-    state: CallModelState, settings: CallSettings, specs: Sequence[ToolSpec]
+    state: CallModelState, settings: CallSettings, specs: Sequence[records.ToolSpec]
 ) -> Generator[Effect, Answer, tuple[Window, Paid]]:
     """The reply to what is shown of the conversation, and what that is.
 
@@ -154,15 +142,15 @@ def _reply(
         window = window.model_copy(update={"tokens": _estimate(fitted.prompt, spending)})
 
 
-def is_only_thought(reply: ModelReply) -> bool:
+def is_only_thought(reply: records.ModelReply) -> bool:
     """Whether a reply ended at its token limit before the model had said anything: its thoughts took all the room."""
-    if reply.finish_reason is not FinishReason.LENGTH or reply.calls:
+    if reply.finish_reason is not records.FinishReason.LENGTH or reply.calls:
         return False
     said = without_thoughts(reply)
     return not said.text.strip() and bool(said.reasoning or reply.reasoning_tokens)
 
 
-def thought_too_long(allowed: int, room: int) -> StopCause:
+def thought_too_long(allowed: int, room: int) -> records.StopCause:
     """Why a run ends whose model thinks longer than its chat model was `allowed` to, or than the call had `room`."""
     own = 0 < allowed < room
     message = f"The model's thoughts took all {allowed if own else room:,} output tokens of its reply, " + (
@@ -171,7 +159,7 @@ def thought_too_long(allowed: int, room: int) -> StopCause:
         else "which is what its budget allowed. Raise max_output_tokens_per_call or max_output_tokens_per_session, or "
         "lower reasoning_effort."
     )
-    return StopCause(reason=StopReason.MAX_OUTPUT_TOKENS, message=message)
+    return records.StopCause(reason=records.StopReason.MAX_OUTPUT_TOKENS, message=message)
 
 
 # --- Three ways of talking: `native` sends the tools as the endpoint's own schemas, `text` describes them in the system
@@ -200,10 +188,10 @@ SMALL_TEMPERATURE: Final = 0.0
 
 
 def build_prompt(
-    profile: Profile,
-    specs: Sequence[ToolSpec],
+    profile: records.Profile,
+    specs: Sequence[records.ToolSpec],
     history: Sequence[AnyMessage],
-    corrections: Sequence[Correction],
+    corrections: Sequence[records.Correction],
     temperature: float | None,
     asked_again: int = 0,
     shown: ShownMessages | None = None,
@@ -215,11 +203,11 @@ def build_prompt(
     before. The block form leaves out what passes `most_tokens`; others are made to fit before, by `exchange`.
     """
     shown = shown or ShownMessages()
-    native = profile.protocol is Protocol.NATIVE
+    native = profile.protocol is records.Protocol.NATIVE
     # Where a reply in text is cut: a small model writes its tool's result itself. Some endpoints refuse such words.
     stop = SMALL_STOP if profile.small and not native else ()
     temperature = SMALL_TEMPERATURE if temperature is None and profile.small else temperature
-    if profile.edit_form is EditForm.BLOCKS:
+    if profile.edit_form is records.EditForm.BLOCKS:
         made = block_request(specs, history, corrections, native=native, asked=asked_again, most_tokens=most_tokens)
         if profile.small and made.failed_tries > 1:
             temperature = max(temperature or 0.0, RETRY_TEMPERATURE)
@@ -258,7 +246,7 @@ OUTPUT_SHARE: Final = 4  # a reply is given room for all of its tokens, or for t
 def fit(
     state: CallModelState,
     settings: CallSettings,
-    specs: Sequence[ToolSpec],
+    specs: Sequence[records.ToolSpec],
     window: Window,
     spending: Spending,
     *,
@@ -277,7 +265,7 @@ def fit(
         left = None if known is None else max(MIN_OUTPUT_TOKENS, known - _estimate(prompt, spending))
         return Fitted(window, spending, prompt, left)
 
-    if state["profile"].edit_form is EditForm.BLOCKS:
+    if state["profile"].edit_form is records.EditForm.BLOCKS:
         # It is made anew for each request, and leaves out what does not fit; after a refusal half of it.
         most = None if known is None else known // 2 if refused else max(known - output, 1)
         return fitted(_prompt(state, settings, specs, state["messages"], most))
@@ -293,10 +281,10 @@ def fit(
             asked = Request(Prompt(messages=found.messages), purpose="summary", most_output=SUMMARY_TOKENS)
             paid = yield from paid_call(asked, spending, replace(settings.budget, retries=0))
             spending = paid.spending
-            if paid.stop is not None and paid.stop.reason is StopReason.CANCELLED:
+            if paid.stop is not None and paid.stop.reason is records.StopReason.CANCELLED:
                 return Fitted(window, spending, stop=paid.stop)
             found = found.conclude(without_thoughts(paid.reply).text) if paid.reply else found.fallback
-        if isinstance(found, StopCause):
+        if isinstance(found, records.StopCause):
             if not state.get("notes"):
                 return Fitted(window, spending, stop=found)
             state = {**state, "notes": ()}  # the request itself comes first
@@ -319,10 +307,10 @@ def _compacted(
     output: int,
     *,
     forced: bool,
-) -> Compacted | NeedsSummary | StopCause | None:
+) -> Compacted | NeedsSummary | records.StopCause | None:
     """What to do about a request of `estimated` tokens; messages are measured at the rate of the whole."""
     rate = estimated / max(prompt.size, 1)
-    native = state["profile"].protocol is Protocol.NATIVE
+    native = state["profile"].protocol is records.Protocol.NATIVE
     history, stand_ins = state["messages"], settings.stand_ins
 
     def size_of(message: AnyMessage) -> int:
@@ -343,12 +331,12 @@ def _estimate(prompt: Prompt, spending: Spending) -> int:
 def _prompt(
     state: CallModelState,
     settings: CallSettings,
-    specs: Sequence[ToolSpec],
+    specs: Sequence[records.ToolSpec],
     view: Sequence[AnyMessage],
     most_tokens: int | None = None,
 ) -> Prompt:
     profile, notes = state["profile"], state.get("notes") or ()
-    blocks = profile.edit_form is EditForm.BLOCKS
+    blocks = profile.edit_form is records.EditForm.BLOCKS
     if most_tokens is not None and notes:
         noted = len(notes_before(notes, "").encode("utf-8", "replace"))
         most_tokens = max(1, most_tokens - estimate_tokens(noted, 1))
@@ -366,7 +354,7 @@ def _prompt(
         *others, last = prompt.messages
         noted_request = {**last, "content": notes_before(notes, str(last["content"]))}
         prompt = replace(prompt, messages=(*others, noted_request))
-    if profile.protocol is Protocol.TEXT:
+    if profile.protocol is records.Protocol.TEXT:
         return prompt
-    told: CallModelState = {**state, "profile": profile.model_copy(update={"protocol": Protocol.TEXT})}
+    told: CallModelState = {**state, "profile": profile.model_copy(update={"protocol": records.Protocol.TEXT})}
     return replace(prompt, without_tools=partial(_prompt, told, settings, specs, view, most_tokens))

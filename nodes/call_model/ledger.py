@@ -12,14 +12,7 @@ from typing import Annotated, Final, Protocol
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from mendgraph.nodes.call_model.budget import (
-    INITIAL_API_USAGE,
-    APILimits,
-    APIUsageStats,
-    check_api_limits,
-    reset_turn_usage,
-    update_usage_after_call,
-)
+from mendgraph.nodes.call_model import budget
 from mendgraph.nodes.call_model.prompts.estimates import Gauge, countable
 from mendgraph.nodes.language.documents import DocumentProblem, read_toml
 from mendgraph.nodes.records import JsonMap, Record, StopCause, StopReason, ToolError, ToolErrorCode
@@ -160,7 +153,7 @@ class RunLimits(Record):
     `account_days` of the account's runs alone. An account's own limits are of all that it has ever used.
     """
 
-    api: APILimits = APILimits()
+    api: budget.APILimits = budget.APILimits()
     max_input_tokens_per_turn: int | None = None
     max_output_tokens_per_turn: int | None = None
     max_output_tokens_per_call: int | None = 2_048
@@ -275,8 +268,8 @@ class Spending(Record):
     price was known, and `unpriced_calls` is how many had none. `booked` is the last entry of the spending book in here.
     """
 
-    usage: APIUsageStats = INITIAL_API_USAGE
-    at_turn_start: APIUsageStats = INITIAL_API_USAGE
+    usage: budget.APIUsageStats = budget.INITIAL_API_USAGE
+    at_turn_start: budget.APIUsageStats = budget.INITIAL_API_USAGE
     steps: int = 0
     seconds: float = 0.0
     mending: Mending = Mending()
@@ -303,7 +296,7 @@ class Reservation(Record):
 
 def begin_turn(spending: Spending) -> Spending:
     """Start a user's turn: the session's counters go on, the turn's begin at zero."""
-    usage = reset_turn_usage(spending.usage)
+    usage = budget.reset_turn_usage(spending.usage)
     of_the_turn = {"at_turn_start": usage, "steps": 0, "seconds": 0.0, "mending": Mending()}
     return spending.model_copy(update={"usage": usage, **of_the_turn})
 
@@ -341,7 +334,7 @@ def charge(spending: Spending, used: Used) -> Spending:
     added = ("seconds", "cached_tokens", "reasoning_tokens", "cache_write_tokens")
     return spending.model_copy(
         update={
-            "usage": update_usage_after_call(spending.usage, used.input_tokens, used.output_tokens, used.calls),
+            "usage": budget.update_usage_after_call(spending.usage, used.input_tokens, used.output_tokens, used.calls),
             **{name: getattr(spending, name) + getattr(used, name) for name in added},
             "cost_usd": spending.cost_usd + (used.cost_usd or 0.0),
             "unpriced_calls": spending.unpriced_calls + (max(1, used.calls) if unpriced else 0),
@@ -364,7 +357,7 @@ def measured(spending: Spending, size: int, messages: int, tokens: int) -> Spend
 
 def exhausted_limit(spending: Spending, limits: RunLimits) -> StopCause | None:
     """Name the first limit that allows no further call, or None. Soft `max_steps` never stops a run."""
-    exceeded = check_api_limits(spending.usage, limits.api).exceeded
+    exceeded = budget.check_api_limits(spending.usage, limits.api).exceeded
     if exceeded is not None:
         return StopCause(reason=_SPEC_REASONS[exceeded.limit_name], message=exceeded.message)
     turn = _turn_tokens(spending)

@@ -17,23 +17,12 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from pydantic import ConfigDict, Field, ValidationError
 
+from mendgraph.nodes import records
 from mendgraph.nodes.call_model.prompts.estimates import estimate_tokens
 from mendgraph.nodes.call_model.prompts.prompt import as_map, message_of, size_of as bytes_of
 from mendgraph.nodes.language.history import RESULT_MESSAGE_NAME, is_request
 from mendgraph.nodes.language.project_notes import ProjectNotes, notes_text
 from mendgraph.nodes.language.text_protocol import parse_text_results, render_native_result, render_text_results
-from mendgraph.nodes.records import (
-    CallResult,
-    JsonMap,
-    Plan,
-    PlanStatus,
-    Record,
-    StopCause,
-    StopReason,
-    ToolError,
-    ToolErrorCode,
-    ToolResult,
-)
 
 SizeOf = Callable[[AnyMessage], int]
 """(message) -> its tokens, estimated. Asked for each message of a view at each call, so it should know them again."""
@@ -44,7 +33,7 @@ StandIns = dict[str, tuple[AnyMessage, AnyMessage]]
 MOST_STAND_INS = 2_000
 
 
-class Window(Record):
+class Window(records.Record):
     """What is shown of a thread's history; the default shows all of it.
 
     `first` is the id of the first message that is shown as it is, `head` the text that stands for those before it, and
@@ -145,9 +134,9 @@ def _without_result(text: str, tool: str, *, failed: bool) -> str:
     result = _stand_in(envelope, tool) if isinstance(envelope, dict) else None
     if result is None:
         data = {NOTE_FIELD: _note(len(text), tool, {})}
-        error = ToolError(code=ToolErrorCode.IO_ERROR, message=_clipped(text)) if failed else None
-        result = ToolResult(ok=not failed, data={} if failed else data, error=error)
-    return render_native_result(CallResult(call_id="", tool=tool, result=result))
+        error = records.ToolError(code=records.ToolErrorCode.IO_ERROR, message=_clipped(text)) if failed else None
+        result = records.ToolResult(ok=not failed, data={} if failed else data, error=error)
+    return render_native_result(records.CallResult(call_id="", tool=tool, result=result))
 
 
 def _without_line(line: str) -> str:
@@ -155,30 +144,30 @@ def _without_line(line: str) -> str:
         tool = str(envelope.get("tool", ""))
         result = _stand_in(envelope, tool)
         if result is not None:
-            return render_text_results([CallResult(call_id="", tool=tool, result=result)])
+            return render_text_results([records.CallResult(call_id="", tool=tool, result=result)])
     return _clipped(line)
 
 
-def _stand_in(envelope: JsonMap, tool: str) -> ToolResult | None:
+def _stand_in(envelope: records.JsonMap, tool: str) -> records.ToolResult | None:
     data, error = envelope.get("data"), envelope.get("error")
     if isinstance(error, dict):
         code = error.get("code")
-        known = ToolErrorCode(code) if code in set(ToolErrorCode) else ToolErrorCode.IO_ERROR
-        return ToolResult.failure(known, _clipped(str(error.get("message", ""))))
+        known = records.ToolErrorCode(code) if code in set(records.ToolErrorCode) else records.ToolErrorCode.IO_ERROR
+        return records.ToolResult.failure(known, _clipped(str(error.get("message", ""))))
     if not isinstance(data, dict):
         return None
     kept = {name: value for name, value in data.items() if name != NOTE_FIELD and _length(value) <= LARGEST_KEPT_FIELD}
     if len(kept) == len(data):
-        return ToolResult(ok=True, data=data)
+        return records.ToolResult(ok=True, data=data)
     left = sum(_length(value) for name, value in data.items() if name not in kept)
-    return ToolResult(ok=True, data={**kept, NOTE_FIELD: _note(left, tool, kept)})
+    return records.ToolResult(ok=True, data={**kept, NOTE_FIELD: _note(left, tool, kept)})
 
 
 def _length(value: Any) -> int:
     return len(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def _note(characters: int, tool: str, kept: JsonMap) -> str:
+def _note(characters: int, tool: str, kept: records.JsonMap) -> str:
     """What is missing, and how to get it again: what a change gave back is gone, but its file can be read."""
     path = kept.get("path")
     if isinstance(path, str) and not kept.keys().isdisjoint({"action", "replacements"}):
@@ -249,7 +238,7 @@ class Compacted(NamedTuple):
 class NeedsSummary:
     """A summary is worth a model call: `messages` ask for it. `fallback` is what to do if there is no reply."""
 
-    messages: tuple[JsonMap, ...]
+    messages: tuple[records.JsonMap, ...]
     fallback: Compacted
     conclude: Callable[[str], Compacted] = field(repr=False)
     """(text of the reply) -> the view with the summary if it counts, else the fallback, and none is asked for again."""
@@ -258,14 +247,14 @@ class NeedsSummary:
 def compact(
     history: Sequence[AnyMessage],
     window: Window,
-    plan: Plan | None,
+    plan: records.Plan | None,
     changed: Sequence[str],
     size_of: SizeOf,
     budget: Budget,
     *,
     forced: bool = False,
     made: StandIns | None = None,
-) -> Compacted | NeedsSummary | StopCause | None:
+) -> Compacted | NeedsSummary | records.StopCause | None:
     """Say what to do before the next request; None means that it fits as it is.
 
     `forced` is for a request that the endpoint has refused as too long: it is brought down to half of itself, or of
@@ -296,7 +285,7 @@ def compact(
         f"The conversation does not fit {where}, and nothing more can be left out. Choose a model with a larger "
         "window, lower max_output_tokens_per_call, or ask for less at a time."
     )
-    return StopCause(reason=StopReason.CONTEXT_OVERFLOW, message=message)
+    return records.StopCause(reason=records.StopReason.CONTEXT_OVERFLOW, message=message)
 
 
 MOST_EARLIER = 5  # earlier requests of the thread that are quoted, the latest ones
@@ -306,7 +295,7 @@ SUMMARY_TITLE = "From an automatic summary of what was before, not the person's 
 """Above what a model wrote in a message that otherwise speaks for the person."""
 
 LEAST_SAVING = 0.3  # the share by which a view has to shrink for its summary to count
-_MARKS = {PlanStatus.DONE: "[x]", PlanStatus.IN_PROGRESS: "[>]", PlanStatus.PENDING: "[ ]"}
+_MARKS = {records.PlanStatus.DONE: "[x]", records.PlanStatus.IN_PROGRESS: "[>]", records.PlanStatus.PENDING: "[ ]"}
 
 
 @dataclass(frozen=True)
@@ -319,7 +308,7 @@ class _Compaction:
     history: Sequence[AnyMessage]
     tail: Sequence[AnyMessage]
     window: Window
-    plan: Plan | None
+    plan: records.Plan | None
     changed: Sequence[str]
     size_of: SizeOf
     budget: Budget
@@ -495,7 +484,7 @@ request."""
 _Item = Annotated[str, Field(max_length=400)]
 
 
-class Summary(Record):
+class Summary(records.Record):
     """What a summary has to look like; a section's title is what the model is shown above it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -525,7 +514,7 @@ def read_summary(reply: str) -> str:
 
 def summary_request(
     old: Sequence[AnyMessage], request: str, earlier_summary: str, size_of: SizeOf, most_tokens: int
-) -> tuple[JsonMap, ...] | None:
+) -> tuple[records.JsonMap, ...] | None:
     """The messages that ask for a summary of `old`, at most `most_tokens` as `size_of` sees them.
 
     The reply is told how many words it may have, so that it is whole. Long messages are shown clipped, and if that is
@@ -561,7 +550,7 @@ class Memory:
         window_tokens: int | None = None,
         *,
         reply_tokens: int = 1_024,
-        summarise: Callable[[list[JsonMap]], str] | None = None,
+        summarise: Callable[[list[records.JsonMap]], str] | None = None,
     ) -> None:
         """`summarise` is given the messages of a request for a summary, and gives back the model's reply."""
         self.messages: list[AnyMessage] = []
