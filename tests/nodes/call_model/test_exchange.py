@@ -135,13 +135,6 @@ def test_a_call_that_does_not_fit_is_not_even_connected(limits: dict[str, Any], 
     assert "step" not in update
 
 
-def test_a_request_that_can_be_made_no_smaller_is_not_sent_twice() -> None:
-    effects, update = play([failed(ProviderErrorKind.CONTEXT_OVERFLOW)], settings_of(), state())
-    assert effects == [CONNECT, sending()]
-    assert (update["stop"].reason, update["stop"].diagnostics) == (StopReason.CONTEXT_OVERFLOW, ("context_overflow!",))
-    assert "nothing more can be left out" in update["stop"].message
-
-
 @pytest.mark.parametrize(
     ("kind", "max_seconds", "is_clock"),
     [
@@ -157,12 +150,3 @@ def test_a_timeout_at_the_end_of_the_turn_is_the_turns(
     clock = StopCause(reason=StopReason.WALL_CLOCK, message="Limit 'max_seconds' exceeded: 2.0/2.0")
     assert effects == [CONNECT, sending(timeout_s=max_seconds)]
     assert update["stop"] == (clock if is_clock else gave_up(kind))
-
-
-# --- What is asked
-
-
-# --- What is answered
-
-
-# --- When it may be made

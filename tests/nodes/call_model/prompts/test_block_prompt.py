@@ -292,8 +292,6 @@ PI = 3
     ("text", "name", "hidden"),
     [
         (CALC_TEXT, "add", CALC_TEXT.replace("return a - b", "...")),
-        (CALC_TEXT, "mean", CALC_TEXT.replace("return add(*values) / 2", "...")),
-        (SHAPES, "draw", SHAPES.replace("pass", "...")),
         (
             DOCUMENTED,
             "area",
@@ -312,10 +310,8 @@ def test_the_body_is_left_out_and_the_documentation_kept(text: str, name: str, h
         (CALC_TEXT, "total"),
         (SHAPES, "Square"),
         ("def f(): return 1\n", "f"),
-        ("def f(\n    a,\n): return a\n", "f"),
         (f"{CALC_TEXT}\n\ndef add(a):\n    pass\n", "add"),
         ("def f():\n    x = '\0'\n", "f"),
-        ("", "f"),
         ("def f():\n    'Only words.'\n", "f"),
     ],
 )
