@@ -217,8 +217,6 @@ def _read(delta: JsonMap) -> tuple[JsonMap, JsonMap]:
 def _parts(delta: JsonMap) -> list[Any]:
     """The calls, or parts of calls, as they came. A null is none, and one that stands alone is no list's."""
     said = delta.get("tool_calls")
-    if not said and delta.get("function_call"):  # of the API before tools
-        said = {"function": delta["function_call"]}
     parts = said if isinstance(said, list) else [said] if said else []
     return [part for part in parts if part is not None]
 
@@ -229,17 +227,12 @@ def _call_parts(delta: JsonMap) -> list[JsonMap]:
 
 def _call_part(part: Any, place: int) -> JsonMap:
     fields = part if isinstance(part, dict) else {"index": -1 - place, "function": part}
-    function = fields.get("function")
-    if function is None and "name" in fields:
-        function = fields
+    function = fields.get("function", fields if "name" in fields else None)
     if not isinstance(function, dict):
         function = {"arguments": function}
-    name, at = function.get("name"), _at(fields)
-    return {
-        **at,
-        "type": "function",
-        "function": {"name": name if name is None else _text(name), "arguments": _text(function.get("arguments"))},
-    }
+    name, said = function.get("name"), _text(function.get("arguments"))
+    named = {"name": name if name is None else _text(name), "arguments": said}
+    return {**_at(fields), "type": "function", "function": named}
 
 
 def _at(part: JsonMap) -> JsonMap:

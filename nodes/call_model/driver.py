@@ -29,16 +29,6 @@ NEARLY_THERE_S: Final = 0.05
 """How long a stop waits for a call whose reply is as good as there: it is paid for, and need not be asked for again."""
 
 
-def run_in(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Done]) -> Done:
-    """Run a coroutine in an event loop of another thread; where the wait is interrupted, it is cancelled."""
-    future = asyncio.run_coroutine_threadsafe(work, loop)
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()
-        raise
-
-
 class ModelLoop:
     """Runs coroutines of any thread side by side; no loop of the caller's may be waited in, as in a notebook.
 
@@ -52,9 +42,14 @@ class ModelLoop:
         self._waiting, self._lock, self._process = 0, Lock(), os.getpid()
 
     def run(self, work: Coroutine[Any, Any, Done]) -> Done:
-        """Run the coroutine as `run_in` does; one that is cancelled has ended then."""
+        """Run the coroutine in this loop; where the wait is interrupted, it is cancelled, and has ended then."""
         with self._entered() as loop:
-            return run_in(loop, work)
+            future = asyncio.run_coroutine_threadsafe(work, loop)
+            try:
+                return future.result()
+            except BaseException:
+                future.cancel()
+                raise
 
     async def arun(self, work: Coroutine[Any, Any, Done]) -> Done:
         """Run the coroutine in this loop, and wait for it in the caller's, whose cancellation it shares."""

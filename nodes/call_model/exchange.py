@@ -32,6 +32,7 @@ from mendgraph.nodes.call_model.prompts.prompt import (
     from_map,
     message_of,
     size_of as bytes_of,
+    text_size,
 )
 from mendgraph.nodes.call_model.window import (
     SUMMARY_TOKENS,
@@ -315,7 +316,7 @@ def _compacted(
 
     def size_of(message: AnyMessage) -> int:
         if not message.id:  # one that is only being considered
-            return ceil(len(message.text.encode("utf-8", "replace")) * rate)
+            return ceil(text_size(message.text) * rate)
         return ceil(settings.cache.messages([message], native=native)[0].size * rate)
 
     view = sum(map(size_of, shown(history, window, stand_ins)))
@@ -338,7 +339,7 @@ def _prompt(
     profile, notes = state["profile"], state.get("notes") or ()
     blocks = profile.edit_form is records.EditForm.BLOCKS
     if most_tokens is not None and notes:
-        noted = len(notes_before(notes, "").encode("utf-8", "replace"))
+        noted = text_size(notes_before(notes, ""))
         most_tokens = max(1, most_tokens - estimate_tokens(noted, 1))
     prompt = build_prompt(
         profile,

@@ -103,17 +103,18 @@ def _with_calls(message: AIMessage) -> JsonMap:
 def size_of(message: JsonMap) -> int:
     """What a message has to say, in bytes of UTF-8: its text as the model reads it, its calls, its media as text."""
     content = message.get("content") or ""
-    size = _text_size(content) if isinstance(content, str) else sum(map(_block_size, content))
+    size = text_size(content) if isinstance(content, str) else sum(map(_block_size, content))
     return size + sum(json_size(message[name]) for name in ("tool_calls", *EXTRA_FIELDS) if message.get(name))
 
 
 def _block_size(block: JsonMap) -> int:
     if block.get("type") == "text":
-        return _text_size(str(block.get("text", "")))
+        return text_size(str(block.get("text", "")))
     return MEDIA_BYTES if block.get("type") == "image_url" else max(MEDIA_BYTES, json_size(block) // _FILE_SHARE)
 
 
-def _text_size(text: str) -> int:
+def text_size(text: str) -> int:
+    """The bytes of a text as UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
