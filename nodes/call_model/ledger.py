@@ -359,7 +359,9 @@ def exhausted_limit(spending: Spending, limits: RunLimits) -> StopCause | None:
     """Name the first limit that allows no further call, or None. Soft `max_steps` never stops a run."""
     exceeded = budget.check_api_limits(spending.usage, limits.api).exceeded
     if exceeded is not None:
-        return StopCause(reason=_SPEC_REASONS[exceeded.limit_name], message=exceeded.message)
+        name = exceeded.limit_name  # the reasons for tokens are those of the turn's limits too
+        reason = StopReason(name.removesuffix("_per_session") if "tokens" in name else name)
+        return StopCause(reason=reason, message=exceeded.message)
     turn = _turn_tokens(spending)
     checks = (
         (StopReason.MAX_INPUT_TOKENS, "max_input_tokens_per_turn", turn[0], limits.max_input_tokens_per_turn),
@@ -435,14 +437,6 @@ def usage_report(spending: Spending) -> JsonMap:
         **({"unpriced_calls": unpriced} if unpriced else {}),
         "cost_usd": None if unpriced else round(spending.cost_usd, 9),
     }
-
-
-_SPEC_REASONS = {
-    "max_calls_per_session": StopReason.MAX_CALLS_PER_SESSION,
-    "max_calls_per_turn": StopReason.MAX_CALLS_PER_TURN,
-    "max_input_tokens_per_session": StopReason.MAX_INPUT_TOKENS,
-    "max_output_tokens_per_session": StopReason.MAX_OUTPUT_TOKENS,
-}
 
 
 def _turn_tokens(spending: Spending) -> tuple[int, int]:

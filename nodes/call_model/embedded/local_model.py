@@ -83,7 +83,7 @@ def start_local_server(
     `timeout_s` seconds is ended and reported with its own last words.
     """
     model = embedded_weights().model
-    options = ["--model", model, "--context-tokens", str(context_tokens), "--threads", str(threads)]
+    options = [model, str(context_tokens), str(threads)]
     with TemporaryFile() as log:  # which stays the child's when it is closed here
         try:
             process = _launch([*program, os.path.abspath(weights), *options], log)

