@@ -30,8 +30,8 @@ from mendgraph.graph.machine.workspace import judged_workspace
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import small_history, thread_config, with_store
-from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, split_provider
+from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES

@@ -17,8 +17,8 @@ from urllib.parse import quote, urlsplit
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.doctor.findings import Finding, Status, fine, off, problem, warning
-from mendgraph.nodes.call_model.embedded.weights import embedded_weights, file_sha256, weights_path
 from mendgraph.nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, find_endpoint
+from mendgraph.nodes.call_model.weights import embedded_weights, file_sha256, weights_path
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.processes.bubblewrap import bubblewrap_path, sandbox_problem
 from mendgraph.nodes.execute_tools.processes.processes import ProcessResult, ripgrep_path, run_process

@@ -31,7 +31,7 @@ from mendgraph.graph.langchain.chat_model import ChatModel, plain_copy, with_set
 from mendgraph.graph.langchain.openai_chat import EndpointChat, KeepsExtras, PlainCompletions, keeping_extras
 from mendgraph.nodes.call_model import endpoint as endpoints
 from mendgraph.nodes.call_model.driver import MODEL_LOOP
-from mendgraph.nodes.call_model.embedded.local_model import shared_local_server
+from mendgraph.nodes.call_model.local_model import shared_local_server
 from mendgraph.nodes.records import JsonMap, ProviderErrorKind, ProviderFailure
 
 CONNECT_TIMEOUT_S: Final = 10.0

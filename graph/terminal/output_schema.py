@@ -20,7 +20,7 @@ from mendgraph.graph.runs.events import Compacted, Ended, Event, Paid
 from mendgraph.graph.runs.runs import RunDiff
 from mendgraph.graph.spending.store import AccountSpent, ModelDay
 from mendgraph.graph.terminal.output_lines import SCHEMA, event_name
-from mendgraph.nodes.call_model.embedded.weights import Pulled
+from mendgraph.nodes.call_model.weights import Pulled
 from mendgraph.nodes.execute_tools.journal.restoring import LeftFile, RestoredFile
 from mendgraph.nodes.records import ExtractionError, FileChange, JsonMap, Outcome, Plan
 

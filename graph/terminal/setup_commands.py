@@ -17,7 +17,7 @@ from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, table
 from mendgraph.graph.terminal.options import options_without_a_task, options_without_events
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, found, loaded, write_file
-from mendgraph.nodes.call_model.embedded.weights import WeightsState, weights_status
+from mendgraph.nodes.call_model.weights import WeightsState, weights_status
 from mendgraph.nodes.language.display import count_of, one_line, plain, usd
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -216,7 +216,7 @@ def pull(context: typer.Context) -> int:
 
     Once for all projects.
     """
-    from mendgraph.nodes.call_model.embedded.weights import PullFailure, pull_weights
+    from mendgraph.nodes.call_model.weights import PullFailure, pull_weights
 
     chosen = options_without_events(context)
     with shown_pull() as progress:

@@ -12,7 +12,7 @@ import pytest
 from mendgraph.graph.doctor import checks
 from mendgraph.graph.doctor.findings import Status
 from mendgraph.graph.runs.run import run_task
-from mendgraph.nodes.call_model.embedded.weights import WeightsSpec
+from mendgraph.nodes.call_model.weights import WeightsSpec
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from tempfile import TemporaryFile
 from typing import IO, cast
 
-from mendgraph.nodes.call_model.embedded.weights import (
+from mendgraph.nodes.call_model.weights import (
     CONTEXT_TOKENS,
     WeightsSpec,
     WeightsState,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.call_model.embedded.weights import (
+from mendgraph.nodes.call_model.weights import (
     Fetch,
     Progress,
     Pulled,

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mendgraph.nodes.call_model.embedded import local_model, local_server
-from mendgraph.nodes.call_model.embedded.local_model import LocalServer, ServerSlot, start_local_server, why_unavailable
-from mendgraph.nodes.call_model.embedded.weights import parts_folder
+from mendgraph.nodes.call_model import local_model, local_server
+from mendgraph.nodes.call_model.local_model import LocalServer, ServerSlot, start_local_server, why_unavailable
+from mendgraph.nodes.call_model.weights import parts_folder
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.fake_weights import fake_weights
 from tests.doubles.tiny_model import write_tiny_model
@@ -107,7 +107,7 @@ def test_a_program_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
 
 PARENT = """
 import os, sys
-from mendgraph.nodes.call_model.embedded.local_model import start_local_server
+from mendgraph.nodes.call_model.local_model import start_local_server
 start_local_server("w", program=[sys.executable, "-I", "-S", sys.argv[1]])
 {end}
 """
