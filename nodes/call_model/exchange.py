@@ -19,6 +19,7 @@ from langchain_core.messages import AnyMessage
 from typing_extensions import TypedDict
 
 from mendgraph.nodes import records
+from mendgraph.nodes.call_model import window as windows
 from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
 from mendgraph.nodes.call_model.model import Answer, Effect, Emit, Update
 from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
@@ -31,22 +32,8 @@ from mendgraph.nodes.call_model.prompts.prompt import (
     ShownMessages,
     from_map,
     message_of,
-    size_of as bytes_of,
+    size_of,
     text_size,
-)
-from mendgraph.nodes.call_model.window import (
-    SUMMARY_TOKENS,
-    TRIGGER,
-    WHOLE,
-    Budget,
-    Compacted,
-    NeedsSummary,
-    StandIns,
-    Window,
-    compact,
-    notes_before,
-    shown,
-    with_notes,
 )
 from mendgraph.nodes.language.content_blocks import without_thoughts
 from mendgraph.nodes.language.project_notes import ProjectNotes
@@ -61,7 +48,7 @@ class CallModelState(TypedDict, total=False):
     spending: Spending
     preload: records.ModelReply | None
     step: int
-    window: Window
+    window: windows.Window
     plan: records.Plan
     changes: list[records.FileChange]
     notes: tuple[ProjectNotes, ...]
@@ -79,14 +66,14 @@ class CallSettings:
     seed: int | None = None
     window_tokens: int | None = None
     cache: ShownMessages = field(default_factory=ShownMessages)
-    stand_ins: StandIns = field(default_factory=dict)
+    stand_ins: windows.StandIns = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Fitted:
     """A prompt that fits, with the most that its reply may have; or why there is none. And what is shown by now."""
 
-    window: Window
+    window: windows.Window
     spending: Spending
     prompt: Prompt | None = None
     most_output: int | None = None
@@ -108,7 +95,7 @@ def exchange(
     if preload := state.get("preload"):
         return {"reply": preload, "preload": None, **step}
     shown, paid = yield from _reply(state, settings, specs)
-    kept: Update = {} if shown == state.get("window", WHOLE) else {"window": shown}
+    kept: Update = {} if shown == state.get("window", windows.WHOLE) else {"window": shown}
     if paid.reply is None:
         return {"reply": None, "spending": paid.spending, "stop": paid.stop, **kept}
     if paid.reply.without_tools:
@@ -118,13 +105,13 @@ def exchange(
 
 def _reply(
     state: CallModelState, settings: CallSettings, specs: Sequence[records.ToolSpec]
-) -> Generator[Effect, Answer, tuple[Window, Paid]]:
+) -> Generator[Effect, Answer, tuple[windows.Window, Paid]]:
     """The reply to what is shown of the conversation, and what that is.
 
     After an overflow the conversation is made smaller once. A reply that holds nothing but cut off thoughts is none.
     """
     overflow = ""
-    window, spending = state.get("window", WHOLE), state["spending"]
+    window, spending = state.get("window", windows.WHOLE), state["spending"]
     while True:
         fitted = yield from fit(state, settings, specs, window, spending, refused=bool(overflow))
         window, spending, stop = fitted.window, fitted.spending, fitted.stop
@@ -229,7 +216,7 @@ def build_prompt(
         temperature=temperature,
         known=Known(
             (from_map(front), *(each.message for each in sent), *map(from_map, asked)),
-            bytes_of(front) + sum(each.size for each in sent) + sum(map(bytes_of, asked)),
+            size_of(front) + sum(each.size for each in sent) + sum(map(size_of, asked)),
             offered.size if native else 0,
         ),
     )
@@ -248,7 +235,7 @@ def fit(
     state: CallModelState,
     settings: CallSettings,
     specs: Sequence[records.ToolSpec],
-    window: Window,
+    window: windows.Window,
     spending: Spending,
     *,
     refused: bool = False,
@@ -272,14 +259,14 @@ def fit(
         return fitted(_prompt(state, settings, specs, state["messages"], most))
     forced = refused
     for made in range(MOST_ROUNDS + 1):
-        prompt = _prompt(state, settings, specs, shown(state["messages"], window, settings.stand_ins))
+        prompt = _prompt(state, settings, specs, windows.shown(state["messages"], window, settings.stand_ins))
         estimated = _estimate(prompt, spending)
-        fits = not forced and (known is None or estimated + output <= known * TRIGGER)
+        fits = not forced and (known is None or estimated + output <= known * windows.TRIGGER)
         if fits or made == MOST_ROUNDS:
             break
         found = _compacted(state, settings, window, prompt, estimated, known, output, forced=forced)
-        if isinstance(found, NeedsSummary):
-            asked = Request(Prompt(messages=found.messages), purpose="summary", most_output=SUMMARY_TOKENS)
+        if isinstance(found, windows.NeedsSummary):
+            asked = Request(Prompt(messages=found.messages), purpose="summary", most_output=windows.SUMMARY_TOKENS)
             paid = yield from paid_call(asked, spending, replace(settings.budget, retries=0))
             spending = paid.spending
             if paid.stop is not None and paid.stop.reason is records.StopReason.CANCELLED:
@@ -301,28 +288,29 @@ def fit(
 def _compacted(
     state: CallModelState,
     settings: CallSettings,
-    window: Window,
+    window: windows.Window,
     prompt: Prompt,
     estimated: int,
     known: int | None,
     output: int,
     *,
     forced: bool,
-) -> Compacted | NeedsSummary | records.StopCause | None:
+) -> windows.Compacted | windows.NeedsSummary | records.StopCause | None:
     """What to do about a request of `estimated` tokens; messages are measured at the rate of the whole."""
     rate = estimated / max(prompt.size, 1)
     native = state["profile"].protocol is records.Protocol.NATIVE
     history, stand_ins = state["messages"], settings.stand_ins
 
-    def size_of(message: AnyMessage) -> int:
+    def tokens_of(message: AnyMessage) -> int:
         if not message.id:  # one that is only being considered
             return ceil(text_size(message.text) * rate)
         return ceil(settings.cache.messages([message], native=native)[0].size * rate)
 
-    view = sum(map(size_of, shown(history, window, stand_ins)))
-    budget = Budget(window_tokens=known, fixed_tokens=max(0, estimated - view), output_tokens=output)
+    view = sum(map(tokens_of, windows.shown(history, window, stand_ins)))
+    budget = windows.Budget(window_tokens=known, fixed_tokens=max(0, estimated - view), output_tokens=output)
     changed = tuple(dict.fromkeys(change.path for change in state.get("changes") or ()))
-    return compact(history, window, state.get("plan"), changed, size_of, budget, forced=forced, made=stand_ins)
+    plan = state.get("plan")
+    return windows.compact(history, window, plan, changed, tokens_of, budget, forced=forced, made=stand_ins)
 
 
 def _estimate(prompt: Prompt, spending: Spending) -> int:
@@ -339,12 +327,12 @@ def _prompt(
     profile, notes = state["profile"], state.get("notes") or ()
     blocks = profile.edit_form is records.EditForm.BLOCKS
     if most_tokens is not None and notes:
-        noted = text_size(notes_before(notes, ""))
+        noted = text_size(windows.notes_before(notes, ""))
         most_tokens = max(1, most_tokens - estimate_tokens(noted, 1))
     prompt = build_prompt(
         profile,
         specs,
-        view if blocks else with_notes(view, notes, settings.stand_ins),
+        view if blocks else windows.with_notes(view, notes, settings.stand_ins),
         state.get("corrections") or (),
         settings.temperature,
         state["spending"].mending.asked_again,
@@ -353,7 +341,7 @@ def _prompt(
     )
     if blocks and notes:
         *others, last = prompt.messages
-        noted_request = {**last, "content": notes_before(notes, str(last["content"]))}
+        noted_request = {**last, "content": windows.notes_before(notes, str(last["content"]))}
         prompt = replace(prompt, messages=(*others, noted_request))
     if profile.protocol is records.Protocol.TEXT:
         return prompt
