@@ -54,7 +54,6 @@ class EndpointModel(ChatModel):
     """The chat model of an endpoint that is named by its address: one for each event loop."""
 
     chat: Callable[[], EndpointChat]
-    endpoint: endpoints.Endpoint = field(default_factory=lambda: endpoints.Endpoint(model=""))
     clients: "WeakKeyDictionary[asyncio.AbstractEventLoop, EndpointChat]" = field(default_factory=WeakKeyDictionary)
 
     async def aclose(self) -> None:
@@ -111,12 +110,13 @@ class ChatModels:
         key = _key(endpoint, options)
         if key in self._models:
             return self._models[key]
-        made: ChatModel | ProviderFailure
-        if endpoint.provider:
-            made = provider_model(endpoint, options)
-        else:
-            opened = endpoint_model(endpoint, options)
-            made = opened if isinstance(opened, ProviderFailure) else _named(opened, options)
+        made = provider_model(endpoint, options) if endpoint.provider else endpoint_model(endpoint, options)
+        if isinstance(made, EndpointModel) and not endpoint.model:
+            served = served_models(made)
+            chosen = served if isinstance(served, ProviderFailure) else endpoints.choose_served_model(served)
+            if isinstance(chosen, ProviderFailure):
+                return chosen
+            made = endpoint_model(endpoint.model_copy(update={"model": chosen}), options)
         if isinstance(made, ChatModel):
             self._models[key] = made
         return made
@@ -225,9 +225,7 @@ def endpoint_model(endpoint: endpoints.Endpoint, options: endpoints.ModelOptions
         return known
 
     said = dict(tried.profile or {}) if _is_openai(endpoint) else {}
-    return EndpointModel(
-        chat, provider, learned, endpoint.model, said, in_openai_form=True, endpoint=endpoint, clients=clients
-    )
+    return EndpointModel(chat, provider, learned, endpoint.model, said, in_openai_form=True, clients=clients)
 
 
 def endpoint_chat(
@@ -300,16 +298,6 @@ def _is_openai(endpoint: endpoints.Endpoint) -> bool:
 def _limit_name(endpoint: endpoints.Endpoint) -> str:
     """What an endpoint likely calls the most tokens of a reply; its first refusal corrects that."""
     return failures.NEW_LIMIT if _is_openai(endpoint) or _NEW_LIMIT.search(endpoint.model) else failures.OLD_LIMIT
-
-
-def _named(model: EndpointModel, options: endpoints.ModelOptions) -> EndpointModel | ProviderFailure:
-    if model.endpoint.model:
-        return model
-    served = served_models(model)
-    chosen = served if isinstance(served, ProviderFailure) else endpoints.choose_served_model(served)
-    if isinstance(chosen, ProviderFailure):
-        return chosen
-    return endpoint_model(model.endpoint.model_copy(update={"model": chosen}), options)
 
 
 def served_models(model: EndpointModel) -> list[str] | ProviderFailure:
