@@ -229,7 +229,9 @@ def _call_parts(delta: JsonMap) -> list[JsonMap]:
 
 def _call_part(part: Any, place: int) -> JsonMap:
     fields = part if isinstance(part, dict) else {"index": -1 - place, "function": part}
-    function = fields.get("function", fields if "name" in fields else None)
+    function = fields.get("function")
+    if function is None and "name" in fields:
+        function = fields
     if not isinstance(function, dict):
         function = {"arguments": function}
     name, said = function.get("name"), _text(function.get("arguments"))
