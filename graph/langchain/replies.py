@@ -96,8 +96,7 @@ class ReplyAssembly:
                 self._take_rich(message)
         else:
             self._whole = message
-            for number, call in enumerate((*message.tool_calls, *message.invalid_tool_calls)):
-                self.add_call_part(number, call["id"], call["name"], _as_text(call["args"]))
+            self._calls += map(_whole_call, (*message.tool_calls, *message.invalid_tool_calls))
         return said
 
     def _take_rich(self, chunk: AIMessageChunk) -> None:
@@ -179,6 +178,13 @@ class ReplyAssembly:
         if self._details:
             joined.additional_kwargs[REASONING_DETAILS] = joined_details(self._details)
         return state_of(joined)
+
+
+def _whole_call(call: Any) -> _GrowingCall:
+    """A call that came in one piece; one of another shape is kept as one without a name."""
+    fields = call if isinstance(call, Mapping) else {"args": call}
+    call_id, tool, arguments = (_as_text(fields.get(name)) for name in ("id", "name", "args"))
+    return _GrowingCall(call_id, tool, [arguments])
 
 
 def _as_text(value: Any) -> str:
