@@ -23,7 +23,7 @@ from mendgraph.nodes.call_model import window as windows
 from mendgraph.nodes.call_model.ledger import MIN_OUTPUT_TOKENS, Spending
 from mendgraph.nodes.call_model.model import Answer, Effect, Emit, Update
 from mendgraph.nodes.call_model.paid_call import CallBudget, Paid, Request, paid_call
-from mendgraph.nodes.call_model.prompts.block_prompt import RETRY_TEMPERATURE, block_request
+from mendgraph.nodes.call_model.prompts import block_prompt
 from mendgraph.nodes.call_model.prompts.estimates import estimate_input, estimate_tokens
 from mendgraph.nodes.call_model.prompts.profiles import SMALL_STOP
 from mendgraph.nodes.call_model.prompts.prompt import (
@@ -196,9 +196,11 @@ def build_prompt(
     stop = SMALL_STOP if profile.small and not native else ()
     temperature = SMALL_TEMPERATURE if temperature is None and profile.small else temperature
     if profile.edit_form is records.EditForm.BLOCKS:
-        made = block_request(specs, history, corrections, native=native, asked=asked_again, most_tokens=most_tokens)
+        made = block_prompt.block_request(
+            specs, history, corrections, native=native, asked=asked_again, most_tokens=most_tokens
+        )
         if profile.small and made.failed_tries > 1:
-            temperature = max(temperature or 0.0, RETRY_TEMPERATURE)
+            temperature = max(temperature or 0.0, block_prompt.RETRY_TEMPERATURE)
         return replace(made, stop=stop, temperature=temperature)
     offered = shown.tools(specs)
     system = NATIVE_SYSTEM if native else TEXT_SYSTEM.format(tools=offered.lines)
