@@ -313,7 +313,7 @@ def _setup(chosen: opt.Options, *, attended: bool) -> "Setup":
     from mendgraph.graph.terminal.screen import Display
     from mendgraph.graph.terminal.status_line import StatusLine, is_live
     from mendgraph.graph.terminal.turns import Setup
-    from mendgraph.nodes.call_model.embedded.local_model import local_server_is_starting
+    from mendgraph.nodes.call_model.local_model import local_server_is_starting
     from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 
     out, err = Console(), Console(stderr=True)

@@ -102,8 +102,8 @@ class EditForm(StrEnum):
 class Profile(Record):
     """How this turn talks to its model: decided at its start, and once more where `steps_down` and edits miss.
 
-    `family` is the row of the shipped profiles, `small` a model of some billion parameters, which repeats what it sees,
-    and `reasoning` one that thinks before it answers.
+    `small` is a model of some billion parameters, which repeats what it sees, and `reasoning` one that thinks before it
+    answers. `family` stands in checkpoints of earlier versions.
     """
 
     protocol: Protocol = Protocol.TEXT

@@ -166,7 +166,7 @@ def nothing_learned() -> None:
     """What an endpoint refused in one test is tried anew in the next, as it may listen at the same port."""
     from mendgraph.graph.langchain.failures import LESSONS
 
-    LESSONS.forget()
+    LESSONS.clear()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -30,8 +30,6 @@ from mendgraph.graph.cassettes.servers import LoopbackServer, RecordingServer, R
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.chat_models import endpoint_model, served_models
 from mendgraph.graph.langchain.failures import LESSONS
-from mendgraph.nodes.call_model.embedded.local_model import shared_local_server
-from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS
 from mendgraph.nodes.call_model.endpoint import (
     NO_KEY,
     PLAIN,
@@ -41,6 +39,8 @@ from mendgraph.nodes.call_model.endpoint import (
     find_endpoint,
     split_provider,
 )
+from mendgraph.nodes.call_model.local_model import shared_local_server
+from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS
 from mendgraph.nodes.execute_tools.secrets.known_secrets import is_findable_key
 from mendgraph.nodes.records import JsonMap, ProviderFailure, Record, ToolError, ToolErrorCode
 
@@ -137,7 +137,7 @@ class Cassette(ABC):
 
         What earlier tests have learned of models is forgotten: each asks as it would by itself.
         """
-        LESSONS.forget()
+        LESSONS.clear()
         self._tape = self._ears.enter_context(self._recorder())
 
     @property

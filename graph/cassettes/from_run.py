@@ -30,8 +30,8 @@ from mendgraph.graph.machine.workspace import judged_workspace
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import small_history, thread_config, with_store
-from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, split_provider
+from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.window import Window
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
@@ -383,7 +383,7 @@ def _play(stored: StoredRun, files: Files, context: Callable[[str], AgentContext
         problem = _change(workspace, [WriteFile(path, data) for path, data in files.items()])
         if problem is not None:
             return problem
-        LESSONS.forget()  # as a test does
+        LESSONS.clear()  # as a test does
         with (
             mock.patch.dict(os.environ, {DATA_DIR_VARIABLE: os.path.join(base, "data")}),
             Session(context(folder), checkpointer=saver, thread_id=stored.run_id) as session,

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import REPLY_TOKENS, SETTINGS, AgentContext
 from mendgraph.graph.configuration.settings_file import Problem, Settings, parse_settings
-from mendgraph.nodes.call_model.prices import PRICES_VARIABLE, PriceList, parse_prices, with_own
+from mendgraph.nodes.call_model.ledger import PRICES_VARIABLE, PriceList, parse_prices
 from mendgraph.nodes.execute_tools.files.failures import quoted
 from mendgraph.nodes.execute_tools.store.user_files import (
     SETTINGS_FILE,
@@ -247,4 +247,4 @@ def load_prices() -> PriceList | ToolError:
         return shipped
     path, text = found
     own = text if isinstance(text, ToolError) else parse_prices(text, quoted(path))
-    return own if isinstance(own, ToolError) else with_own(shipped, own)
+    return own if isinstance(own, ToolError) else {**shipped, **own}

@@ -21,7 +21,6 @@ from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
 from mendgraph.graph.telemetry.observing import OBSERVER
 from mendgraph.nodes.call_model.driver import NEVER, Hands, Stop
-from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.endpoint import (
     EMBEDDED_MODEL,
     Endpoint,
@@ -31,12 +30,21 @@ from mendgraph.nodes.call_model.endpoint import (
     models_in_order,
 )
 from mendgraph.nodes.call_model.exchange import CallSettings
-from mendgraph.nodes.call_model.ledger import RunLimits, Spending, charge_lost, unknown_price
+from mendgraph.nodes.call_model.ledger import (
+    FREE,
+    Price,
+    PriceList,
+    RunLimits,
+    Spending,
+    charge_lost,
+    find_price,
+    unknown_price,
+)
 from mendgraph.nodes.call_model.model import GuardedModel, Model, Scrubber, Wait
 from mendgraph.nodes.call_model.paid_call import CallBudget
-from mendgraph.nodes.call_model.prices import FREE, Price, PriceList, find_price
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
-from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages
+from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
+from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.window import StandIns
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers

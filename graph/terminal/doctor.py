@@ -23,8 +23,8 @@ from urllib.parse import quote, urlsplit
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import load_configuration
-from mendgraph.nodes.call_model.embedded.weights import embedded_weights, file_sha256, weights_path
 from mendgraph.nodes.call_model.endpoint import LOOPBACK_HOSTS, NO_KEY, USUAL_URL, Endpoint, find_endpoint
+from mendgraph.nodes.call_model.weights import embedded_weights, file_sha256, weights_path
 from mendgraph.nodes.execute_tools.files.deadline import Worker
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.processes.bubblewrap import bubblewrap_path, sandbox_problem

@@ -14,7 +14,7 @@ from mendgraph.graph.terminal import options as opt
 from mendgraph.graph.terminal.answers import LONGEST_LINE, Line, answer, table
 from mendgraph.graph.terminal.options import options_without_a_task, options_without_events
 from mendgraph.graph.terminal.process_end import ExitCode, RefusedError, found, loaded
-from mendgraph.nodes.call_model.embedded.weights import WeightsState, weights_path, weights_status
+from mendgraph.nodes.call_model.weights import WeightsState, weights_path, weights_status
 from mendgraph.nodes.language.display import one_line, plain, usd
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -151,7 +151,7 @@ def pull(context: typer.Context) -> int:
 
     Once for all projects.
     """
-    from mendgraph.nodes.call_model.embedded.pull import PullFailure, pull_weights
+    from mendgraph.nodes.call_model.weights import PullFailure, pull_weights
 
     chosen = options_without_events(context)
     with shown_pull() as progress:
@@ -184,18 +184,25 @@ def status(context: typer.Context) -> int:
 @model_app.command()
 def serve(context: typer.Context, port: opt.Port = 0) -> int:
     """Serve the embedded model on this machine until Ctrl-C."""
-    from mendgraph.nodes.call_model.embedded.local_model import serve_in_foreground, why_unavailable
+    from mendgraph.nodes.call_model.local_model import start_local_server, why_unavailable
+    from mendgraph.nodes.records import ProviderFailure
 
     chosen = options_without_events(context)
-
-    def announce(base_url: str) -> None:
-        said = f"serving on {base_url} until Ctrl-C; use it with OPENAI_BASE_URL={base_url}"
-        answer({"base_url": base_url}, [Line(said)], as_json=chosen.as_json)
-
-    failure = why_unavailable() or serve_in_foreground(weights_path(), port, announce)
-    if failure is not None:
-        raise RefusedError(ExitCode.SYSTEM_ERROR, plain(failure.message))
-    return ExitCode.FINISHED
+    server = why_unavailable() or start_local_server(weights_path(), port=port)
+    if isinstance(server, ProviderFailure):
+        raise RefusedError(ExitCode.SYSTEM_ERROR, plain(server.message))
+    said = f"serving {server.model} on {server.base_url} until Ctrl-C; use it with OPENAI_BASE_URL={server.base_url}"
+    try:
+        answer(
+            {"base_url": server.base_url, "model": server.model},
+            [Line(f"{said} and --model {server.model}")],
+            as_json=chosen.as_json,
+        )
+        raise RefusedError(ExitCode.SYSTEM_ERROR, f"the model server ended by itself (exit code {server.wait()})")
+    except KeyboardInterrupt:
+        return ExitCode.FINISHED
+    finally:
+        server.stop()
 
 
 def _gigabytes(count: int) -> str:

@@ -35,8 +35,8 @@ from mendgraph.graph.terminal.output_lines import (
 )
 from mendgraph.graph.terminal.process_end import SIGNALS, ExitCode, install, leave_at_once
 from mendgraph.graph.terminal.screen import Display, RunView, VisibleText
-from mendgraph.nodes.call_model.embedded.weights import embedded_weights
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
+from mendgraph.nodes.call_model.weights import embedded_weights
 from mendgraph.nodes.execute_tools.store.audit_log import FILE_NAME
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder_path

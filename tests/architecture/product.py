@@ -31,10 +31,9 @@ EFFECT_FILES = frozenset(
         "nodes/execute_tools/evidence/example_runner.py",
         "nodes/execute_tools/evidence/project_tests.py",
         "nodes/execute_tools/mcp_tools.py",
-        "nodes/call_model/embedded/local_model.py",
-        "nodes/call_model/embedded/local_server.py",
-        "nodes/call_model/embedded/pull.py",
-        "nodes/call_model/embedded/weights.py",
+        "nodes/call_model/local_model.py",
+        "nodes/call_model/local_server.py",
+        "nodes/call_model/weights.py",
     }
 )
 """The single files that may touch the world; `EFFECT_PACKAGES` hold nothing else."""

@@ -18,7 +18,7 @@ import pytest
 
 from mendgraph.graph.cassettes.cassette_file import CassetteFile
 from mendgraph.graph.cassettes.servers import Answering, RecordingServer, ReplayServer
-from mendgraph.nodes.call_model.embedded.local_model import LocalServer, start_local_server
+from mendgraph.nodes.call_model.local_model import LocalServer, start_local_server
 from mendgraph.nodes.records import JsonMap
 from tests.browser.chromium import FOREIGN, Page, needs_chromium
 from tests.doubles.replies import Say

@@ -42,7 +42,7 @@ def no_way_through_guard(patch: pytest.MonkeyPatch) -> None:
 def ledger_forgets(patch: pytest.MonkeyPatch) -> None:
     """What a killed process has spent, and what the checkpoints do not hold."""
     patch.setattr(
-        "mendgraph.nodes.call_model.paid_call.charge_lost",
+        "mendgraph.nodes.call_model.ledger.charge_lost",
         lambda spending, _, number: spending.model_copy(update={"booked": number}),
     )
 

@@ -45,7 +45,7 @@ THREAD: Any = {"configurable": {"thread_id": "t"}}
 @pytest.fixture(autouse=True)
 def nothing_learned() -> None:
     """A port may come again, with another provider behind it."""
-    LESSONS.forget()
+    LESSONS.clear()
 
 
 class Played(NamedTuple):

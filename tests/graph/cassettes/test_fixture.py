@@ -19,8 +19,8 @@ from mendgraph.graph.cassettes.fixture import (
     load,
     only,
 )
-from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS
 from mendgraph.nodes.call_model.endpoint import NO_KEY
+from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 from tests.doubles.scripted_server import Say, ScriptedServer, nobody_listening
 

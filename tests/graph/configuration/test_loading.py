@@ -17,7 +17,7 @@ from mendgraph.graph.configuration.loading import (
     load_prices,
     widening,
 )
-from mendgraph.nodes.call_model.prices import Price, PriceList, find_price
+from mendgraph.nodes.call_model.ledger import Price, find_price
 from mendgraph.nodes.execute_tools.store import user_files
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
@@ -244,7 +244,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def price(name: str) -> Price | None:
     prices = load_prices()
-    assert isinstance(prices, PriceList)
+    assert isinstance(prices, dict)
     return find_price(prices, name)
 
 

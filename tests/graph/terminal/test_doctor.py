@@ -14,7 +14,7 @@ import pytest
 from mendgraph.graph.runs.run import run_task
 from mendgraph.graph.terminal import doctor as checks
 from mendgraph.graph.terminal.doctor import Finding, Status, examine, made
-from mendgraph.nodes.call_model.embedded.weights import WeightsSpec
+from mendgraph.nodes.call_model.weights import WeightsSpec
 from mendgraph.nodes.execute_tools.store.database import open_database
 from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder, workspace_folder_path
 from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure

@@ -24,8 +24,7 @@ from mendgraph.graph.terminal.output_lines import (
 from mendgraph.graph.terminal.process_end import ExitCode
 from mendgraph.graph.terminal.turns import run_once
 from mendgraph.nodes.call_model.budget import APILimits
-from mendgraph.nodes.call_model.ledger import Spending, Used, begin_turn, charge, priced, usage_report
-from mendgraph.nodes.call_model.prices import Price
+from mendgraph.nodes.call_model.ledger import Price, Spending, Used, begin_turn, charge, priced, usage_report
 from mendgraph.nodes.records import (
     CallError,
     ExtractionError,

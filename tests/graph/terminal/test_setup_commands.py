@@ -20,12 +20,10 @@ from mendgraph.graph.terminal.answers import Line
 from mendgraph.graph.terminal.doctor import Finding, Status
 from mendgraph.graph.terminal.setup_commands import account_lines, day_lines, finding_lines, shown_pull
 from mendgraph.graph.terminal.turns import Setup
-from mendgraph.nodes.call_model.embedded import local_model, pull
-from mendgraph.nodes.call_model.embedded.pull import Pulled, PullFailure
-from mendgraph.nodes.call_model.embedded.weights import WeightsState, WeightsStatus
+from mendgraph.nodes.call_model import weights
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
+from mendgraph.nodes.call_model.weights import Pulled, PullFailure, WeightsState, WeightsStatus
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE
-from mendgraph.nodes.records import ProviderErrorKind, ProviderFailure
 
 TODAY = date(2026, 2, 28)
 
@@ -132,7 +130,7 @@ def test_pull(
     out: str,
     err: str,
 ) -> None:
-    monkeypatch.setattr(pull, "pull_weights", lambda _: outcome)
+    monkeypatch.setattr(weights, "pull_weights", lambda _: outcome)
     assert called(capsys, "pull") == (code, out, err)
 
 
@@ -164,7 +162,7 @@ def test_for_programs_there_is_one_object(monkeypatch: pytest.MonkeyPatch, capsy
     found = WeightsStatus(WeightsState.READY, "/m.gguf", GIGABYTE, GIGABYTE)
     monkeypatch.setattr(setup_commands, "weights_status", lambda **_: found)
     monkeypatch.setattr(setup_commands, "find_spec", lambda _: None)
-    monkeypatch.setattr(pull, "pull_weights", lambda _: PullFailure("the disk is full"))
+    monkeypatch.setattr(weights, "pull_weights", lambda _: PullFailure("the disk is full"))
     assert cli.main(["--json", "model", "status"]) == 4
     assert json.loads(capsys.readouterr().out) == {
         "state": "ready",
@@ -174,31 +172,9 @@ def test_for_programs_there_is_one_object(monkeypatch: pytest.MonkeyPatch, capsy
         "extra_installed": False,
         "usable": False,
     }
-    monkeypatch.setattr(pull, "pull_weights", lambda _: Pulled("/m.gguf", 5, "hub"))
+    monkeypatch.setattr(weights, "pull_weights", lambda _: Pulled("/m.gguf", 5, "hub"))
     assert cli.main(["--json", "model", "pull"]) == 0
     assert json.loads(capsys.readouterr().out) == {"path": "/m.gguf", "size_bytes": 5, "source": "hub"}
-
-
-def test_serve_says_where_and_ends_with_ctrl_c(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def serve(_: str, port: int, announce: object) -> None:
-        assert callable(announce)
-        announce(f"http://127.0.0.1:{port}/v1")
-
-    monkeypatch.setattr(local_model, "why_unavailable", lambda: None)
-    monkeypatch.setattr(local_model, "serve_in_foreground", serve)
-    url = "http://127.0.0.1:8123/v1"
-    line = f"serving on {url} until Ctrl-C; use it with OPENAI_BASE_URL={url}\n"
-    assert called(capsys, "serve", "--port", "8123") == (0, line, "")
-    assert cli.main(["--json", "model", "serve", "--port", "8123"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"base_url": url}
-
-
-def test_serve_needs_the_model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    failure = ProviderFailure(kind=ProviderErrorKind.MODEL_UNAVAILABLE, message="no weights: run the pull")
-    monkeypatch.setattr(local_model, "why_unavailable", lambda: failure)
-    assert called(capsys, "serve") == (4, "", "mendgraph: no weights: run the pull\n")
 
 
 REPORTS = [
@@ -387,3 +363,27 @@ def test_every_setting_is_shown_with_where_it_comes_from(root: Path, run: Run, m
     rows = {line.split()[0]: line.split() for line in shown.splitlines()}
     assert rows["max_steps"] == ["max_steps", "5", f"{SETTINGS_FILE}:2"]
     assert rows["seed"] == ["seed", "-", "default"]
+
+
+class FakeServer:
+    """A server of the embedded model that runs until Ctrl-C."""
+
+    base_url, model = "http://127.0.0.1:8123/secret/v1", "qwen2.5-coder-1.5b"
+    stopped = False
+
+    def wait(self) -> int:
+        raise KeyboardInterrupt
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def test_serve_says_where_and_as_which_model_and_ends_with_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = FakeServer()
+    monkeypatch.setattr(local_model, "why_unavailable", lambda: None)
+    monkeypatch.setattr(local_model, "start_local_server", lambda _, port: server if port == 8123 else None)
+    assert cli.main(["--json", "model", "serve", "--port", "8123"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"base_url": server.base_url, "model": server.model}
+    assert server.stopped

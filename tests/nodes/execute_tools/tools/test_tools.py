@@ -5,8 +5,9 @@ import pytest
 from langchain_core.messages import HumanMessage
 from pydantic import Field
 
+from mendgraph.nodes.call_model.exchange import build_prompt
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
-from mendgraph.nodes.call_model.prompts.prompt import Prompt, build_prompt
+from mendgraph.nodes.call_model.prompts.prompt import Prompt
 from mendgraph.nodes.execute_tools.argument_schema import ToolArguments
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool
 from mendgraph.nodes.execute_tools.tools import default_tools

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from tempfile import TemporaryFile
 from typing import IO, cast
 
-from mendgraph.nodes.call_model.embedded.weights import (
+from mendgraph.nodes.call_model.weights import (
     CONTEXT_TOKENS,
     WeightsSpec,
     WeightsState,
@@ -37,7 +37,6 @@ _NOT_READY = {
     WeightsState.PARTIAL: "are only partly here",
     WeightsState.DAMAGED: "are damaged",
 }
-_PORT_REMEDY = "choose another --port, or omit it to take a free one"
 _START_REMEDY = "check with `mendgraph model status`, or set OPENAI_BASE_URL and OPENAI_API_KEY"
 # Its threads would spin in barriers while other work needs the cores.
 # Source: measured, 15 tokens/s against 2.5 on two busy cores.
@@ -78,20 +77,18 @@ def start_local_server(
     weights: str,
     *,
     context_tokens: int = CONTEXT_TOKENS,
-    threads: int | None = None,
+    threads: int = -1,
     port: int = 0,
     program: Sequence[str] = SERVER_PROGRAM,
     timeout_s: float = START_TIMEOUT_S,
 ) -> LocalServer | ProviderFailure:
     """Serve the file `weights` on 127.0.0.1 and return when it answers; port 0 takes a free one.
 
-    `threads` None leaves the number to the library. A server that ends, says nothing usable, or needs longer than
+    `threads` -1 leaves their number to the library. A server that ends, says nothing usable, or needs longer than
     `timeout_s` seconds is ended and reported with its own last words.
     """
     model = embedded_weights().model
-    options = ["--model", model, "--context-tokens", str(context_tokens), "--port", str(port)]
-    if threads is not None:
-        options += ["--threads", str(threads)]
+    options = [model, str(context_tokens), str(threads), str(port)]
     with TemporaryFile() as log:  # which stays the child's when it is closed here
         try:
             process = _launch([*program, os.path.abspath(weights), *options], log)
@@ -105,26 +102,7 @@ def start_local_server(
     if url:
         return LocalServer(process, f"{url}/v1", model)
     _end(process)
-    remedy = _PORT_REMEDY if port and "bind" in reason else _START_REMEDY
-    return _unavailable(f"the local model server did not start ({reason}): {remedy}")
-
-
-def serve_in_foreground(
-    weights: str, port: int, announce: Callable[[str], None], *, program: Sequence[str] = SERVER_PROGRAM
-) -> ProviderFailure | None:
-    """Serve until Ctrl-C, which gives None; `announce` is told the base URL once. A server that ends is a failure."""
-    server: LocalServer | ProviderFailure | None = None
-    try:
-        server = start_local_server(weights, port=port, program=program)
-        if isinstance(server, ProviderFailure):
-            return server
-        announce(server.base_url)
-        return _unavailable(f"the local model server ended by itself (exit code {server.wait()})")
-    except KeyboardInterrupt:
-        return None
-    finally:
-        if isinstance(server, LocalServer):
-            server.stop()
+    return _unavailable(f"the local model server did not start ({reason}): {_START_REMEDY}")
 
 
 def why_unavailable(path: str | None = None, *, spec: WeightsSpec | None = None) -> ProviderFailure | None:

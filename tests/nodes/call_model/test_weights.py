@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.call_model.embedded.weights import (
+from mendgraph.nodes.call_model.weights import (
     WeightPart,
     WeightsState,
     WeightsStatus,
@@ -77,7 +77,7 @@ def test_a_file_that_cannot_be_read_is_damage(place: str, monkeypatch: pytest.Mo
     def refuse(*_: object) -> str:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("mendgraph.nodes.call_model.embedded.weights.file_sha256", refuse)
+    monkeypatch.setattr("mendgraph.nodes.call_model.weights.file_sha256", refuse)
     assert look(place)[0].state is WeightsState.DAMAGED
 
 

@@ -6,7 +6,6 @@ this machine, but cannot guess the path. The process lives as long as its standa
 which is its parent's to decide about.
 """
 
-import argparse
 import json
 import os
 import secrets
@@ -21,14 +20,14 @@ ERRORS_ONLY = 1
 
 def main(arguments: list[str]) -> int:
     """Serve until the parent is gone. Returns 1, with the reason as the last line on stderr, where that cannot be."""
-    options, prefix = _parse(arguments), f"/{secrets.token_urlsafe(24)}"
+    prefix = f"/{secrets.token_urlsafe(24)}"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The model's library prints on descriptor 1 as it likes: the announcement goes through a copy of its own.
     announcement = os.dup(1)
     os.dup2(2, 1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        server = _serve(options, prefix)
+        server = _serve(prefix, *arguments)
     except (ImportError, AttributeError, RuntimeError, ValueError) as error:
         print(f"{error}", file=sys.stderr)  # noqa: T201 - stderr is how the parent hears the reason
         return 1
@@ -38,29 +37,19 @@ def main(arguments: list[str]) -> int:
         signal.pause()
 
 
-def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("weights")
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--context-tokens", type=int, required=True)
-    parser.add_argument("--threads", type=int, default=-1)
-    return parser.parse_args(arguments)
-
-
-def _serve(options: argparse.Namespace, prefix: str) -> Any:
+def _serve(prefix: str, weights: str, model: str, context_tokens: str, threads: str, port: str) -> Any:
     """A server of one slot that answers as soon as this returns, below this path alone."""
     from xllamacpp import CommonParams, Server
 
     params = CommonParams()
-    params.model.path = options.weights
-    params.model_alias = {options.model}
+    params.model.path = weights
+    params.model_alias = {model}
     params.hostnames = ["127.0.0.1"]
-    params.port = options.port
+    params.port = int(port)
     params.api_prefix = prefix
-    params.n_ctx = options.context_tokens
+    params.n_ctx = int(context_tokens)
     params.n_parallel = 1
-    params.cpuparams.n_threads = options.threads
+    params.cpuparams.n_threads = int(threads)
     params.cache_ram_mib = PROMPT_CACHE_MIB
     params.verbosity = ERRORS_ONLY
     params.offline = True
