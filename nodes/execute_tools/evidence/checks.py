@@ -23,9 +23,9 @@ from mendgraph.nodes.execute_tools.processes.workspace_cover import Denied
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 
 NOTHING_RAN: Final = 97
-"""The exit code of a test file that cannot be run here. Source: `project_tests`."""
+"""The exit code of a test file that cannot be run here. Source: `runner`."""
 
-_RUNNER, _REQUEST, _TESTS = "/run/checks/examples.py", "/run/checks/request.json", "/run/checks/tests.py"
+_RUNNER, _REQUEST = "/run/checks/runner.py", "/run/checks/request.json"
 _LARGEST_ANSWER: Final = 1_000_000
 """Bytes that the examples' program may answer, and that are kept of a check's output."""
 _START_S: Final = 5.0
@@ -103,7 +103,7 @@ class Checks:
     def run_examples(
         self, modules: list[JsonMap], seconds: float = inf, *, first_decides: bool = False
     ) -> list[JsonMap] | ToolError:
-        """Run the examples of modules, in the form that `example_runner` describes, in `seconds` at most.
+        """Run the examples of modules, in the form that `runner` describes, in `seconds` at most.
 
         With `first_decides` the other modules are not waited for once all is well with the first one. UNAVAILABLE where
         they cannot be run, be it that there is no Python; RESOURCE_LIMIT where they use more than they may.
@@ -113,8 +113,8 @@ class Checks:
         """
         limit = min(seconds, self.rules.examples_timeout_s)
         request = {"root": self.commands.root, "seconds": limit, "first_decides": first_decides, "modules": modules}
-        given = {_RUNNER: _source("example_runner"), _REQUEST: json.dumps(request).encode()}
-        result = self._python(given, ["-I", "-B", _RUNNER, _REQUEST], limit + _START_S)
+        given = {_REQUEST: json.dumps(request).encode()}
+        result = self._python(given, ["-I", "-B", _RUNNER, "examples", _REQUEST], limit + _START_S)
         if isinstance(result, ToolError):
             return result
         if result.limit is not None:
@@ -133,8 +133,7 @@ class Checks:
         Raises:
             ScopeOverError: the call's time is over.
         """
-        given = {_TESTS: _source("project_tests")}
-        return self._python(given, ["-B", _TESTS, path], min(seconds, self.rules.timeout_s))
+        return self._python({}, ["-B", _RUNNER, "tests", path], min(seconds, self.rules.timeout_s))
 
     def run_command(self, command: str, seconds: float = inf) -> CommandResult | ToolError:
         """Run one of the configured commands; NOT_FOUND where its program is not installed.
@@ -145,7 +144,7 @@ class Checks:
         return self.commands.read_only({}, _ENV).run(self.lines[command], timeout_s=min(seconds, self.rules.timeout_s))
 
     def _python(self, given: Mapping[str, bytes], arguments: list[str], limit: float) -> CommandResult | ToolError:
-        commands = self.commands.read_only(given, _ENV, self.rules.limits)
+        commands = self.commands.read_only({_RUNNER: _runner(), **given}, _ENV, self.rules.limits)
         result = commands.run(["sh", "-c", _PYTHON, "sh", *arguments], timeout_s=limit)
         if isinstance(result, CommandResult) and result.exit_code == _NO_PYTHON:
             return ToolError(code=ToolErrorCode.UNAVAILABLE, message="There is no Python that commands can see.")
@@ -153,8 +152,8 @@ class Checks:
 
 
 @cache
-def _source(program: str) -> bytes:
-    return Path(__file__).with_name(f"{program}.py").read_bytes()
+def _runner() -> bytes:
+    return Path(__file__).with_name("runner.py").read_bytes()
 
 
 def _malformed(command: str, reason: str) -> ToolError:

@@ -25,8 +25,8 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     docstring_examples,
     failures,
     last_part,
+    task_examples,
 )
-from mendgraph.nodes.execute_tools.evidence.task_examples import task_examples
 
 LARGEST_TEXT: Final = 200_000
 """Characters of a text that is judged."""

@@ -21,8 +21,8 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     docstring_examples,
     failures,
     read_run,
+    task_examples,
 )
-from mendgraph.nodes.execute_tools.evidence.task_examples import task_examples
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.processes.commands import CommandResult, last_words
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool

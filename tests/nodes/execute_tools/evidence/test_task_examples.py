@@ -1,8 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.evidence.examples import Example, Kind, Origin
-from mendgraph.nodes.execute_tools.evidence.task_examples import LONGEST_REQUEST, task_examples
+from mendgraph.nodes.execute_tools.evidence.examples import LONGEST_REQUEST, Example, Kind, Origin, task_examples
 
 NAMES = ("add", "median", "slugify", "f", "total", "Stack", "parse")
 

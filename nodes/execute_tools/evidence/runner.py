@@ -1,7 +1,11 @@
-"""The program that runs examples of Python modules inside the sandbox; it is never imported by the agent itself.
+"""The program that runs examples and tests inside the sandbox; it is never imported by the agent itself.
 
-It is started as `python -I -B example_runner.py REQUEST`, by whatever Python the workspace has (3.9 or newer), and
-knows nothing but the standard library. The request is a JSON file:
+It is started in the workspace by whatever Python that has (3.9 or newer), and knows nothing but the standard library.
+As `python -B runner.py tests FILE` it runs a test file: with pytest where that is installed, else with unittest, which
+is given the functions `test_...` without parameters as well. Exit code 0: all passed; 1: some failed, and the output
+says which; `NOTHING_RAN`: there was nothing that can be run here.
+
+As `python -I -B runner.py examples REQUEST` it runs examples of modules. The request is a JSON file:
 
     {"root": "/workspace", "seconds": 5.0, "first_decides": false,
      "modules": [{"path": "pkg/a.py", "text": "..." or null, "groups": [[...]]}]}
@@ -20,6 +24,7 @@ import doctest
 import importlib
 import importlib.machinery
 import importlib.util
+import inspect
 import io
 import json
 import math
@@ -31,9 +36,14 @@ import sys
 import time
 import traceback
 import types
+import unittest
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
+
+NOTHING_RAN = 97
+_NOTHING_COLLECTED = 5
+"""Source: pytest's exit codes."""
 
 LONGEST = 300
 """Characters of a value or an error message that are told."""
@@ -355,6 +365,38 @@ def end(number: int, reader: int) -> None:
     os.waitpid(number, 0)
 
 
+def run_tests(file: str) -> int:
+    """Run the tests in the file, which is named relative to the current folder; the exit code."""
+    sys.path[:0] = [os.getcwd(), os.path.join(os.getcwd(), "src"), os.path.dirname(os.path.abspath(file))]
+    return with_unittest(file) if importlib.util.find_spec("pytest") is None else with_pytest(file)
+
+
+def with_pytest(file: str) -> int:
+    """All its tests, up to the first that fails."""
+    import pytest
+
+    code = int(pytest.main(["-q", "-x", "--no-header", "--tb=short", "-p", "no:cacheprovider", file]))
+    return NOTHING_RAN if code == _NOTHING_COLLECTED else min(code, 1)
+
+
+def with_unittest(file: str) -> int:
+    """The same."""
+    spec = importlib.util.spec_from_file_location("checked_tests", file)
+    if spec is None or spec.loader is None:
+        return NOTHING_RAN
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["checked_tests"] = module
+    spec.loader.exec_module(module)
+    found = unittest.defaultTestLoader.loadTestsFromModule(module)
+    functions = [each for name, each in vars(module).items() if name.startswith("test") and inspect.isfunction(each)]
+    found.addTests(unittest.FunctionTestCase(each) for each in functions if not inspect.signature(each).parameters)
+    if not found.countTestCases():
+        return NOTHING_RAN
+    return 0 if unittest.TextTestRunner(stream=sys.stdout, failfast=True).run(found).wasSuccessful() else 1
+
+
 if __name__ == "__main__":
-    with open(sys.argv[1], encoding="utf-8") as asked:
+    if sys.argv[1] == "tests":
+        sys.exit(run_tests(sys.argv[2]))
+    with open(sys.argv[2], encoding="utf-8") as asked:
         sys.stdout.write(json.dumps(run(json.load(asked))))
