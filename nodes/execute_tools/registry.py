@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from math import inf
-from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints, overload
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -20,10 +20,12 @@ from mendgraph.nodes.execute_tools.argument_schema import (
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
-from mendgraph.nodes.execute_tools.network.network import Network
 from mendgraph.nodes.execute_tools.processes.commands import Commands
 from mendgraph.nodes.execute_tools.store.run_folder import Artifacts
 from mendgraph.nodes.records import EditForm, Effect, FileChange, JsonMap, Plan, ToolError, ToolResult, ToolSpec
+
+if TYPE_CHECKING:
+    from mendgraph.nodes.execute_tools.network.network import Network
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class ToolContext:
     seconds_left: float = inf
     kept: Artifacts | None = None
     commands: Commands | ToolError | None = None
-    network: Network | None = None
+    network: "Network | None" = None
     idempotency_key: str = ""
     scope: CancellationScope | None = None
     syntax_gate: Literal["off", "report", "refuse"] = "report"
