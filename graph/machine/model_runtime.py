@@ -38,8 +38,8 @@ from mendgraph.nodes.call_model.prices import FREE, Price, PriceList, find_price
 from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages
 from mendgraph.nodes.call_model.window import StandIns
+from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, Breakers
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers
 from mendgraph.nodes.execute_tools.secrets.shown_parts import RedactedStream
 from mendgraph.nodes.language.content_blocks import in_openai_form, media_of
 from mendgraph.nodes.records import EditForm, JsonMap, Profile, ProviderFailure, ToolError, ToolSpec

@@ -20,7 +20,7 @@ from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.workspace import WorkspaceRecords, judged_workspace, own_rules
 from mendgraph.graph.telemetry.observing import observed_call
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
-from mendgraph.nodes.execute_tools.call_policy import CallPolicy, PolicyMemory, allowed_tools
+from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallPolicy, PolicyMemory, allowed_tools
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
@@ -30,7 +30,6 @@ from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.node import execute_tools
-from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor

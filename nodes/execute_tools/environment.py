@@ -23,6 +23,7 @@ from mendgraph.nodes.execute_tools.argument_schema import OpenArguments
 from mendgraph.nodes.execute_tools.call_policy import (
     OPEN_RULES,
     WITHOUT_CHANGE,
+    BreakerConfig,
     CallPolicy,
     CallRules,
     PolicyMemory,
@@ -35,7 +36,6 @@ from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import call_fingerprint
 from mendgraph.nodes.execute_tools.network.url_rules import names_target, read_url
 from mendgraph.nodes.execute_tools.policy.alerts import Vitals, observe_tool
-from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, Redactor
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog

@@ -6,6 +6,7 @@ from pydantic import BaseModel
 
 from mendgraph.nodes.execute_tools.call_policy import (
     OPEN_RULES,
+    BreakerConfig,
     CallPolicy,
     CallRules,
     PolicyMemory,
@@ -13,7 +14,6 @@ from mendgraph.nodes.execute_tools.call_policy import (
     RetryPolicy,
 )
 from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
-from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from mendgraph.nodes.execute_tools.registry import Tool, ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.tool_run import GuardrailError, RetryableToolError, ToolRun, refused

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.call_policy import CallRules, RateLimit
+from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallRules, RateLimit
 from mendgraph.nodes.execute_tools.environment import Environment
-from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from mendgraph.nodes.execute_tools.registry import ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import MARK
 from mendgraph.nodes.execute_tools.store.audit_log import AuditLog

@@ -2,7 +2,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from mendgraph.nodes.execute_tools.policy.circuit_breaker import MOST_BREAKERS, BreakerConfig, Breakers, CircuitBreaker
+from mendgraph.nodes.execute_tools.call_policy import MOST_BREAKERS, BreakerConfig, Breakers, CircuitBreaker
 
 
 class Clock:
