@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple
 from mendgraph.nodes.execute_tools.edits.definitions import replace_definitions
 from mendgraph.nodes.execute_tools.edits.exact_edits import nearest_region, replace_text
 from mendgraph.nodes.execute_tools.edits.patches import UpdatedFile, apply_hunks, parse_patch
-from mendgraph.nodes.execute_tools.secrets.redact import Redactor
-from mendgraph.nodes.execute_tools.secrets.shown_parts import RedactedStream, masked_blocks
+from mendgraph.nodes.execute_tools.secrets.redact import RedactedStream, Redactor, masked_blocks
 from mendgraph.nodes.language.blocks import read_blocks
 from mendgraph.nodes.language.dialects import looks_like_call
 from mendgraph.nodes.language.json_arguments import read_native_calls

@@ -40,7 +40,7 @@ from mendgraph.nodes.call_model.prompts.shown_messages import ShownMessages
 from mendgraph.nodes.call_model.window import StandIns
 from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, Breakers
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.secrets.shown_parts import RedactedStream
+from mendgraph.nodes.execute_tools.secrets.redact import RedactedStream
 from mendgraph.nodes.language.content_blocks import in_openai_form, media_of
 from mendgraph.nodes.records import EditForm, JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
 

@@ -10,7 +10,7 @@ from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.file_reads import FileContent, read_whole
 from mendgraph.nodes.execute_tools.files.text_files import decode_text, why_not_text
 from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, ToolOutput, tool
-from mendgraph.nodes.execute_tools.secrets.shown_parts import masked_blocks, next_piece
+from mendgraph.nodes.execute_tools.secrets.redact import masked_blocks, next_piece
 from mendgraph.nodes.language.names import is_reference, unknown_reference
 from mendgraph.nodes.records import Effect, JsonMap, ToolError
 

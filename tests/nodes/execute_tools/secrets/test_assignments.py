@@ -1,6 +1,6 @@
 import pytest
 
-from mendgraph.nodes.execute_tools.secrets.assignments import assignment_spans, fold
+from mendgraph.nodes.execute_tools.secrets.keys import assignment_spans, fold
 
 S = "x8KqqP2zz1"
 

@@ -1,9 +1,9 @@
 import pytest
 from hypothesis import example, given, strategies as st
 
-from mendgraph.nodes.execute_tools.secrets.assignments import fold
 from mendgraph.nodes.execute_tools.secrets.keys import (
     SECRET_WORDS,
+    fold,
     hinted,
     is_about,
     is_secret_key,

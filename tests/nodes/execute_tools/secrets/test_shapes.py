@@ -1,6 +1,6 @@
 import pytest
 
-from mendgraph.nodes.execute_tools.secrets.assignments import fold
+from mendgraph.nodes.execute_tools.secrets.keys import fold
 from mendgraph.nodes.execute_tools.secrets.shapes import key_block_spans, open_block, shape_spans, url_password
 from tests.nodes.execute_tools.secrets.samples import BASE64, BLOCKS, HEX, KEYS, MIXED, joined
 from tests.nodes.execute_tools.secrets.ways import PASS, WORD

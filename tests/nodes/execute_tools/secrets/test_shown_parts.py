@@ -3,15 +3,16 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from mendgraph.nodes.execute_tools.secrets.redact import MARK, Redactor
-from mendgraph.nodes.execute_tools.secrets.shapes import key_block_spans, open_block
-from mendgraph.nodes.execute_tools.secrets.shown_parts import (
+from mendgraph.nodes.execute_tools.secrets.redact import (
+    MARK,
     RedactedStream,
+    Redactor,
     first_words,
     masked_blocks,
     masked_lines,
     whole_words,
 )
+from mendgraph.nodes.execute_tools.secrets.shapes import key_block_spans, open_block
 from tests.nodes.execute_tools.secrets.samples import BASE64, BENIGN, BLOCKS, KEYS, MIXED, PARTS
 
 HEADER = "-----BEGIN PRIVATE KEY-----"
@@ -172,7 +173,7 @@ def test_a_key_without_an_end_is_looked_at_a_few_times_only(monkeypatch: pytest.
         looked_at.append(len(text))
         return open_block(text)
 
-    monkeypatch.setattr("mendgraph.nodes.execute_tools.secrets.shown_parts.open_block", counting)
+    monkeypatch.setattr("mendgraph.nodes.execute_tools.secrets.redact.open_block", counting)
     stream = RedactedStream(REDACTOR)
     stream.feed("-----BEGIN PRIVATE KEY-----\n")
     for _ in range(1_000):
