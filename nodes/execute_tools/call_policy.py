@@ -82,8 +82,7 @@ OPEN_RULES = CallRules()
 
 # --- Circuits: what keeps failing is left alone for a while, then tried with care. Source: Nygard, "Release It!"
 
-MOST_BREAKERS = 256
-"""Beyond this, the breaker that was not asked for the longest is forgotten."""
+MOST_BREAKERS = 256  # beyond this, the breaker that was not asked for the longest is forgotten
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,7 @@ from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.language.json_arguments import ArgumentProblem, decode_arguments
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, Plan, PlanStep, RawCall, ToolCall, ToolError, ToolResult
 
-SELF_TIMED_GRACE_S = 2.0
-"""How much longer than its own limit a tool that keeps its time by itself is waited for."""
+SELF_TIMED_GRACE_S = 2.0  # how much longer than its own limit a tool that keeps its time by itself is waited for
 
 
 def call_tool(tool: Tool, context: ToolContext, arguments: JsonMap, timeout_s: float) -> object:

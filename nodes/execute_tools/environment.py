@@ -43,11 +43,8 @@ from mendgraph.nodes.execute_tools.tool_run import http_status, reason_of
 from mendgraph.nodes.execute_tools.trace import TraceSink
 from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolCall, ToolError, ToolErrorCode, ToolResult
 
-UNKNOWN: Final = "<unknown>"
-"""Stands for the name of what has none. Source: spec 4."""
-
-MOST_RESULTS = 1_000
-"""Finished results that are remembered by their keys; the oldest are forgotten first."""
+UNKNOWN: Final = "<unknown>"  # stands for the name of what has none. Source: spec 4.
+MOST_RESULTS = 1_000  # finished results that are remembered by their keys; the oldest are forgotten first
 
 Validator = Callable[[JsonMap], JsonMap]
 """Takes the arguments of one action and gives them back, checked and normalised; raises to refuse them."""

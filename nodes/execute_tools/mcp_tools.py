@@ -33,19 +33,11 @@ Answer = TypeVar("Answer")
 END_S: Final = 5.0
 """How long a server may take to end once nobody speaks to it any more: `mcp` kills a program after 4 s."""
 
-MOST_TOOLS: Final = 500
-"""Of one server; one that lists more is refused, since its list may have no end."""
-
-LONGEST_NAME: Final = 64
-"""Characters of a tool's name. Source: OpenAI's API, as `[A-Za-z0-9_-]{1,64}`."""
-
-LONGEST_DESCRIPTION: Final = 1_024
-"""Characters of a description. Source: what OpenAI's API takes of one."""
-
+MOST_TOOLS: Final = 500  # of one server; one that lists more is refused, since its list may have no end
+LONGEST_NAME: Final = 64  # characters of a tool's name. Source: OpenAI's API, as `[A-Za-z0-9_-]{1,64}`.
+LONGEST_DESCRIPTION: Final = 1_024  # characters of a description. Source: what OpenAI's API takes of one.
 LONGEST_ERROR: Final = 2_000
-LONGEST_SCHEMA: Final = 65_536
-"""Bytes of one tool's schema."""
-
+LONGEST_SCHEMA: Final = 65_536  # bytes of one tool's schema
 _LONGEST_REASON: Final = 500
 _SILENT: Final = logging.NullHandler()
 _VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")

@@ -47,9 +47,7 @@ from mendgraph.nodes.records import (
     VerdictKind,
 )
 
-JOURNALED = CHANGING | {Effect.NETWORK}
-"""Effects that must not happen twice."""
-
+JOURNALED = CHANGING | {Effect.NETWORK}  # effects that must not happen twice
 NOTHING_TO_JUDGE = "Another call of this reply failed, so there is nothing to check yet."
 STOPPED = "The run was stopped before this call, so it did not run."
 OUT_OF_TIME = "The time of this turn is used up, so this call did not run."

@@ -15,8 +15,7 @@ from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, first_word
 from mendgraph.nodes.language.names import closest_names
 from mendgraph.nodes.records import CallResult, FileChange, JsonMap, Plan, ToolError, ToolErrorCode, ToolResult
 
-LONGEST_REASON = 2_000
-"""Characters of an exception's text that are kept."""
+LONGEST_REASON = 2_000  # characters of an exception's text that are kept
 
 
 class RetryableToolError(RuntimeError):
@@ -229,9 +228,7 @@ def _as_json(value: object) -> Any:
     raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
 
 
-LARGEST_RESULT: Final = 65_536
-"""Bytes of JSON, about 16,000 tokens."""
-
+LARGEST_RESULT: Final = 65_536  # bytes of JSON, about 16,000 tokens
 LONGEST_MESSAGE: Final = 4_000
 MOST_SUGGESTIONS: Final = 20
 
@@ -268,8 +265,7 @@ def clip(result: ToolResult, keep: Keep | None = None) -> ToolResult:
     return ToolResult(ok=True, data={**data, "clipped": cuts})
 
 
-_ROOM: Final = 200
-"""Bytes for the note that says where all of it is kept."""
+_ROOM: Final = 200  # bytes for the note that says where all of it is kept
 
 
 def _clipped(value: Any, where: str, characters: int, items: int, cuts: list[str]) -> Any:

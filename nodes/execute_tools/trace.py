@@ -55,9 +55,7 @@ class TraceSink:
                 self.forward(event)
 
 
-LONGEST_TARGET = 200
-"""Characters of the program or the host that a line names."""
-
+LONGEST_TARGET = 200  # characters of the program or the host that a line names
 _OWN = frozenset({"time", "event", "step", "verdict", "arguments_sha256", "ok", "error_type", "ms", "attempts"})
 """What no model, person or workspace has a say in: words of ours, numbers and hashes."""
 

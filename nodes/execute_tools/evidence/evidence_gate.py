@@ -28,15 +28,11 @@ from mendgraph.nodes.execute_tools.evidence.examples import (
     task_examples,
 )
 
-LARGEST_TEXT: Final = 200_000
-"""Characters of a text that is judged."""
-MOST_TOLD: Final = 3
-"""Failing examples that a refusal names."""
-
+LARGEST_TEXT: Final = 200_000  # characters of a text that is judged
+MOST_TOLD: Final = 3  # failing examples that a refusal names
 _DAMAGE = re.compile(r"(?:NameError|UnboundLocalError|AttributeError|RecursionError)\b")
 """What an edit that was to change what the code does has not meant."""
-_OWN_DAMAGE = re.compile(r"(?:NameError|UnboundLocalError)\b")
-"""What no change of another file mends."""
+_OWN_DAMAGE = re.compile(r"(?:NameError|UnboundLocalError)\b")  # what no change of another file mends
 
 
 @dataclass(frozen=True)
@@ -141,8 +137,7 @@ def _counts(plan: GatePlan, place: int, now: Result, then: Result) -> bool:
 
 # --- What a request asks of names
 
-MOST_LINES: Final = 5
-"""Lines that a sentence names."""
+MOST_LINES: Final = 5  # lines that a sentence names
 
 
 def unmet(request: str, texts: Mapping[str, str]) -> list[str]:

@@ -18,9 +18,7 @@ from mendgraph.nodes.execute_tools.edits.python_text import Function, SyntaxProb
 from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.records import JsonMap
 
-MOST_EXAMPLES: Final = 200
-"""Examples of one text that are run."""
-
+MOST_EXAMPLES: Final = 200  # examples of one text that are run
 _NAMES = re.compile(r"[^\W\d]\w*")
 
 
@@ -162,8 +160,7 @@ class _WithoutDocstrings(ast.NodeTransformer):
         return None if is_text else node
 
 
-LONGEST_VALUE: Final = 160
-"""Characters of a value, an error or a piece of code that a sentence shows."""
+LONGEST_VALUE: Final = 160  # characters of a value, an error or a piece of code that a sentence shows
 
 
 class Status(StrEnum):
@@ -253,14 +250,10 @@ def _short(text: str) -> str:
 
 # --- The examples that a request gives in its words
 
-LONGEST_REQUEST: Final = 20_000
-"""Characters of a request that are read."""
-LONGEST_CODE: Final = 500
-"""Characters of one piece of code."""
+LONGEST_REQUEST: Final = 20_000  # characters of a request that are read
+LONGEST_CODE: Final = 500  # characters of one piece of code
 _MOST_CALLS: Final = 200
-_MOST_TRIED: Final = 20
-"""Closing brackets or quotes that a piece of code may end with."""
-
+_MOST_TRIED: Final = 20  # closing brackets or quotes that a piece of code may end with
 _CALL: Final = re.compile(r"(?<![\w.])[^\W\d]\w*(?:\.[^\W\d]\w*)*(?=\()")
 _CLOSER: Final = re.compile(r"[)\]}'\"]")
 _GOES_ON: Final = re.compile(r"\.[^\W\d]\w*(?=\()|(?=\[)")

@@ -42,15 +42,10 @@ from contextlib import suppress
 from typing import Any
 
 NOTHING_RAN = 97
-_NOTHING_COLLECTED = 5
-"""Source: pytest's exit codes."""
-
-LONGEST = 300
-"""Characters of a value or an error message that are told."""
-MOST_AT_ONCE = 16
-"""Processes of modules: all of them together may use only so much."""
-MOST_MEMORY = 4_294_967_296
-"""Bytes of address space of each module's process."""
+_NOTHING_COLLECTED = 5  # Source: pytest's exit codes
+LONGEST = 300  # characters of a value or an error message that are told
+MOST_AT_ONCE = 16  # processes of modules: all of them together may use only so much
+MOST_MEMORY = 4_294_967_296  # bytes of address space of each module's process
 UNDECIDED = (ImportError, OSError, EOFError, MemoryError, SyntaxError)
 """What says more of the sandbox than of the code: no network, no input, nothing to write to, another Python."""
 

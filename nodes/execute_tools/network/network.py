@@ -32,8 +32,7 @@ _NEVER: Final = tuple(map(ip_network, (
     "3fff::/20",
 )))  # fmt: skip
 """Metadata services of clouds, which no host may have, and what some Pythons take for public."""
-_UNICAST: Final = IPv6Network("2000::/3")
-"""The only part of IPv6 that is given to hosts of the public internet."""
+_UNICAST: Final = IPv6Network("2000::/3")  # the only part of IPv6 that is given to hosts of the public internet
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 """A gateway reaches the IPv4 address in the last 32 bits, so that one is judged. Source: RFC 6052."""
 
@@ -61,8 +60,7 @@ def why_forbidden(address: str, *, private_allowed: bool = False) -> str:
 Resolve = Callable[[str, int], Sequence[str]]
 """The addresses of a host, for a port; OSError where it has none."""
 
-_CONNECT_S: Final = 5.0
-"""How long one of several addresses may keep the next one waiting."""
+_CONNECT_S: Final = 5.0  # how long one of several addresses may keep the next one waiting
 _MOST_ADDRESSES: Final = 8
 
 

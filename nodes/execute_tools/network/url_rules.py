@@ -12,13 +12,10 @@ import idna
 from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
-DISABLED: Final = "Network access is disabled in this Environment."
-"""Source: spec 4."""
+DISABLED: Final = "Network access is disabled in this Environment."  # Source: spec 4
 _ALLOWED: Final = "`allowed_hosts` (`--allow-host`)"
 _REMEDY: Final = f"Whoever starts the run can name hosts in {_ALLOWED}."
-MAX_URL_CHARACTERS: Final = 8_000
-"""Source: RFC 9110, section 4.1, what every reader should support."""
-
+MAX_URL_CHARACTERS: Final = 8_000  # Source: RFC 9110, section 4.1, what every reader should support
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _LISTED_HOSTS: Final = 10
 _URL: Final = re.compile(

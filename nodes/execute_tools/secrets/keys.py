@@ -44,9 +44,7 @@ _MEASURE = re.compile(
 )
 """Words that speak of tokens as a measure of text."""
 
-_FILE_NAME = re.compile(r"/|\.[A-Za-z0-9]{1,4}$")
-"""Keys that are paths, as in a map of files to hashes."""
-
+_FILE_NAME = re.compile(r"/|\.[A-Za-z0-9]{1,4}$")  # keys that are paths, as in a map of files to hashes
 _ABOUT_WORDS = """
     alg algorithm at attempts attribute backend checksum class column config configuration count date definition
     definitions description details digest dir directory encoder endpoint env error example examples exception
@@ -76,9 +74,7 @@ _PLAIN_WORDS = """
     this tiger tmp to todo token tokens true type undefined unset unused user username valid value values very
     was weak welcome with word world wrong xxx yes you your
 """
-_PLAIN = frozenset(_PLAIN_WORDS.split())
-"""Words of which placeholders and test values are made."""
-
+_PLAIN = frozenset(_PLAIN_WORDS.split())  # words of which placeholders and test values are made
 _TERMS = re.compile(
     r"sha-?\d+|base(?:16|32|58|62|64|85)|md5|utf-?(?:8|16|32)|oauth\d|pbkdf2|argon2(?:id?)?|ed25519|x509|pkcs\d+"
     r"|[ehpr]s(?:256|384|512)|aes-?\d+|hmac|http2|i18n|l10n|k8s|s3|ec2|p(?:256|384|521)|(?<![a-z])v\d+",
@@ -97,12 +93,9 @@ _NAME_LIKE = re.compile(r"#?[A-Za-z0-9_\-.:/,@~]+")
 _BRACKET = re.compile(r"[\[\](){}<>\\|]")
 _CAMEL = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _WORDY = re.compile(r"[A-Za-z]*\d?|[A-Za-z]{2,}\d{2}|[A-Za-z]+\d[A-Za-z]+|\d{1,10}")
-SHORTEST: Final = 8
-"""Characters that a literal has at least, to be taken for a secret because of its name."""
-SHORTEST_NUMBER: Final = 6
-"""Digits that a number has at least, to be taken for a password because of its name."""
-LONGEST: Final = 4096
-"""Characters that a literal has at most; keys that are longer have a shape of their own."""
+SHORTEST: Final = 8  # characters that a literal has at least, to be taken for a secret because of its name
+SHORTEST_NUMBER: Final = 6  # digits that a number has at least, to be taken for a password because of its name
+LONGEST: Final = 4096  # characters that a literal has at most; keys that are longer have a shape of their own
 
 
 def is_secret_key(name: str) -> bool:
@@ -208,17 +201,10 @@ def meanings_in(hints: Hints[Meaning], text: str) -> Iterator[Meaning]:
 
 # --- Literals under secret names in a text
 
-_LONGEST_PREFIX: Final = 60
-"""Characters of a name before its secret word."""
-
-_LONG_VALUE: Final = 64
-"""Characters of a value from which on no further names are looked for in it."""
-
-_BEFORE: Final = 96
-"""Characters before a name in which a field is looked for that holds it."""
-_VALUE_BEFORE: Final = 320
-"""Characters before a name in which the field with its value is looked for."""
-
+_LONGEST_PREFIX: Final = 60  # characters of a name before its secret word
+_LONG_VALUE: Final = 64  # characters of a value from which on no further names are looked for in it
+_BEFORE: Final = 96  # characters before a name in which a field is looked for that holds it
+_VALUE_BEFORE: Final = 320  # characters before a name in which the field with its value is looked for
 _HINTED_WORDS: Final = hinted(((word, word) for word in SECRET_WORDS), ("key",))
 
 _NAME_CHARACTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")

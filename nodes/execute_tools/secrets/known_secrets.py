@@ -16,13 +16,9 @@ SHORTEST_VALUE: Final = 6
 """Characters of the shortest value that is looked for: shorter ones are all over ordinary text."""
 SHORTEST_WORD: Final = 16
 """Characters of the shortest one that is made of letters of one case: shorter ones may be words, like `postgres`."""
-SHORTEST_NUMBER: Final = 9
-"""Digits of the shortest one that is a number: shorter ones may be counts, years and ports."""
-SHORTEST_LINE: Final = 16
-"""Characters of the shortest line of a longer value that is looked for by itself."""
-SHORTEST_BASE64: Final = 10
-"""Characters of base64 that have to be the value's own wherever in a longer text it stands."""
-
+SHORTEST_NUMBER: Final = 9  # digits of the shortest one that is a number: shorter ones may be counts, years and ports
+SHORTEST_LINE: Final = 16  # characters of the shortest line of a longer value that is looked for by itself
+SHORTEST_BASE64: Final = 10  # characters of base64 that have to be the value's own wherever in a longer text it stands
 SHORTEST_KEY: Final = 12
 """Characters of the shortest key of a model that is looked for: those of local servers are words, like `lm-studio`."""
 

@@ -25,9 +25,7 @@ from mendgraph.nodes.execute_tools.secrets.keys import (
 from mendgraph.nodes.execute_tools.secrets.known_secrets import SHORTEST_VALUE, forms_of
 from mendgraph.nodes.execute_tools.secrets.shapes import SHORTEST_TOKEN, key_block_spans, open_block, shape_spans
 
-PLACEHOLDER: Final = "***"
-"""Stands in records (logs, traces, alerts) for what was taken out. Source: spec 4."""
-
+PLACEHOLDER: Final = "***"  # stands in records (logs, traces, alerts) for what was taken out. Source: spec 4.
 MARK: Final = "[redacted secret]"
 """Stands in content (results, messages, replies, streamed text, final bytes) for what was taken out.
 
@@ -38,8 +36,7 @@ a URL or a shell's quotes would have to escape.
 _LINK = re.compile(r"[\s=:,>($}]")
 """Stands where a secret is told by a name or a word before it, and not by its value or by signs of its own."""
 
-_PASSES: Final = 4
-"""Times that a text is gone through at most, until nothing more is found."""
+_PASSES: Final = 4  # times that a text is gone through at most, until nothing more is found
 
 
 Shown = TypeVar("Shown")
@@ -319,8 +316,7 @@ def _dumped(value: Any, like: str) -> str:
 # of lines stays as it is.
 
 _BEGIN: Final = "-----BEGIN"
-_INK = re.compile(r"\S(?:[^\n]*\S)?")
-"""A line without the spaces around it."""
+_INK = re.compile(r"\S(?:[^\n]*\S)?")  # A line without the spaces around it
 
 
 def masked_blocks(text: str) -> str:
@@ -426,8 +422,7 @@ def _last(window: str, at: int, spans: list[tuple[int, int]]) -> int:
     return max([0, *places, *breaks[-1:]])
 
 
-CONTEXT: Final = 1024
-"""Characters of what has been shown that are looked at again: room for a name before its value."""
+CONTEXT: Final = 1024  # characters of what has been shown that are looked at again: room for a name before its value
 _LONG: Final = 2048
 """Characters held back from which on they are looked at only when an eighth more has come: it takes linear time."""
 

@@ -77,9 +77,7 @@ def _short_block_end(text: str, start: int) -> tuple[int | None, bool]:
     return (cut.end() if cut else None), False
 
 
-SHORTEST_TOKEN: Final = 15
-"""Characters of the shortest key that a prefix tells."""
-
+SHORTEST_TOKEN: Final = 15  # characters of the shortest key that a prefix tells
 _TOKEN_BYTES: Final = bytes(
     byte if chr(byte).isascii() and (chr(byte).isalnum() or chr(byte) in "_-.+/=~:") else 32 for byte in range(256)
 )

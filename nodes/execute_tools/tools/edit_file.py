@@ -51,8 +51,7 @@ def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolAnswer:
     return save_text(context, arguments.path, text, before, **data)
 
 
-MAX_EDITS = 50
-"""Edits in one call: whoever has more to change writes the file anew."""
+MAX_EDITS = 50  # edits in one call: whoever has more to change writes the file anew
 
 
 class TextEdit(ToolArguments):

@@ -53,8 +53,7 @@ def _shown(entry: Entry) -> str:
 
 
 MAX_PATHS = 200
-MAX_VISITED = 200_000
-"""Entries that one search looks at, which takes a few seconds."""
+MAX_VISITED = 200_000  # entries that one search looks at, which takes a few seconds
 
 
 class GlobFilesArguments(ToolArguments):

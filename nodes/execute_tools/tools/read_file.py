@@ -19,8 +19,7 @@ MAX_LINE_CHARACTERS = 2000
 AROUND = 8_192
 """Characters of a line that are looked at on both sides of what is shown of it: no secret that redaction knows is
 longer."""
-MAX_PAGE_BYTES = 48_000
-"""Bytes of JSON after which a page ends, so that the result is not clipped in its middle later."""
+MAX_PAGE_BYTES = 48_000  # bytes of JSON after which a page ends, so that the result is not clipped in its middle later
 
 
 class ReadFileArguments(ToolArguments):

@@ -29,13 +29,9 @@ from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, Tool
 from mendgraph.nodes.execute_tools.tools.saving import LoadedText, load_text
 from mendgraph.nodes.records import Effect, ToolError, ToolErrorCode
 
-MOST_TOLD = 5
-"""Failures that one result names."""
-LONGEST_OUTPUT = 600
-"""Characters of a failing program's output that are told."""
-MOST_TESTS = 5
-"""Test files that one call runs."""
-
+MOST_TOLD = 5  # failures that one result names
+LONGEST_OUTPUT = 600  # characters of a failing program's output that are told
+MOST_TESTS = 5  # test files that one call runs
 _CIRCULAR = "partially initialized module"
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 

@@ -26,8 +26,7 @@ from mendgraph.nodes.execute_tools.registry import ToolAnswer, ToolContext, Tool
 from mendgraph.nodes.execute_tools.tools.read_file import ReadFileArguments, read_file
 from mendgraph.nodes.records import FileChange, JsonMap, ToolError, ToolErrorCode, ToolResult
 
-_SHARE = 3
-"""The gate may take one part in so many of the call's time."""
+_SHARE = 3  # the gate may take one part in so many of the call's time
 
 
 @dataclass(frozen=True)
@@ -187,12 +186,9 @@ def shown_unread(context: ToolContext, before: LoadedText) -> ToolAnswer:
     return replace(shown, result=ToolResult(ok=True, data={**shown.result.data, "changed": False, "note": note}))
 
 
-MOST_CHANGES = 200
-"""Changed files of one command that the run tells of; the journal has all of them."""
-MOST_DIFF_CHARACTERS = 100_000
-"""Of all diffs of one command together: they stay in the run's state."""
-_DIFFS_S = 0.3
-"""How long diffs are made: a formatter may have rewritten hundreds of files."""
+MOST_CHANGES = 200  # changed files of one command that the run tells of; the journal has all of them
+MOST_DIFF_CHARACTERS = 100_000  # of all diffs of one command together: they stay in the run's state
+_DIFFS_S = 0.3  # how long diffs are made: a formatter may have rewritten hundreds of files
 
 
 def file_changes(changes: CommandChanges) -> tuple[FileChange, ...]:

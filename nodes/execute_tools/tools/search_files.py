@@ -32,8 +32,7 @@ from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
 
 MAX_SHOWN_BYTES = 40_000
 LINE_CHARACTERS = 300
-_LEAD = 100
-"""Characters shown before the match in a line that is cut."""
+_LEAD = 100  # characters shown before the match in a line that is cut
 
 
 @dataclass
@@ -116,11 +115,8 @@ MAX_SECONDS = 10.0
 MAX_RESULTS = 100
 MAX_FILE_BYTES = 10_000_000
 MAX_OUTPUT_BYTES = 8_000_000
-NAMES_BYTES = 50_000
-"""Names of files after which the walk is stopped: there are matches enough in these."""
-MAX_HANDLES = 100
-"""Files that are open at once; macOS gives a process 256 handles."""
-
+NAMES_BYTES = 50_000  # names of files after which the walk is stopped: there are matches enough in these
+MAX_HANDLES = 100  # files that are open at once; macOS gives a process 256 handles
 _PLAIN_NAME = re.compile(r"[\w.*?-]+|[\w.*?-]*\{[\w.*?,-]+\}")
 
 
