@@ -226,7 +226,7 @@ class CallPolicy:
             message = f"This environment is read-only, so {tool.name} is refused."
             return refused(tool.name, message, ToolErrorCode.PERMISSION_DENIED, "PermissionError")
         if tool.effect in CHANGING | {Effect.NETWORK} and has_mark(orjson.dumps(arguments).decode()):
-            return refused(tool.name, _CARRIES_MARK, _MISTAKE, "ValueError")
+            return refused(tool.name, _CARRIES_MARK, ToolErrorCode.INVALID_ARGUMENT, "ValueError")
         return None
 
     def take(self, tool: Tool) -> ToolRun | None:
@@ -296,7 +296,6 @@ def _is_outage(tool: Tool, run: ToolRun) -> bool:
     return remote and error.code is ToolErrorCode.TIMEOUT
 
 
-_MISTAKE = ToolErrorCode.INVALID_ARGUMENT
 _CARRIES_MARK = (
     f"The arguments hold {MARK}, which stands for a secret that you cannot see: it would be lost. Leave that line as"
     " it is, and change only what is around it. If you wrote that value yourself, the run was cut off before this call,"

@@ -207,9 +207,8 @@ class Environment:
             if result is not None:
                 return _copied(result)
             if key in self._results:
-                raise ActionError(
-                    "The same call is being made at this moment: wait for its result.", "IdempotencyError"
-                )
+                message = "The same call is being made at this moment: wait for its result."
+                raise ActionError(message, "IdempotencyError")
             self._results[key] = (mark, None)
         # Cut off by Ctrl-C, it stays "in progress": whether it had its effect is unknown, so it is not made again.
         result = self._run(action, name, given)
@@ -239,8 +238,6 @@ class Environment:
         _RETRIES.reset(outer)
         return self._reported(replace(result, ms=monotonic_ms() - started, retries=retries))
 
-    # --- Spec 4's own steps, which a subclass may override ------------------------------------------------------
-
     def _prepare_args(self, action_name: str, args: dict[str, Any]) -> dict[str, Any]:
         """Paths made safe, contents, addresses and the action's own validator heeded; what is refused raises."""
         for field in _PATH_FIELDS if action_name in _READING | _WRITING else ():
@@ -262,7 +259,6 @@ class Environment:
         return args if validator is None else _named_arguments(validator(args))
 
     def _run_with_retries(self, action: Action, args: dict[str, Any]) -> Any:
-        """What the action gives back, after as many attempts as the engine and its policy allow; else it raises."""
         name, effect = _name_of(action), _effect_of(action)
         values, errors = list[Any](), list[BaseException]()
 
@@ -273,9 +269,13 @@ class Environment:
             except BaseException as error:
                 errors.append(error)
                 raise
-            values.append(_value_of(returned))
-            if isinstance(values[-1], ToolError):
-                return ToolOutput.failed(values[-1])
+            # A caller in Python is given the data of a tool's result.
+            result = returned.result if isinstance(returned, ToolOutput) else returned
+            if isinstance(result, ToolResult):
+                result = result.data if result.error is None else result.error
+            values.append(result)
+            if isinstance(result, ToolError):
+                return ToolOutput.failed(result)
             status = http_status(returned)
             return ToolOutput.ok() if status is None else ToolOutput.ok(status=status)
 
@@ -363,28 +363,26 @@ class Environment:
 
         Of a map, what cannot be looked through costs no more than its own field.
         """
+
+        def unnamed(value: Any) -> Any:
+            if isinstance(value, list):
+                return [unnamed(each) for each in value]
+            if not isinstance(value, dict):
+                return value
+            return {
+                key: PLACEHOLDER if isinstance(each, str) and self._REDACT_KEYS.search(key) else unnamed(each)
+                for key, each in value.items()
+            }
+
         if not isinstance(obj, dict):
-            return self._unnamed(self._redactor.value(_json_like(obj)))
+            return unnamed(self._redactor.value(_json_like(obj)))
         safe: JsonMap = {}
         for key, value in obj.items():
             plain = self._redactor.value({key: _json_like(value)})
             safe |= plain if isinstance(plain, dict) else {self._redactor.text(key): plain}
-        return self._unnamed(safe)
-
-    # ------------------------------------------------------------------------------------------------------------
-
-    def _unnamed(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self._unnamed(each) for each in value]
-        if not isinstance(value, dict):
-            return value
-        return {
-            key: PLACEHOLDER if isinstance(each, str) and self._REDACT_KEYS.search(key) else self._unnamed(each)
-            for key, each in value.items()
-        }
+        return unnamed(safe)
 
     def _permit(self, tool: Tool) -> None:
-        """Whether the action may be used at all, before its arguments are looked at."""
         refusal = CallPolicy(self._rules, self._memory).permit(tool, {})
         if refusal is not None:
             raise ActionError(refusal.reason, refusal.error_type)
@@ -398,7 +396,6 @@ class Environment:
         return RetryPolicy(self.max_retries, self.retry_backoff_s, exceptions, repeatable)
 
     def _reported(self, result: ExecResult) -> ExecResult:
-        """The result without secrets, told to whoever listens."""
         error = None if result.error is None else self._redactor.text(result.error)
         action = self._redactor.text(result.action)
         result = replace(result, action=action, args=self._redact(result.args), error=error)
@@ -424,7 +421,6 @@ def _named_arguments(arguments: object) -> dict[str, Any]:
 
 
 def _effect_of(action: Action) -> Effect | None:
-    """What the action says that it does, None where it says nothing."""
     effect = getattr(action, "effect", None)
     return effect if isinstance(effect, Effect) else None
 
@@ -444,14 +440,6 @@ def _awaited(value: Any) -> Any:
         return asyncio.run(value)
     finally:
         value.close()
-
-
-def _value_of(returned: Any) -> Any:
-    """What a caller in Python is given of what an action gave back: the data of a tool's result, or a ToolError."""
-    result = returned.result if isinstance(returned, ToolOutput) else returned
-    if isinstance(result, ToolResult):
-        return result.data if result.error is None else result.error
-    return result
 
 
 def _json_like(value: Any) -> Any:

@@ -202,28 +202,19 @@ def tool(
     if function is None:
         return lambda decorated: tool(decorated, effect=effect, **options)
     path_fields = options.get("path_fields", ())
-    signature = read_signature(function, path_fields)
-    known = signature.arguments.model_fields
+    arguments, run = read_signature(function, path_fields)
+    known = arguments.model_fields
     if unknown := [each for each in path_fields if each not in known]:
         raise TypeError(
             f"The tool {function.__name__!r} has no argument {unknown[0]!r}, which its path_fields name: it has"
             f" {', '.join(known) or 'none'}."
         )
-    fields = {"name": function.__name__, "cacheable": effect is Effect.READ, **options}
-    return Tool(
-        description=_first_paragraph(function),
-        arguments=signature.arguments,
-        effect=effect,
-        run=signature.run,
-        **fields,
-    )
-
-
-def _first_paragraph(function: Callable[..., Any]) -> str:
-    lines = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
-    if not lines:
+    paragraph = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
+    if not paragraph:
         raise ValueError(f"The tool {function.__name__!r} has no docstring: the model reads it as the description.")
-    return " ".join(lines.split())
+    described = " ".join(paragraph.split())
+    fields = {"name": function.__name__, "description": described, "cacheable": effect is Effect.READ, **options}
+    return Tool(arguments=arguments, effect=effect, run=run, **fields)
 
 
 class ActionRegistry:
@@ -257,16 +248,10 @@ class ActionRegistry:
 # --- The arguments of a tool, read from the signature of its function
 
 
-@dataclass(frozen=True)
-class Signature:
-    """What a function takes: the model of its arguments, and the function as `run(context, arguments)`."""
-
-    arguments: type[BaseModel]
-    run: Callable[[Any, Any], Any]
-
-
-def read_signature(function: Callable[..., Any], path_fields: tuple[str, ...]) -> Signature:
-    """How a tool's function is called, by its signature.
+def read_signature(
+    function: Callable[..., Any], path_fields: tuple[str, ...]
+) -> tuple[type[BaseModel], Callable[[Any, Any], Any]]:
+    """The model of a function's arguments, and the function as `run(context, arguments)`, by its signature.
 
     The parameter that is annotated with ToolContext, or an untyped first one, gets the context. A single other one that
     is annotated with a pydantic model stands for all arguments; otherwise each parameter is an argument.
@@ -287,12 +272,18 @@ def read_signature(function: Callable[..., Any], path_fields: tuple[str, ...]) -
     extras = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
     whole = hints.get(fields[0].name) if len(fields) == 1 and not extras else None
     if isinstance(whole, type) and issubclass(whole, BaseModel) and fields[0].default is inspect.Parameter.empty:
-        return Signature(whole, _called_with_model(function, context, fields[0].name))
+        return whole, _called_with_model(function, context, fields[0].name)
     if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters.values()):
         raise _refusal(function, "a parameter that no schema can name: write `names: list[str]` instead of *names")
     model = _model_of(function, fields, hints, path_fields, extras=extras)
     names = [name for name, each in parameters.items() if each.kind not in _VARIADIC]
-    return Signature(model, _called_with_fields(function, names, context))
+
+    @wraps(function)
+    def run(given: Any, arguments: BaseModel) -> Any:
+        values = {**arguments.__dict__, context: given}
+        return function(**{name: values[name] for name in names}, **(arguments.model_extra or {}))
+
+    return model, run
 
 
 _VARIADIC = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
@@ -359,14 +350,5 @@ def _called_with_model(function: Callable[..., Any], context: str, name: str) ->
     @wraps(function)
     def run(given: Any, model: BaseModel) -> Any:
         return function(**({context: given} if context else {}), **{name: model})
-
-    return run
-
-
-def _called_with_fields(function: Callable[..., Any], names: Sequence[str], context: str) -> Callable[[Any, Any], Any]:
-    @wraps(function)
-    def run(given: Any, arguments: BaseModel) -> Any:
-        values = {**arguments.__dict__, context: given}
-        return function(**{name: values[name] for name in names}, **(arguments.model_extra or {}))
 
     return run
