@@ -56,10 +56,6 @@ DONE_BEFORE = "This was done before the run was cut off, and is in place."
 Ended = Callable[[ToolRun], None]
 
 
-def _unobserved(_: ToolCall) -> AbstractContextManager[Ended]:
-    return nullcontext(lambda _: None)
-
-
 @dataclass(frozen=True)
 class Execution:
     """Which step of which run this is; `task` is the same when a step that was cut off is run again."""
@@ -90,7 +86,7 @@ class StepResources:
     execution: Execution
     journal: Journal | ToolError | None = None
     as_written: Callable[[ToolCall], ToolCall] = lambda call: call
-    observe: Callable[[ToolCall], AbstractContextManager[Ended]] = _unobserved
+    observe: Callable[[ToolCall], AbstractContextManager[Ended]] = lambda _: nullcontext(lambda _: None)
 
 
 @dataclass
@@ -323,8 +319,14 @@ def resumed(
             " overwritten: look at it, then send the next request."
         )
         return _ended(call, ToolError(code=ToolErrorCode.CONFLICT, message=message, fatal=True))
+    if tool.one_change and done:
+        data: JsonMap = {"path": done[0].path, "note": DONE_BEFORE}
+        if len(done) > 1:
+            data["files"] = [{"path": change.path, "action": change.kind.value} for change in done]
+        output = ToolOutput(ToolResult(ok=True, data=data), tuple(done), _hashes(done))
+        return ToolRun(call.call_id, name, output, attempts=1)
     if tool.one_change:
-        return _finished(call, done) if done else None
+        return None
     if tool.effect is Effect.WRITE and done:
         message = (
             f"The run was cut off while {name} worked. It had changed {paths} by then; what else it was to do did not"
@@ -336,14 +338,6 @@ def resumed(
             " happened. It was not run again. Look at what there is before you decide to repeat it."
         )
     return _ended(call, ToolError(code=ToolErrorCode.OUTCOME_UNKNOWN, message=message), done)
-
-
-def _finished(call: ToolCall, done: Sequence[FileChange]) -> ToolRun:
-    data: JsonMap = {"path": done[0].path, "note": DONE_BEFORE}
-    if len(done) > 1:
-        data["files"] = [{"path": change.path, "action": change.kind.value} for change in done]
-    output = ToolOutput(ToolResult(ok=True, data=data), tuple(done), _hashes(done))
-    return ToolRun(call.call_id, call.tool, output, attempts=1)
 
 
 def _ended(call: ToolCall, error: ToolError, done: Sequence[FileChange] = ()) -> ToolRun:

@@ -3,7 +3,7 @@
 Source: spec 5's error table and its normalising.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from mendgraph.nodes.execute_tools.registry import ToolOutput
 from mendgraph.nodes.execute_tools.secrets.redact import PLACEHOLDER, first_words, redact
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.records import CallResult, FileChange, JsonMap, Plan, ToolError, ToolErrorCode, ToolResult
+from mendgraph.nodes.records import CallResult, FileChange, Plan, ToolError, ToolErrorCode, ToolResult
 
 LONGEST_REASON = 2_000  # characters of an exception's text that are kept
 
@@ -159,8 +159,7 @@ def http_status(answer: object) -> int | None:
 
 def _is_outage(error: BaseException) -> bool:
     """Whether a client of the network raised it because the other side is down; a status of 4xx is an answer."""
-    status = http_status(error)
-    kinds = (*type(error).__mro__, *type(vars(error).get("reason")).__mro__)
+    status, kinds = http_status(error), (*type(error).__mro__, *type(vars(error).get("reason")).__mro__)
     return status >= 500 if status is not None else any(kind.__name__ in _NO_ANSWER for kind in kinds)
 
 
@@ -185,7 +184,7 @@ def plain_output(value: object) -> ToolOutput:
         raise TypeError("a field of its ToolOutput is of the wrong type")
     if output.result.error is not None:
         return output
-    data = orjson.loads(orjson.dumps(output.result.data, default=_as_json))
+    data = orjson.loads(orjson.dumps(output.result.data, default=lambda inner: inner.model_dump(mode="json")))
     return replace(output, result=ToolResult(ok=output.result.ok, data=data))
 
 
@@ -221,13 +220,6 @@ def _as_output(value: object) -> ToolOutput:
     return ToolOutput(ToolResult(ok=True, data=value if isinstance(value, dict) else {"value": value}))
 
 
-def _as_json(value: object) -> Any:
-    """What stands inside of a result and is no JSON value, but has one."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
-
-
 LARGEST_RESULT: Final = 65_536  # bytes of JSON, about 16,000 tokens
 LONGEST_MESSAGE: Final = 4_000
 MOST_SUGGESTIONS: Final = 20
@@ -260,7 +252,10 @@ def clip(result: ToolResult, keep: Keep | None = None) -> ToolResult:
             data, cuts = smaller, found[:MOST_SUGGESTIONS]
             break
     if keep is not None:
-        reference = keep(_as_text(result.data, cuts))
+        # The text that was cut, where it is the only one, as it is; else the fields of the result below each other.
+        text = result.data.get(cuts[0].partition(":")[0]) if len(cuts) == 1 else None
+        whole = text if isinstance(text, str) else orjson.dumps(result.data, option=orjson.OPT_INDENT_2).decode()
+        reference = keep(whole)
         cuts.append("it could not be kept" if reference is None else f'all of it: read_file path="{reference}"')
     return ToolResult(ok=True, data={**data, "clipped": cuts})
 
@@ -283,12 +278,6 @@ def _clipped(value: Any, where: str, characters: int, items: int, cuts: list[str
         cuts.append(f"{where}: {len(value) - items} of {len(value)} items left out after item {head}")
         value = [*value[:head], *value[len(value) - items // 2 :]]
     return [_clipped(each, f"{where}[{index}]", characters, items, cuts) for index, each in enumerate(value)]
-
-
-def _as_text(data: JsonMap, cuts: Sequence[str]) -> str:
-    """The text that was cut, where it is the only one, as it is; else the fields of the result below each other."""
-    text = data.get(cuts[0].partition(":")[0]) if len(cuts) == 1 else None
-    return text if isinstance(text, str) else orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
 
 
 def _head_and_tail(text: str, characters: int) -> str:

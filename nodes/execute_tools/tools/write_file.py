@@ -39,8 +39,7 @@ def write_file(context: ToolContext, arguments: WriteFileArguments) -> ToolAnswe
     One that is there and was not read is shown instead, and nothing is written. A file that is replaced keeps its BOM
     and, if it ends its lines with CRLF, those: read_file does not show them.
     """
-    problem = unstorable(arguments.content, "content")
-    if problem:
+    if problem := unstorable(arguments.content, "content"):
         return invalid(problem)
     before = load_text(context, arguments.path)
     if isinstance(before, LoadedText):
