@@ -39,6 +39,7 @@ LONGEST_DESCRIPTION: Final = 1_024  # characters of a description. Source: what 
 LONGEST_ERROR: Final = 2_000
 LONGEST_SCHEMA: Final = 65_536  # bytes of one tool's schema
 _LONGEST_REASON: Final = 500
+_TOLD: Final = ("mimeType", "uri")  # what is said of an image, a sound or a file
 _SILENT: Final = logging.NullHandler()
 _VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
 """What langchain-mcp-adapters replaces in the values of a connection's `env`."""
@@ -191,15 +192,13 @@ def call_result(name: str, answer: Mapping[str, Any]) -> ToolResult:
     data: JsonMap = {"text": text}
     if not text and answer.get("structuredContent") is not None:
         data = {"structured": answer["structuredContent"]}
-    if attachments := [_attachment(block) for block in blocks if block["type"] != "text"]:
-        data["attachments"] = attachments
+    for block in (block for block in blocks if block["type"] != "text"):
+        inner: JsonMap = block.get("resource") or block
+        attachment = {key: plain_text(str(inner[key]), LONGEST_DESCRIPTION) for key in _TOLD if inner.get(key)}
+        if isinstance(inner.get("text"), str):
+            attachment["text"] = inner["text"]
+        data.setdefault("attachments", []).append({"type": block["type"], **attachment})
     return ToolResult(ok=True, data=data)
-
-
-def _attachment(block: JsonMap) -> JsonMap:
-    inner: JsonMap = block.get("resource") or block
-    said = {key: plain_text(str(inner[key]), LONGEST_DESCRIPTION) for key in ("mimeType", "uri") if inner.get(key)}
-    return {"type": block["type"], **said, **({"text": inner["text"]} if isinstance(inner.get("text"), str) else {})}
 
 
 # --- Conversations: one for each question, bounded in time

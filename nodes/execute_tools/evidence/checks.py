@@ -8,7 +8,6 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Final, Self
@@ -142,16 +141,12 @@ class Checks:
         return self.commands.read_only({}, _ENV).run(self.lines[command], timeout_s=min(seconds, self.rules.timeout_s))
 
     def _python(self, given: Mapping[str, bytes], arguments: list[str], limit: float) -> CommandResult | ToolError:
-        commands = self.commands.read_only({_RUNNER: _runner(), **given}, _ENV, self.rules.limits)
+        runner = Path(__file__).with_name("runner.py").read_bytes()
+        commands = self.commands.read_only({_RUNNER: runner, **given}, _ENV, self.rules.limits)
         result = commands.run(["sh", "-c", _PYTHON, "sh", *arguments], timeout_s=limit)
         if isinstance(result, CommandResult) and result.exit_code == _NO_PYTHON:
             return ToolError(code=ToolErrorCode.UNAVAILABLE, message="There is no Python that commands can see.")
         return result
-
-
-@cache
-def _runner() -> bytes:
-    return Path(__file__).with_name("runner.py").read_bytes()
 
 
 def _malformed(command: str, reason: str) -> ToolError:

@@ -222,25 +222,16 @@ def failures(examples: Sequence[Example], results: Iterable[Result], seconds: fl
 
 def sentence(example: Example, result: Result, seconds: float, setup: Sequence[str] = ()) -> str:
     """What is wrong, in words; `setup` are the lines of the example before it."""
-    code = _code([*setup, example.source])
+    lines = [" ".join(each.split()) if "\n" in each.strip() else each.strip() for each in (*setup, example.source)]
+    code = "; ".join(lines)
+    code = code if len(code) <= LONGEST_VALUE else _short(lines[-1])
     if result.status is Status.ENDLESS:
         return f"{code} does not end within {seconds:g} s."
     came = f"raises {_short(result.told)}" if result.status is Status.RAISED else f"gives {_short(result.told)}"
-    return f"{code} {came}, but must {_wanted(example)}."
-
-
-def _wanted(example: Example) -> str:
-    if example.kind is Kind.RAISES:
-        return f"raise {example.want}"
-    if example.raises is not None:
-        return f"raise {_short(example.raises)}"
-    return f"give {_short(example.want)}"
-
-
-def _code(sources: Sequence[str]) -> str:
-    lines = [" ".join(each.split()) if "\n" in each.strip() else each.strip() for each in sources]
-    whole = "; ".join(lines)
-    return whole if len(whole) <= LONGEST_VALUE else _short(lines[-1])
+    wanted = f"give {_short(example.want)}"
+    if example.kind is Kind.RAISES or example.raises is not None:
+        wanted = f"raise {example.want if example.raises is None else _short(example.raises)}"
+    return f"{code} {came}, but must {wanted}."
 
 
 def _short(text: str) -> str:

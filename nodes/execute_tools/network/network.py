@@ -10,6 +10,7 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final
@@ -140,20 +141,15 @@ class CheckedBackend(httpcore2.NetworkBackend):
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failure = error
                 continue
-            try:
-                self._check_far_end(stream, address)
-            except BaseException:
-                stream.close()
-                raise
+            with ExitStack() as closing:
+                closing.callback(stream.close)
+                far_end = str(stream.get_extra_info("server_addr")[0])
+                forbidden = why_forbidden(far_end, private_allowed=self._target.private_allowed)
+                if forbidden or ip_address(far_end) != ip_address(address):
+                    raise RefusedConnectionError(self._target, far_end, forbidden or "not the one that was looked up")
+                closing.pop_all()
             return _TimedStream(stream, self._deadline)
         raise failure
-
-    def _check_far_end(self, stream: httpcore2.NetworkStream, address: str) -> None:
-        """Raises RefusedConnectionError, and OSError where the connection is gone already."""
-        far_end = str(stream.get_extra_info("server_addr")[0])
-        forbidden = why_forbidden(far_end, private_allowed=self._target.private_allowed)
-        if forbidden or ip_address(far_end) != ip_address(address):
-            raise RefusedConnectionError(self._target, far_end, forbidden or "not the one that was looked up")
 
 
 class _TimedStream(httpcore2.NetworkStream):

@@ -342,14 +342,10 @@ def _pieces(text: str, at: int, end: int) -> Iterator[str]:
         if start >= end:
             break
         yield text[at:start]
-        yield _marked(text[start : min(stop, end)])
+        block = text[start : min(stop, end)]  # a mark in each line of it that says something
+        yield _INK.sub(lambda line: MARK if any(map(str.isalnum, line[0])) else line[0], block)
         at = min(stop, end)
     yield text[at:end]
-
-
-def _marked(block: str) -> str:
-    """The mark in each line of a block that says something; the spaces around it stay."""
-    return _INK.sub(lambda line: MARK if any(map(str.isalnum, line[0])) else line[0], block)
 
 
 MARGIN: Final = 1_024
