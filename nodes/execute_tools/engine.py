@@ -369,7 +369,6 @@ def _waited(context: ToolContext, seconds: float, started: float) -> bool:
 
 
 def _first_refusal(tool: Tool, checks: Sequence[Callable[[], None]], attempts: int) -> ToolRun | None:
-    """Run the checks; whatever one of them raises blocks."""
     try:
         for check in checks:
             check()

@@ -298,7 +298,6 @@ class Environment:
         return values[-1]
 
     def _run_with_timeout(self, action: Action, args: dict[str, Any], timeout_s: float) -> Any:
-        """One attempt: what the action gives back or raises, and TimeoutError as soon as its time is over."""
 
         def run() -> tuple[Any, TimeoutError | None]:
             try:

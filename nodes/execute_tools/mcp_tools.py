@@ -121,13 +121,14 @@ async def _list_tools(session: "ClientSession") -> "list[types.Tool]":
 
 def _tool(name: str, server: str, connection: Connection, offered: "types.Tool", effects: Mapping[str, Effect]) -> Tool:
     """One tool. ValueError where its schema cannot be used; the text names the tool."""
+    problem, schema, size = "its type has to be 'object'", dict[str, Any](), 0
     try:
         schema = {"type": "object", "properties": {}, **plain_schema(_bounded(offered.inputSchema))}
         size = len(orjson.dumps(schema))
     except (TypeError, ValueError, RecursionError) as error:
-        raise UnusableSchemaError(f"The tool {name!r} has a schema that cannot be used: {error}.") from error
-    if schema["type"] != "object":
-        raise UnusableSchemaError(f"The tool {name!r} has a schema that cannot be used: its type has to be 'object'.")
+        problem = str(error)
+    if schema.get("type") != "object":
+        raise UnusableSchemaError(f"The tool {name!r} has a schema that cannot be used: {problem}.")
     if size > LONGEST_SCHEMA:
         raise UnusableSchemaError(f"The tool {name!r} has a schema of {size} bytes, and {LONGEST_SCHEMA} are the most.")
     said = plain_text(offered.description or offered.title or "", LONGEST_DESCRIPTION)
@@ -281,7 +282,6 @@ async def _session(connection: Connection, stderr: IO[bytes]) -> "AsyncIterator[
 
 
 def _is_end(error: BaseException) -> bool:
-    """Whether a server has ended the conversation."""
     import anyio
     from mcp import McpError, types
 
@@ -290,7 +290,6 @@ def _is_end(error: BaseException) -> bool:
 
 
 def _why_ended(stderr: IO[bytes]) -> str:
-    """The end of what the server said to people."""
     stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _LONGEST_REASON))
     said = _reason(stderr.read().decode("utf-8", "replace"))
     return f"it ended; it said: {said}" if said else "it ended"

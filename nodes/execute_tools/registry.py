@@ -117,17 +117,8 @@ class Tool:
     @cached_property
     def spec(self) -> ToolSpec:
         """What the other packages know of this tool."""
-        return ToolSpec(
-            name=self.name,
-            description=self.description,
-            parameters=self.schema or argument_schema(self.arguments),
-            effect=self.effect,
-            path_fields=self.path_fields,
-            terminal=self.terminal,
-            edit_forms=self.edit_forms,
-            seldom_in=self.seldom_in,
-            offered=self.offered,
-        )
+        same = {name: getattr(self, name) for name in ToolSpec.model_fields if name != "parameters"}
+        return ToolSpec(parameters=self.schema or argument_schema(self.arguments), **same)
 
     @cached_property
     def asynchronous(self) -> bool:

@@ -149,7 +149,6 @@ def nothing_done(items: Sequence[ToolCall | CallError], problem: ToolError) -> l
 
 
 def _refusal(call: ToolCall, failed: int, scope: CancellationScope | None, *, is_answer: bool) -> CallResult | None:
-    """Why this call does not begin after so many failed ones, None where it does."""
     if is_answer and failed:
         message = f"Not taken as the final answer: {failed} other call(s) of this reply failed. Mend that, then answer."
         return _not_run(call, ToolErrorCode.CANCELLED, message)

@@ -264,7 +264,6 @@ _ROOM: Final = 200  # bytes for the note that says where all of it is kept
 
 
 def _clipped(value: Any, where: str, characters: int, items: int, cuts: list[str]) -> Any:
-    """The value with shorter strings and lists; `cuts` is told of each."""
     if isinstance(value, str) and len(value) > characters:
         cuts.append(f"{where}: {len(value) - characters} of {len(value)} characters left out")
         return _head_and_tail(value, characters)

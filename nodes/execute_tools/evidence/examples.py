@@ -9,7 +9,7 @@ import ast
 import builtins
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from itertools import groupby, islice
 from typing import Final, NamedTuple
@@ -83,19 +83,7 @@ def grouped(examples: Iterable[Example]) -> list[tuple[Example, ...]]:
 
 def as_request(path: str, text: str | None, examples: Sequence[Example]) -> JsonMap:
     """The form in which `Checks.run_examples` takes the examples of one module."""
-    groups = [
-        [
-            {
-                "source": each.source,
-                "want": each.want,
-                "kind": each.kind.value,
-                "raises": each.raises,
-                "options": [list(option) for option in each.options],
-            }
-            for each in group
-        ]
-        for group in grouped(examples)
-    ]
+    groups = [[asdict(each) for each in group] for group in grouped(examples)]
     return {"path": path, "text": text, "groups": groups}
 
 
@@ -300,8 +288,6 @@ _ASSERT: Final = re.compile(r"\bassert[ \t]+([^\n]+)")
 
 
 class _Wanted(NamedTuple):
-    """What a call comes to by the request, and where that ends."""
-
     kind: Kind
     want: str
     end: int
@@ -349,7 +335,6 @@ def _called_examples(text: str, names: Collection[str], module: str, new: Collec
 
 
 def _must_be(text: str, start: int, end: int, names: Collection[str], *, creates: bool) -> _Wanted | None:
-    """What the call between these places must come to."""
     before = text[max(0, start - 120) : start]
     match = (_EXPECT.search(before) and _TO_BE.match(text, end)) or _WANTED.match(text, end)
     if match:

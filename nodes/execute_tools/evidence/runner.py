@@ -54,8 +54,6 @@ Result = tuple[str, str]
 
 
 class TextLoader(importlib.machinery.SourceFileLoader):
-    """Loads one module from a text, as if the file held it."""
-
     def __init__(self, name: str, path: str, text: str) -> None:
         super().__init__(name, path)
         self.text = text
@@ -65,7 +63,6 @@ class TextLoader(importlib.machinery.SourceFileLoader):
         raise OSError(path)
 
     def get_data(self, _path: Any) -> bytes:
-        """The text."""
         return self.text.encode()
 
 
@@ -89,7 +86,6 @@ class TextFinder:
         return None
 
     def spec(self, name: str) -> importlib.machinery.ModuleSpec | None:
-        """The same, under any name."""
         return importlib.util.spec_from_file_location(
             name,
             self.path,
@@ -115,18 +111,14 @@ class Checker(doctest.OutputChecker):
 
 
 class Recorder(doctest.DocTestRunner):
-    """Runs the examples of a docstring and tells each result."""
-
     def __init__(self, tell: Any, path: str) -> None:
         super().__init__(checker=Checker(), verbose=False)
         self.tell, self.path = tell, path
 
     def report_start(self, *_: Any) -> None:
-        """Nothing is printed."""
         self.tell("began", "")
 
     def report_success(self, *_: Any) -> None:
-        """See `Result`."""
         self.tell("passed", "")
 
     def report_failure(self, *told: Any) -> None:
@@ -138,7 +130,6 @@ class Recorder(doctest.DocTestRunner):
             self.tell("different", shortened(got))
 
     def report_unexpected_exception(self, *told: Any) -> None:
-        """See `Result`."""
         self.tell(*raised(told[-1][1], self.path))
 
 
@@ -159,7 +150,6 @@ def same(one: Any, other: Any, strict: bool = True) -> bool:
 
 
 def frames(error: BaseException) -> Iterator[str]:
-    """The files in which it was raised, outermost first."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         yield frame.f_code.co_filename
 
@@ -175,12 +165,10 @@ def raised(error: BaseException, path: str) -> Result:
 
 
 def words(error: BaseException) -> str:
-    """`ZeroDivisionError: division by zero`."""
     return traceback.format_exception_only(type(error), error)[-1].strip()[:LONGEST]
 
 
 def shortened(text: str) -> str:
-    """The beginning of a long text."""
     return text if len(text) <= LONGEST else text[:LONGEST] + "..."
 
 
@@ -221,7 +209,6 @@ def load(root: str, path: str, text: str | None) -> types.ModuleType:
 
 
 def run_group(examples: list[dict[str, Any]], module: types.ModuleType, tell: Any, path: str) -> None:
-    """Run examples that share their names."""
     names = dict(vars(module))
     if examples[0]["kind"] != "output":
         for example in examples:
@@ -286,7 +273,6 @@ def child(root: str, module: dict[str, Any], out: int) -> None:
 
 
 def start(root: str, module: dict[str, Any]) -> tuple[int, int]:
-    """The process for a module, and the pipe that it tells its results on."""
     reader, writer = os.pipe()
     number = os.fork()
     if number == 0:
@@ -314,7 +300,6 @@ def answer(lines: bytes, count: int, *, ended: bool) -> dict[str, Any]:
 
 
 def clean(entry: dict[str, Any]) -> bool:
-    """Whether it is known that all is well."""
     return bool(entry["loaded"]) and all(status == "passed" for status, _ in entry["results"])
 
 
@@ -325,7 +310,6 @@ def is_done(lines: bytes) -> bool:
 
 
 def run(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Start the processes, read what they tell until the time is over, and end them."""
     deadline = time.monotonic() + request["seconds"]
     modules = request["modules"]
     counts = [sum(map(len, module["groups"])) for module in modules]
@@ -354,7 +338,6 @@ def run(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def end(number: int, reader: int) -> None:
-    """Kill a module's process, which may have ended, and let go of it."""
     os.close(reader)
     os.kill(number, signal.SIGKILL)
     os.waitpid(number, 0)
@@ -367,7 +350,6 @@ def run_tests(file: str) -> int:
 
 
 def with_pytest(file: str) -> int:
-    """All its tests, up to the first that fails."""
     import pytest
 
     code = int(pytest.main(["-q", "-x", "--no-header", "--tb=short", "-p", "no:cacheprovider", file]))
@@ -375,7 +357,6 @@ def with_pytest(file: str) -> int:
 
 
 def with_unittest(file: str) -> int:
-    """The same."""
     spec = importlib.util.spec_from_file_location("checked_tests", file)
     if spec is None or spec.loader is None:
         return NOTHING_RAN

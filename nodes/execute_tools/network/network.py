@@ -285,7 +285,6 @@ class Network:
         return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
 
     def _answer(self, target: Target, deadline: Deadline) -> HttpResponse | str | ToolError:
-        """What the target answers, or where it redirects to."""
         url = httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
         headers = {"Host": target.authority, **_HEADERS}
         try:

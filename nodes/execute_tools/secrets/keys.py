@@ -352,7 +352,6 @@ def _name_start(text: str, at: int) -> int:
 
 
 def _is_link(text: str, start: int, link: re.Match[str], found: re.Match[str]) -> bool:
-    """Whether what stands between the name and the value makes an assignment of them."""
     if link["comma"] is not None:
         return link["close"] is not None
     if link["element"] is not None:

@@ -269,7 +269,6 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _plain(value: Any) -> Any:
-    """A record as a map; of bytes only the length; of anything else its type."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if is_dataclass(value) and not isinstance(value, type):
@@ -303,7 +302,6 @@ def _is_json(text: str) -> bool:
 
 
 def _dumped(value: Any, like: str) -> str:
-    """The JSON document, laid out like the other one."""
     indent = 2 if "\n" in like.strip() else None
     close = None if indent is not None or ": " in like or ", " in like else (",", ":")
     return json.dumps(value, ensure_ascii=like.isascii(), indent=indent, separators=close)

@@ -144,7 +144,6 @@ def _is_random_key(found: str) -> bool:
 
 
 def _is_login(found: str) -> bool:
-    """Whether it is base64 of `user:password`."""
     try:
         text = base64.b64decode(found.rstrip("=") + "=" * (-len(found.rstrip("=")) % 4), altchars=b"-_").decode()
     except ValueError:
@@ -210,7 +209,6 @@ def _folded(words: str, pattern: str, accepts: Callable[[str], bool]) -> Shape:
 
 
 def _is_password(found: str) -> bool:
-    """Whether the password of a command line is none of an example's, no variable, and no word."""
     if found.startswith(("$", "-", "<", "/")) or is_filler(found):
         return False
     return any(not (char.isalpha() or char in "._-") for char in found) or looks_secret(found)

@@ -83,7 +83,6 @@ def _save(context: ToolContext, path: str, text: str, before: LoadedText | None,
 
 
 def _excerpt(before: LoadedText, text: str, task: str) -> ToolError | None:
-    """Why a text is not taken for the whole file."""
     old, name = before.file.text, before.name
     if text == old:
         return _unchanged(before)

@@ -85,7 +85,6 @@ def _page(lines: list[str], start: int, last: int, column: int) -> JsonMap:
 
 
 def _bare(lines: list[str], number: int) -> str:
-    """The line without its end."""
     line = lines[number - 1]
     return line.removesuffix("\r") if number < len(lines) else line
 

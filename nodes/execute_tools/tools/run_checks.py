@@ -43,8 +43,6 @@ class RunChecksArguments(ToolArguments):
 
 @dataclass
 class _Report:
-    """What was run by now, what failed, and why something could not be run."""
-
     ran: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     not_run: list[str] = field(default_factory=list)
@@ -157,7 +155,6 @@ def _run_tests(context: ToolContext, checks: Checks, path: str, report: _Report,
 
 
 def _note(report: _Report, name: str, result: CommandResult | ToolError) -> None:
-    """Write down what a program came to: exit code 0 means passed."""
     if isinstance(result, ToolError):
         report.not_run.append(result.message)
     elif result.limit is not None:

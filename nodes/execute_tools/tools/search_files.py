@@ -242,7 +242,6 @@ def _masks(file: OpenedFile) -> dict[int, str] | None:
 
 
 def _names(listed: bytes) -> Iterator[str]:
-    """The names that are complete and text."""
     for name in listed.split(b"\0")[:-1]:
         with suppress(UnicodeDecodeError):
             yield name.decode().removeprefix("./")
