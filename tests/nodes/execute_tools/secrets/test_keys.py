@@ -45,20 +45,12 @@ def test_these_names_only_speak_of_a_secret(key: str) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        "hunter2hunter2",
-        "canary0123456789",
-        "Tr0ub4dor&3",
-        "P@ssw0rd99x",
-        "x8K!qP2z",
-        "kJhGfDsApOiUyTrE",
-        "9f86d081884c7d659a2feaa0c55ad015",
-        "123e4567-e89b-12d3-a456-426614174000",
-        "wJalrXUtnF/K7MDENG+bPxRfiCY3x9zQ2LmT5vWs",
-        "dGhpcyBpcyBzZWNyZXQx==",
-        "aB3[dE5}fG7!",
+        "hunter2hunter2", "canary0123456789", "Tr0ub4dor&3", "P@ssw0rd99x", "x8K!qP2z", "kJhGfDsApOiUyTrE",
+        "9f86d081884c7d659a2feaa0c55ad015", "123e4567-e89b-12d3-a456-426614174000",
+        "wJalrXUtnF/K7MDENG+bPxRfiCY3x9zQ2LmT5vWs", "dGhpcyBpcyBzZWNyZXQx==", "aB3[dE5}fG7!",
         "a" * 5 + "1" * 5 + "bC3" * 1362,
     ],
-)
+)  # fmt: skip
 def test_these_literals_look_secret(value: str) -> None:
     assert looks_secret(value) is True
 

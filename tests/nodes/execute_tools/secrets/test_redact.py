@@ -173,17 +173,11 @@ REDACTOR = Redactor([VALUE, "hunter2", "true", "abc", "password", MARK])
 @pytest.mark.parametrize(
     "form",
     [
-        VALUE,
-        "hunter2",
-        quote(VALUE),
-        quote(VALUE, safe=""),
-        json.dumps(VALUE)[1:-1],
-        json.dumps(json.dumps(VALUE))[3:-3],
-        repr(VALUE)[1:-1],
-        base64.b64encode(VALUE.encode()).decode(),
+        VALUE, "hunter2", quote(VALUE), quote(VALUE, safe=""), json.dumps(VALUE)[1:-1],
+        json.dumps(json.dumps(VALUE))[3:-3], repr(VALUE)[1:-1], base64.b64encode(VALUE.encode()).decode(),
         VALUE.encode().hex(),
     ],
-)
+)  # fmt: skip
 def test_known_values_are_taken_out_in_every_encoding(form: str) -> None:
     for shown in (
         REDACTOR.text(f"see {form}."),

@@ -78,28 +78,18 @@ ONE_LINE_KEY = BLOCKS[0].replace("\n", " ")
 @pytest.mark.parametrize(
     ("text", "start", "end", "piece"),
     [
-        ("one two three", 0, 13, ("one two three", 0, 13)),
-        ("one two three", 0, 3, ("one", 0, 3)),
-        ("one two three", 0, 6, ("one ", 0, 4)),
-        ("one two three", 4, 7, ("two", 4, 7)),
-        ("one two three", 5, 13, (" three", 7, 13)),
-        ("one two three", 5, 6, ("", 7, 7)),
-        ("f(one,two;[x])", 3, 12, (",two;[x", 5, 12)),
-        ('a="one two" b', 3, 9, (" ", 6, 7)),
-        ("三个字和一个字", 2, 4, ("字和", 2, 4)),
-        ("x" * 50, 0, 40, ("", 0, 0)),
-        ("x" * 50, 10, 50, ("", 50, 50)),
-        (f"a {TOKEN} b", 0, 10, (f"a {MARK}", 0, 42)),
-        (f"a {TOKEN} b", 10, 44, (f"{MARK} b", 2, 44)),
-        (f"a {TOKEN} b", 10, 20, (MARK, 2, 42)),
-        (f"a {TOKEN} b", 0, 2, ("a ", 0, 2)),
-        (f"a {TOKEN} b", 42, 44, (" b", 42, 44)),
-        (f"{NAMED} b", 3, 25, (' = "' + MARK + '" b', 8, 25)),
-        (f"{NAMED} b", 12, 25, (f'{MARK}" b', 12, 25)),
-        (f"{NAMED} b", 15, 25, (f'{MARK}" b', 12, 25)),
+        ("one two three", 0, 13, ("one two three", 0, 13)), ("one two three", 0, 3, ("one", 0, 3)),
+        ("one two three", 0, 6, ("one ", 0, 4)), ("one two three", 4, 7, ("two", 4, 7)),
+        ("one two three", 5, 13, (" three", 7, 13)), ("one two three", 5, 6, ("", 7, 7)),
+        ("f(one,two;[x])", 3, 12, (",two;[x", 5, 12)), ('a="one two" b', 3, 9, (" ", 6, 7)),
+        ("三个字和一个字", 2, 4, ("字和", 2, 4)), ("x" * 50, 0, 40, ("", 0, 0)), ("x" * 50, 10, 50, ("", 50, 50)),
+        (f"a {TOKEN} b", 0, 10, (f"a {MARK}", 0, 42)), (f"a {TOKEN} b", 10, 44, (f"{MARK} b", 2, 44)),
+        (f"a {TOKEN} b", 10, 20, (MARK, 2, 42)), (f"a {TOKEN} b", 0, 2, ("a ", 0, 2)),
+        (f"a {TOKEN} b", 42, 44, (" b", 42, 44)), (f"{NAMED} b", 3, 25, (' = "' + MARK + '" b', 8, 25)),
+        (f"{NAMED} b", 12, 25, (f'{MARK}" b', 12, 25)), (f"{NAMED} b", 15, 25, (f'{MARK}" b', 12, 25)),
         (f"a {ONE_LINE_KEY} b", 60, 120, (MARK, 2, 2 + len(ONE_LINE_KEY))),
     ],
-)
+)  # fmt: skip
 def test_pieces(text: str, start: int, end: int, piece: tuple[str, int, int]) -> None:
     assert whole_words(text, start, end) == piece
 
