@@ -45,18 +45,11 @@ def test_paths_that_lead_out_are_blocked(tmp_path: Path, action: str, field: str
 @pytest.mark.parametrize(
     ("name", "effect", "retries"),
     [
-        ("sleepy", None, 1),
-        ("http_get", None, 1),
-        ("read_file", None, 1),
-        ("write_file", None, 0),
-        ("append_file", None, 0),
-        ("http_post", None, 0),
-        ("sleepy", Effect.READ, 1),
-        ("sleepy", Effect.NETWORK, 1),
-        ("sleepy", Effect.WRITE, 0),
-        ("sleepy", Effect.EXECUTE, 0),
+        ("sleepy", None, 1), ("http_get", None, 1), ("read_file", None, 1), ("write_file", None, 0),
+        ("append_file", None, 0), ("http_post", None, 0), ("sleepy", Effect.READ, 1), ("sleepy", Effect.NETWORK, 1),
+        ("sleepy", Effect.WRITE, 0), ("sleepy", Effect.EXECUTE, 0),
     ],
-)
+)  # fmt: skip
 def test_a_timeout_is_retried_unless_something_is_known_to_change(
     name: str, effect: Effect | None, retries: int
 ) -> None:

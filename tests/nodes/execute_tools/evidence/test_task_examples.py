@@ -59,37 +59,17 @@ OTHERS = [
 
 
 NOTHING = [
-    "median([1, 2, 3, 4]) currently returns 3",
-    "median([1, 2, 3, 4]) gives 3, which is wrong",
-    "total([]) raises ZeroDivisionError",
-    "Fix the bug: add(2, 3) returns -1",
-    "Currently: slugify('a b') -> 'a b'",
-    "slugify('a b') -> 'a b', but that is wrong",
-    "Why does add(2, 3) return -1?",
-    "This must not be: f(1) == 2",
-    "f(1) == 2 is wrong",
-    "f(1) == 2 is true at the moment",
-    "I need add(2, 3) to be quick. add(2, 3) is 5",
-    "add(2, 3) should not return 5",
-    "add(2, 3) is 5, not 6",
-    "add(a, b) should return 5",
-    "add(2, 3) should return x",
-    "add(2, 3) should return 5 items",
-    "add(2, 3) should be 5%",
-    "slugify('A b') should return a-b",
-    "unknown(2) should return 5",
-    "obj.add(2, 3) should return 5",
-    "add(...) should return 5",
-    "add(2, 3 should return 5",
-    "def add(a=1, b=2) -> int",
-    "Write a function add(2, 3)",
-    "f(lambda: 1) should return 1",
-    "f('a should return 1",
-    "assert unknown(2) == 5",
-    "assert add(2, 3) ==",
-    "That is all that we assert .",
-    "",
-]
+    "median([1, 2, 3, 4]) currently returns 3", "median([1, 2, 3, 4]) gives 3, which is wrong",
+    "total([]) raises ZeroDivisionError", "Fix the bug: add(2, 3) returns -1", "Currently: slugify('a b') -> 'a b'",
+    "slugify('a b') -> 'a b', but that is wrong", "Why does add(2, 3) return -1?", "This must not be: f(1) == 2",
+    "f(1) == 2 is wrong", "f(1) == 2 is true at the moment", "I need add(2, 3) to be quick. add(2, 3) is 5",
+    "add(2, 3) should not return 5", "add(2, 3) is 5, not 6", "add(a, b) should return 5",
+    "add(2, 3) should return x", "add(2, 3) should return 5 items", "add(2, 3) should be 5%",
+    "slugify('A b') should return a-b", "unknown(2) should return 5", "obj.add(2, 3) should return 5",
+    "add(...) should return 5", "add(2, 3 should return 5", "def add(a=1, b=2) -> int", "Write a function add(2, 3)",
+    "f(lambda: 1) should return 1", "f('a should return 1", "assert unknown(2) == 5", "assert add(2, 3) ==",
+    "That is all that we assert .", "",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("request_text", "source", "want"), VALUES)
