@@ -255,7 +255,11 @@ def read_signature(
         hints = get_type_hints(function, include_extras=True)
     except Exception as error:
         raise _refusal(function, f"an annotation that cannot be read ({error}): import it at run time") from error
-    context = next((name for name in parameters if _is_context(hints.get(name))), "")
+    types = {name: get_args(hint)[0] if get_origin(hint) is Annotated else hint for name, hint in hints.items()}
+    contexts = (
+        name for name in parameters if isinstance(types.get(name), type) and issubclass(types[name], ToolContext)
+    )
+    context = next(contexts, "")
     first = next(iter(parameters), "")
     if not context and (first in {"ctx", "context"} or len(parameters) == 2) and hints.get(first, Any) in {Any, object}:
         context = first  # spec 5's form, `(ctx, ...)`
@@ -327,11 +331,6 @@ def _described(hint: Any) -> Any:
         return hint
     rest = [note for note in notes if not isinstance(note, str)]
     return Annotated[(base, Field(description=" ".join(texts)), *rest)]
-
-
-def _is_context(hint: Any) -> bool:
-    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    return isinstance(hint, type) and issubclass(hint, ToolContext)
 
 
 def _called_with_model(function: Callable[..., Any], context: str, name: str) -> Callable[[Any, Any], Any]:

@@ -99,13 +99,12 @@ def bad_arguments(tool: str, reasons: list[str]) -> ToolRun:
 
 def blocked(tool: str, error: Exception, attempts: int) -> ToolRun:
     """A guardrail refused."""
-    reason, kind = reason_of(error), type(error).__name__
-    return _failed(tool, f"guardrail:{reason}", ToolErrorCode.PERMISSION_DENIED, reason, attempts, kind)
+    return refused(tool, reason_of(error), ToolErrorCode.PERMISSION_DENIED, type(error).__name__, attempts)
 
 
-def refused(tool: str, message: str, code: ToolErrorCode, error_type: str) -> ToolRun:
-    """The environment's policy refused the call before it was invoked."""
-    return _failed(tool, f"guardrail:{message}", code, message, error_type=error_type)
+def refused(tool: str, message: str, code: ToolErrorCode, error_type: str, attempts: int = 0) -> ToolRun:
+    """The environment's policy, or a guardrail, refused the call."""
+    return _failed(tool, f"guardrail:{message}", code, message, attempts, error_type)
 
 
 def raised(tool: str, error: BaseException, attempts: int) -> ToolRun:

@@ -87,7 +87,7 @@ def open_checks(
 
 @dataclass
 class Checks:
-    """Runs checks in one workspace, one at a time. Made by `open_checks`."""
+    """Runs checks in one workspace, one at a time; ScopeOverError once the call's time is over. See `open_checks`."""
 
     commands: Commands
     rules: CheckRules
@@ -104,9 +104,6 @@ class Checks:
 
         With `first_decides` the other modules are not waited for once all is well with the first one. UNAVAILABLE where
         they cannot be run, be it that there is no Python; RESOURCE_LIMIT where they use more than they may.
-
-        Raises:
-            ScopeOverError: the call's time is over.
         """
         limit = min(seconds, self.rules.examples_timeout_s)
         request = {"root": self.commands.root, "seconds": limit, "first_decides": first_decides, "modules": modules}
@@ -125,19 +122,11 @@ class Checks:
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message="The examples could not be run: no Python answered.")
 
     def run_tests(self, path: str, seconds: float = inf) -> CommandResult | ToolError:
-        """Run a test file of the workspace; `NOTHING_RAN` is the exit code where it cannot be run.
-
-        Raises:
-            ScopeOverError: the call's time is over.
-        """
+        """Run a test file of the workspace; `NOTHING_RAN` is the exit code where it cannot be run."""
         return self._python({}, ["-B", _RUNNER, "tests", path], min(seconds, self.rules.timeout_s))
 
     def run_command(self, command: str, seconds: float = inf) -> CommandResult | ToolError:
-        """Run one of the configured commands; NOT_FOUND where its program is not installed.
-
-        Raises:
-            ScopeOverError: the call's time is over.
-        """
+        """Run one of the configured commands; NOT_FOUND where its program is not installed."""
         return self.commands.read_only({}, _ENV).run(self.lines[command], timeout_s=min(seconds, self.rules.timeout_s))
 
     def _python(self, given: Mapping[str, bytes], arguments: list[str], limit: float) -> CommandResult | ToolError:

@@ -136,7 +136,8 @@ def looks_secret(value: str) -> bool:
     """
     if not SHORTEST <= len(value) <= LONGEST or is_filler(value) or value[0] in "=:,;":
         return False
-    digits, classes = _classes(value)
+    lower, upper, digits = (any(test(char) for char in value) for test in (str.islower, str.isupper, str.isdigit))
+    classes = lower + upper + digits + any(not char.isalnum() for char in value)
     if _NAME_LIKE.fullmatch(value):
         return not _is_name(value)
     if _BRACKET.search(value):
@@ -154,11 +155,6 @@ def is_plain(value: str) -> bool:
 def is_filler(value: str) -> bool:
     """Whether it stands for a value: a placeholder, a reference, or words that examples are made of."""
     return bool(_PLACEHOLDER.search(value)) or is_plain(value)
-
-
-def _classes(value: str) -> tuple[bool, int]:
-    lower, upper, digits = (any(test(char) for char in value) for test in (str.islower, str.isupper, str.isdigit))
-    return digits, lower + upper + digits + any(not char.isalnum() for char in value)
 
 
 def _is_name(value: str) -> bool:
@@ -312,14 +308,11 @@ def _value(text: str, start: int, link: re.Match[str]) -> re.Match[str] | None:
     found = _QUOTED.match(text, at)
     if found is None and link["text"] is None:
         found = (_IN_QUERY if text[start - 1 : start] in _QUERY_SIGNS else _BARE).match(text, at)
-        if found and link["line"] and not (_LINE_END.match(text, found.end()) and _is_alone(found["value"])):
-            return None
+        if found and link["line"]:  # a line below a name is its value, if it is no `name: value` or item of its own
+            value = found["value"]
+            if value[-1] == ":" or value[0] in "-#*" or not _LINE_END.match(text, found.end()):
+                return None
     return found if found and _is_link(text, start, link, found) else None
-
-
-def _is_alone(value: str) -> bool:
-    """Whether a line below a name is its value: no `name: value` or item of its own."""
-    return value[-1] != ":" and value[0] not in "-#*"
 
 
 def _compared(text: str, start: int) -> tuple[int, int] | None:

@@ -103,7 +103,16 @@ class Redactor:
 
     def final(self, data: bytes) -> bytes:
         """The bytes that leave, without what is known and without what has a secret's shape; JSON stays JSON."""
-        return fail_closed(lambda: self._final(data), MARK.encode())
+
+        def final() -> bytes:
+            text = data.decode("utf-8", "surrogateescape")
+            shown = self._replaced(text, MARK, names=False)
+            if shown is text:
+                return data
+            broken = _is_json(text) and not _is_json(shown)
+            return json.dumps(MARK).encode() if broken else shown.encode("utf-8", "surrogateescape")
+
+        return fail_closed(final, MARK.encode())
 
     def spans(self, text: str, *, names: bool = True) -> list[tuple[int, int]]:
         """Where the secrets in a text stand, in order and apart; without `names` only those known or with a shape."""
@@ -123,15 +132,6 @@ class Redactor:
         """Where a known value begins that what follows this text may end, or the text's length."""
         starts = (_unfinished(text, form) for form in self._forms)
         return min(starts, default=len(text))
-
-    def _final(self, data: bytes) -> bytes:
-        text = data.decode("utf-8", "surrogateescape")
-        shown = self._replaced(text, MARK, names=False)
-        if shown is text:
-            return data
-        if _is_json(text) and not _is_json(shown):
-            return json.dumps(MARK).encode()
-        return shown.encode("utf-8", "surrogateescape")
 
     def _replaced(self, text: str, mark: str, *, names: bool = True) -> str:
         for _ in range(_PASSES):

@@ -1,4 +1,4 @@
-"""Private keys in blocks of text: PEM, OpenSSH, PGP, whole or cut, with escaped or numbered lines too. Pure.
+"""What secrets look like: private keys in blocks of text, keys with a prefix, logins in URLs and commands. Pure.
 
 Only single characters repeat possessively: Python before 3.11.5 is wrong about groups that do (gh-106052).
 """
@@ -55,8 +55,13 @@ def open_block(text: str) -> int | None:
 def _block_end(text: str, start: int) -> tuple[int | None, bool]:
     """Where the block whose first line ends at `start` ends, None where no key follows; and whether it is whole."""
     found = _FIRST.match(text, start)
-    if found is None:
-        return _short_block_end(text, start)
+    if found is None:  # less than a line of key: it ends with its last line, or is cut off by the end of the text
+        footer = _FOOTER.match(text, start)
+        if footer is None:
+            cut = _CUT.match(text, start)
+            return (cut.end() if cut else None), False
+        body = text[start : text.rindex("-----END", start, footer.end())]
+        return (footer.end() if _ONLY_KEY.fullmatch(body) else None), True
     end = found.end()
     while (found := _NEXT.match(text, end)) is not None:
         end = found.end()
@@ -65,16 +70,6 @@ def _block_end(text: str, start: int) -> tuple[int | None, bool]:
         return footer.end(), True
     last = _LAST.match(text, end)
     return (last.end() if last else end), False
-
-
-def _short_block_end(text: str, start: int) -> tuple[int | None, bool]:
-    """The end of a block with less than a line of key: with its last line, or cut off by the end of the text."""
-    footer = _FOOTER.match(text, start)
-    if footer is not None:
-        body = text[start : text.rindex("-----END", start, footer.end())]
-        return (footer.end() if _ONLY_KEY.fullmatch(body) else None), True
-    cut = _CUT.match(text, start)
-    return (cut.end() if cut else None), False
 
 
 SHORTEST_TOKEN: Final = 15  # characters of the shortest key that a prefix tells
@@ -149,10 +144,6 @@ def _is_login(found: str) -> bool:
     except ValueError:
         return False
     return text.isprintable() and ":" in text
-
-
-def _is_credential(found: str) -> bool:
-    return looks_secret(found) or _is_login(found)
 
 
 def _is_url_login(found: str) -> bool:
@@ -446,7 +437,7 @@ SHAPES: Final = (
         "authorization",
         r"""authorization\\{0,7}+["']?[ \t]{0,4}+[:=,][ \t]{0,4}+\\{0,7}+["']?"""
         r"""(?:[a-z][a-z0-9-]{1,20}[ \t]{1,2}+)?(?P<secret>[a-z0-9._~+/=-]{8,4096}+)""",
-        _is_credential,
+        lambda found: looks_secret(found) or _is_login(found),
     ),
     _folded(
         "auth",
