@@ -352,9 +352,7 @@ class Environment:
         try:
             if self.logger is not None:
                 self.logger(safe)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:  # noqa: BLE001, S110 - spec 4: logging never breaks an action
+        except Exception:  # noqa: BLE001, S110 - spec 4: logging never breaks an action
             pass
 
     def _redact(self, obj: Any) -> Any:
@@ -445,18 +443,14 @@ def _json_like(value: Any) -> Any:
     """A copy made of JSON values; its `repr` where it has none, or contains itself."""
     try:
         return to_jsonable_python(value, fallback=_in_words)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - a value may fight back in any way
+    except Exception:  # noqa: BLE001 - a value may fight back in any way
         return _in_words(value)
 
 
 def _in_words(value: Any) -> str:
     try:
         return repr(value)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - a value may fight back in any way
+    except Exception:  # noqa: BLE001 - a value may fight back in any way
         return f"<{type(value).__name__}>"
 
 

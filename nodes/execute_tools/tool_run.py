@@ -138,9 +138,7 @@ def reason_of(error: BaseException) -> str:
     kind = type(error).__name__
     try:
         text = str.__str__(str(error))
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - an exception whose text fails is still an exception
+    except Exception:  # noqa: BLE001 - an exception whose text fails is still an exception
         return kind
     shown = str(redact(first_words(text, LONGEST_REASON, PLACEHOLDER)))
     if shown or not text:
