@@ -73,17 +73,13 @@ class Redactor:
     """
 
     values: Iterable[str] = field(default=(), repr=False)
-    _forms: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    forms: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The known values in each form in which they may stand somewhere, the longest first."""
 
     def __post_init__(self) -> None:
         values = tuple(self.values)
         object.__setattr__(self, "values", values)
-        object.__setattr__(self, "_forms", forms_of(value for value in values if value not in MARK))
-
-    @property
-    def forms(self) -> tuple[str, ...]:
-        """The known values in each form in which they may stand somewhere, the longest first."""
-        return self._forms
+        object.__setattr__(self, "forms", forms_of(value for value in values if value not in MARK))
 
     def value(self, value: Any) -> Any:
         """A copy made of plain JSON values, with each secret replaced by `***`; `***` alone where that fails."""
@@ -118,7 +114,7 @@ class Redactor:
         """Where the secrets in a text stand, in order and apart; without `names` only those known or with a shape."""
         if len(text) < SHORTEST_VALUE:
             return []
-        found = [span for form in self._forms if form in text for span in _occurrences(text, form)]
+        found = [span for form in self.forms if form in text for span in _occurrences(text, form)]
         linked = _LINK.search(text) is not None
         if not linked and len(text) < SHORTEST_TOKEN:
             return _joined(found)
@@ -130,8 +126,7 @@ class Redactor:
 
     def pending(self, text: str) -> int:
         """Where a known value begins that what follows this text may end, or the text's length."""
-        starts = (_unfinished(text, form) for form in self._forms)
-        return min(starts, default=len(text))
+        return min((_unfinished(text, form) for form in self.forms), default=len(text))
 
     def _replaced(self, text: str, mark: str, *, names: bool = True) -> str:
         for _ in range(_PASSES):
