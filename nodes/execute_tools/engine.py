@@ -122,7 +122,6 @@ async def _contained(tool: Tool, context: ToolContext, arguments: JsonMap) -> ob
 
 
 __all__ = ["Engine", "EngineConfig", "GuardrailError", "InputGuard", "OutputGuard", "RetryableToolError", "ToolRun"]
-
 Call = ToolCall | RawCall
 """A call whose arguments were read and judged, or one with their raw text."""
 

@@ -45,7 +45,6 @@ from mendgraph.nodes.records import CHANGING, Effect, JsonMap, ToolCall, ToolErr
 
 UNKNOWN: Final = "<unknown>"  # stands for the name of what has none. Source: spec 4.
 MOST_RESULTS = 1_000  # finished results that are remembered by their keys; the oldest are forgotten first
-
 Validator = Callable[[JsonMap], JsonMap]
 """Takes the arguments of one action and gives them back, checked and normalised; raises to refuse them."""
 
@@ -55,7 +54,6 @@ _READING: Final = _LISTING | {"read_file", "search_in_file", "file_info"}
 _TEXT_WRITING: Final = frozenset({"write_file", "append_file"})
 _WRITING: Final = _TEXT_WRITING | {"edit_file", "multi_edit", "delete_file", "move_file", "create_file"}
 _GOING_OUT: Final = frozenset({"http_get", "http_post", "fetch_url"})
-
 _NOT_MADE = frozenset({"QuotaError", "RateLimitError", "CircuitOpenError"})
 """Refusals that say nothing of the call, only of the moment: with the same key it may be made later."""
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from mcp import ClientSession, types
 
 Answer = TypeVar("Answer")
-
 END_S: Final = 5.0
 """How long a server may take to end once nobody speaks to it any more: `mcp` kills a program after 4 s."""
 
@@ -45,7 +44,6 @@ _VARIABLE: Final = re.compile(r"\$\{([^{}]+)\}")
 """What langchain-mcp-adapters replaces in the values of a connection's `env`."""
 
 _MISSING: Final = "MCP tools need packages that are not installed: pip install 'mendgraph[mcp]'"
-
 Connection = Mapping[str, object]
 """As langchain-mcp-adapters' MultiServerMCPClient takes it: {"transport": "stdio", "command": "python", ...}."""
 

@@ -52,7 +52,6 @@ NOTHING_TO_JUDGE = "Another call of this reply failed, so there is nothing to ch
 STOPPED = "The run was stopped before this call, so it did not run."
 OUT_OF_TIME = "The time of this turn is used up, so this call did not run."
 DONE_BEFORE = "This was done before the run was cut off, and is in place."
-
 Ended = Callable[[ToolRun], None]
 
 

@@ -220,7 +220,6 @@ def _as_output(value: object) -> ToolOutput:
 LARGEST_RESULT: Final = 65_536  # bytes of JSON, about 16,000 tokens
 LONGEST_MESSAGE: Final = 4_000
 MOST_SUGGESTIONS: Final = 20
-
 _STEPS: Final = ((16_384, 1_000), (4_096, 200), (1_024, 50), (256, 20), (256, 1))
 """The most characters of a string and items of a list, tried in this order until the result fits."""
 

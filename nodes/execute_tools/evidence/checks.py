@@ -22,7 +22,6 @@ from mendgraph.nodes.execute_tools.processes.workspace_cover import Denied
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
 
 NOTHING_RAN: Final = 97  # the exit code of a test file that cannot be run here. Source: `runner`.
-
 _RUNNER, _REQUEST = "/run/checks/runner.py", "/run/checks/request.json"
 _LARGEST_ANSWER: Final = 1_000_000  # bytes that the examples' program may answer, and that are kept of a check's output
 _START_S: Final = 5.0

@@ -202,9 +202,7 @@ _LONG_VALUE: Final = 64  # characters of a value from which on no further names 
 _BEFORE: Final = 96  # characters before a name in which a field is looked for that holds it
 _VALUE_BEFORE: Final = 320  # characters before a name in which the field with its value is looked for
 _HINTED_WORDS: Final = hinted(((word, word) for word in SECRET_WORDS), ("key",))
-
 _NAME_CHARACTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
-
 _REST = re.compile(r"[A-Za-z0-9_-]{0,60}+")
 _LINK = re.compile(
     r"""

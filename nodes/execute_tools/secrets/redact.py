@@ -37,8 +37,6 @@ _LINK = re.compile(r"[\s=:,>($}]")
 """Stands where a secret is told by a name or a word before it, and not by its value or by signs of its own."""
 
 _PASSES: Final = 4  # times that a text is gone through at most, until nothing more is found
-
-
 Shown = TypeVar("Shown")
 
 

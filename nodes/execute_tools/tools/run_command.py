@@ -14,7 +14,6 @@ from mendgraph.nodes.execute_tools.tools.saving import file_changes, shown
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode, ToolResult
 
 COMMANDS_ARE_OFF = "Commands are off in this run: name the programs in `allowed_programs` (`--allow-program`)."
-
 _MOST_NAMES = 50  # denied names that a program made: so many are told
 _MOST_CHANGED = 20  # changed files that the model is told by name
 _UNKNOWN = "unknown, as the workspace could not be looked through"

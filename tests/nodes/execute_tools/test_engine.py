@@ -22,7 +22,6 @@ class Arguments(BaseModel):
 
 Body = Callable[[ToolContext, Any], Any]
 Runner = Callable[[Engine, ToolCall, ToolContext], ToolRun]
-
 CHANGE = FileChange(path="a", kind=ChangeKind.CREATED, sha256_before="", sha256_after="x", diff="")
 GUARDED_RUN = "guard.input.start guard.input.ok tool.invoke.start tool.invoke.ok guard.output.start guard.output.ok"
 RESOLVED = "tool.resolve.start tool.resolve.ok args.parse.start args.parse.ok"

@@ -170,54 +170,26 @@ class UnspeakableError(Exception):
         raise ZeroDivisionError
 
 
+Code = ToolErrorCode
+UNKNOWN = "There is no tool 'raed'. Did you mean read?", "There is no tool 'zzz'. There are: list, read."
+UNFIT = "The arguments of t do not fit: a: b; x: wrong."
+LATE = "t took too long and was given up: ask for less at a time."
+REFUSED = "t failed: ConnectionRefusedError: [Errno 111] x"
+
+
 @pytest.mark.parametrize(
     ("failure", "error", "code", "message"),
     [
-        (
-            unknown_tool("raed", ("list", "read")),
-            "unknown_tool",
-            ToolErrorCode.UNKNOWN_TOOL,
-            "There is no tool 'raed'. Did you mean read?",
-        ),
-        (
-            unknown_tool("zzz", ("list", "read")),
-            "unknown_tool",
-            ToolErrorCode.UNKNOWN_TOOL,
-            "There is no tool 'zzz'. There are: list, read.",
-        ),
-        (
-            bad_arguments("t", ["path: field required", "x: wrong"]),
-            "bad_args:path: field required; x: wrong",
-            ToolErrorCode.INVALID_ARGUMENT,
-            "The arguments of t do not fit: path: field required; x: wrong.",
-        ),
-        (blocked("t", GuardrailError("no"), 0), "guardrail:no", ToolErrorCode.PERMISSION_DENIED, "no"),
-        (raised("t", ValueError("bad"), 1), "user_error:bad", ToolErrorCode.INVALID_ARGUMENT, "bad"),
-        (
-            raised("t", RetryableToolError("again"), 2),
-            "tool_error:again",
-            ToolErrorCode.IO_ERROR,
-            "t failed: RetryableToolError: again",
-        ),
-        (
-            raised("t", TimeoutError(), 1),
-            "tool_error:timeout",
-            ToolErrorCode.TIMEOUT,
-            "t took too long and was given up: ask for less at a time.",
-        ),
-        (
-            raised("t", ZeroDivisionError(), 1),
-            "tool_error:ZeroDivisionError",
-            ToolErrorCode.IO_ERROR,
-            "t failed: ZeroDivisionError: ZeroDivisionError",
-        ),
-        (raised("t", SystemExit(3), 1), "tool_error:3", ToolErrorCode.IO_ERROR, "t failed: SystemExit: 3"),
-        (
-            raised("t", ConnectionRefusedError(111, "refused"), 1),
-            "tool_error:[Errno 111] refused",
-            ToolErrorCode.UNAVAILABLE,
-            "t failed: ConnectionRefusedError: [Errno 111] refused",
-        ),
+        (unknown_tool("raed", ("list", "read")), "unknown_tool", Code.UNKNOWN_TOOL, UNKNOWN[0]),
+        (unknown_tool("zzz", ("list", "read")), "unknown_tool", Code.UNKNOWN_TOOL, UNKNOWN[1]),
+        (bad_arguments("t", ["a: b", "x: wrong"]), "bad_args:a: b; x: wrong", Code.INVALID_ARGUMENT, UNFIT),
+        (blocked("t", GuardrailError("no"), 0), "guardrail:no", Code.PERMISSION_DENIED, "no"),
+        (raised("t", ValueError("bad"), 1), "user_error:bad", Code.INVALID_ARGUMENT, "bad"),
+        (raised("t", RetryableToolError("x"), 2), "tool_error:x", Code.IO_ERROR, "t failed: RetryableToolError: x"),
+        (raised("t", TimeoutError(), 1), "tool_error:timeout", Code.TIMEOUT, LATE),
+        (raised("t", KeyError(), 1), "tool_error:KeyError", Code.IO_ERROR, "t failed: KeyError: KeyError"),
+        (raised("t", SystemExit(3), 1), "tool_error:3", Code.IO_ERROR, "t failed: SystemExit: 3"),
+        (raised("t", ConnectionRefusedError(111, "x"), 1), "tool_error:[Errno 111] x", Code.UNAVAILABLE, REFUSED),
     ],
 )
 def test_the_error_table(failure: ToolRun, error: str, code: ToolErrorCode, message: str) -> None:
@@ -266,10 +238,7 @@ def test_an_endpoint_that_is_down_is_unavailable(error: BaseException, outage: b
         (UnspeakableError(), "UnspeakableError"),
         (RuntimeError("key sk-abcdefghijkl1234mnop"), "key ***"),
         (RuntimeError("xyz " * 10_000), "xyz " * (LONGEST_REASON // 4)),
-        (
-            RuntimeError("x" * 10_000),
-            "RuntimeError (its text is one word of 10000 characters, too long to be shown)",
-        ),
+        (OSError("x" * 9_999), "OSError (its text is one word of 9999 characters, too long to be shown)"),
         (RuntimeError("a " * 995 + "key sk-abcdefghijkl1234mnop " + "b " * 9), "a " * 995 + "key ***"),
         (RuntimeError("a " * 995 + "quokka-4471-lantern-88"), "a " * 995),
     ],

@@ -92,7 +92,6 @@ def ends(): sys.exit(3)
 def loud(): print("out"); print("err", file=sys.stderr); os.write(1, b"raw"); return 1
 """
 
-
 EXAMPLES: list[tuple[dict[str, Any], list[str]]] = [
     (example("add(2, 3)", "5"), ["different", "-1"]),
     (example("add(2, 3)", "-1"), ["passed", ""]),

@@ -5,7 +5,6 @@ from mendgraph.nodes.execute_tools.evidence.examples import LONGEST_REQUEST, Exa
 
 NAMES = ("add", "median", "slugify", "f", "total", "Stack", "parse")
 
-
 VALUES = [
     ("median([1, 2, 3, 4]) gives 3, expected 2.5", "median([1, 2, 3, 4])", "2.5"),
     ("add(2, 3) should return 5", "add(2, 3)", "5"),
@@ -49,14 +48,12 @@ VALUES = [
     ("I'd like to have a small function f: f(2) gives 4", "f(2)", "4"),
 ]
 
-
 OTHERS = [
     ("assert f(3)", Kind.VALUE, "bool(f(3))", "True"),
     ('f("") should raise ValueError', Kind.RAISES, 'f("")', "ValueError"),
     ('Write a function f: f("") raises ValueError', Kind.RAISES, 'f("")', "ValueError"),
     ("f(-1) returns None, but should raise ValueError", Kind.RAISES, "f(-1)", "ValueError"),
 ]
-
 
 NOTHING = [
     "median([1, 2, 3, 4]) currently returns 3", "median([1, 2, 3, 4]) gives 3, which is wrong",

@@ -6,7 +6,6 @@ No key stands here as a whole: `~` cuts it in pieces.
 from tests.nodes.execute_tools.secrets.samples import HEX, MIXED, UPPER, joined
 
 Way = tuple[str, str, str]
-
 PASS = "hunter2" + "hunter2"
 WORD = "x8KqqP2" + "zz1"
 UUID = "123e4567-e89b-12d3-a456-426614174000"

@@ -29,8 +29,6 @@ from tests.nodes.execute_tools.files.layout import sha
 from tests.nodes.execute_tools.files.recorder_doubles import BrokenJournal, MemoryJournal
 
 RESULT = CommandResult(0, Ends(), Ends(), 0.1, 30.0)
-
-
 MODULE = import_module("mendgraph.nodes.execute_tools.tools.run_command")
 
 
