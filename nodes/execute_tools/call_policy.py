@@ -271,8 +271,7 @@ class CallPolicy:
 
         Only outages count against a tool. Any other failure, such as that of a wrong argument, says nothing of them.
         """
-        breaker = self._breaker(tool)
-        if breaker is None:
+        if (breaker := self._breaker(tool)) is None:
             return
         if run is not None and _is_outage(tool, run):
             breaker.failed()

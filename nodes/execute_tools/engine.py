@@ -333,8 +333,7 @@ class Engine:
     ) -> Phase[ToolOutput]:
         self._emit("guard.output.start", tool)
         checks = [partial(guard, ctx, tool.name, output) for guard in self._output_guards]
-        refusal = _first_refusal(tool, checks, attempts)
-        if refusal is not None:
+        if (refusal := _first_refusal(tool, checks, attempts)) is not None:
             self._emit("guard.output.block", tool, reason=refusal.reason)
             return None, refusal.after(output)
         self._emit("guard.output.ok", tool)

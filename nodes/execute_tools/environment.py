@@ -324,8 +324,7 @@ class Environment:
                 raise PermissionError("Path traversal blocked.")
             return full
         sandbox = PathSandbox(self.base_dir)
-        place = sandbox.locate(path, PathAccess.LIST_DIR)
-        if isinstance(place, ToolError):
+        if isinstance(place := sandbox.locate(path, PathAccess.LIST_DIR), ToolError):
             denied = place.code is ToolErrorCode.PERMISSION_DENIED
             raise PermissionError("Path traversal blocked.") if denied else ValueError(place.message)
         return os.path.normpath(os.path.join(sandbox.root, place.real))
@@ -336,8 +335,7 @@ class Environment:
 
     def _check_domain(self, url: str) -> None:
         """Only http and https, and only to allowed hosts, read as this package's tools read an address."""
-        target = read_url(url)
-        if isinstance(target, ToolError):
+        if isinstance(target := read_url(url), ToolError):
             raise PermissionError(target.message)
         if self.allowed_domains and not names_target(self.allowed_domains, target):
             raise PermissionError(f"Domain '{target.host}' not allowed.")
@@ -378,8 +376,7 @@ class Environment:
         return unnamed(safe)
 
     def _permit(self, tool: Tool) -> None:
-        refusal = CallPolicy(self._rules, self._memory).permit(tool, {})
-        if refusal is not None:
+        if (refusal := CallPolicy(self._rules, self._memory).permit(tool, {})) is not None:
             raise ActionError(refusal.reason, refusal.error_type)
 
     def _retries(self, name: str, effect: Effect | None) -> RetryPolicy:

@@ -160,8 +160,7 @@ def _refusal(call: ToolCall, failed: int, scope: CancellationScope | None, *, is
 
 def _failed(result: CallResult, done: StepDone) -> bool:
     """Whether a call stands in the way of the answer. A file that was repeated as it is does not, beside a change."""
-    error = result.result.error
-    if error is None:
+    if (error := result.result.error) is None:
         return result.result.data.get("changed") is False
     return not (error.code is ToolErrorCode.UNCHANGED and done.changes)
 
@@ -289,10 +288,9 @@ def calls_made(
         tool = registry.get(known.key.tool)
         if not isinstance(call, ToolCall) or tool is None:
             continue
-        if known.key.arguments_sha256 == call_fingerprint(call.tool, call.arguments):
-            ran = resumed(call, tool, known, partial(_describe, workspace, journal))
-            if ran is not None:
-                found[place] = ran
+        same = known.key.arguments_sha256 == call_fingerprint(call.tool, call.arguments)
+        if same and (ran := resumed(call, tool, known, partial(_describe, workspace, journal))) is not None:
+            found[place] = ran
     return found
 
 

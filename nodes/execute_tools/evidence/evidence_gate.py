@@ -145,8 +145,7 @@ def unmet(request: str, texts: Mapping[str, str]) -> list[str]:
     told: list[str] = []
     for each in read_request(request).expectations if trees else ():
         for path, tree in trees.items():
-            lines = sorted(set(_use_lines(tree, each.gone, frozenset(modules))))
-            if lines:
+            if lines := sorted(set(_use_lines(tree, each.gone, frozenset(modules)))):
                 told.append(f"{each.gone} is still in {path}, line {', '.join(map(str, lines[:MOST_LINES]))}.")
         if each.defined and not any(each.defined in _defined(tree) for tree in trees.values()):
             told.append(f"{each.defined} is not defined in {' or '.join(trees)}.")

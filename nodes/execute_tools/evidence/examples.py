@@ -66,8 +66,7 @@ class Example:
 
 def docstring_examples(text: str) -> tuple[Example, ...]:
     """The `>>>` examples of all docstrings, in order; none of a text that is not Python."""
-    tree = parse(text)
-    if isinstance(tree, SyntaxProblem):
+    if isinstance(tree := parse(text), SyntaxProblem):
         return ()
     found = (example for name, docstring in _docstrings(tree) if ">>>" in docstring for example in _of(name, docstring))
     return tuple(found)[:MOST_EXAMPLES]
@@ -309,8 +308,7 @@ def task_examples(
 def _asserted(lines: list[str], names: Collection[str], module: str) -> Iterator[Example]:
     for line in lines:
         code = _usable(line.strip().rstrip(".").strip(), names, module)
-        name = _called(code, names)
-        if name:
+        if name := _called(code, names):
             match ast.parse(code, mode="eval").body:
                 case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
                     yield Example(name, ast.unparse(left), ast.unparse(right), Origin.TASK, Kind.VALUE)
@@ -323,8 +321,7 @@ def _called_examples(text: str, names: Collection[str], module: str, new: Collec
     for match in islice(_CALL.finditer(text), _MOST_CALLS):
         call = _code_at(text, match.start()) if match.start() >= end else ""
         code = _usable(call, names, module)
-        name = _called(code, names)
-        if name:
+        if name := _called(code, names):
             end = match.start() + len(call)
             place = _PLACE.match(text, end)
             end = place.end() if place else end
@@ -344,8 +341,7 @@ def _must_be(text: str, start: int, end: int, names: Collection[str], *, creates
     if match is None:
         return None
     groups = match.groupdict()
-    told = _value_at(text, match.end(), names, raises=bool(groups.get("raise")))
-    if told is None:
+    if (told := _value_at(text, match.end(), names, raises=bool(groups.get("raise")))) is None:
         return None
     meant = _SO_THAT.search(before) is not None or creates
     corrected = _CORRECTED.match(text, told.end)
@@ -360,8 +356,7 @@ def _value_at(text: str, start: int, names: Collection[str], *, raises: bool) ->
     if raises:
         error = _EXCEPTION.match(text, start)
         return _Wanted(Kind.RAISES, error[1], error.end()) if error else None
-    plain = _PLAIN.match(text, start)
-    if plain:
+    if plain := _PLAIN.match(text, start):
         code = plain["number"] or _WORDS[(plain["word"] or plain["empty"]).lower()]
         return _Wanted(Kind.VALUE, code, plain.end())
     code = _code_at(text, start)

@@ -91,8 +91,7 @@ def judge_url(url: str, rules: NetworkRules) -> Target | ToolError:
     """
     if not rules.hosts:
         return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{DISABLED} {_REMEDY}")
-    target = read_url(url)
-    if isinstance(target, ToolError):
+    if isinstance(target := read_url(url), ToolError):
         return target
     about_host = [each for each in _patterns(rules.hosts) if each.has_host(target.host)]
     if not about_host:
@@ -130,8 +129,7 @@ def judge_redirect(origin: Target, location: str, rules: NetworkRules) -> Target
 
 def parse_host_entry(entry: str) -> HostPattern | None:
     """One entry of a list of hosts, or None where it is none."""
-    match = _AUTHORITY.fullmatch(entry)
-    if match is None:
+    if (match := _AUTHORITY.fullmatch(entry)) is None:
         return None
     port = _port(match["port"] or "", 0)
     if port is None or (match["port"] is not None and not port):
@@ -180,11 +178,9 @@ def canonical_host(host: str) -> str:
 
 def read_url(url: str) -> Target | ToolError:
     """Where `url` leads, whether or not that is allowed; INVALID_ARGUMENT for what is no http or https URL."""
-    problem = _unreadable(url)
-    if problem:
+    if problem := _unreadable(url):
         return invalid(problem)
-    match = _URL.fullmatch(url)
-    if match is None:
+    if (match := _URL.fullmatch(url)) is None:
         return invalid(f"{quoted(url)} is no absolute URL: write it as https://host/path.")
     scheme = match["scheme"].lower()
     if scheme not in _DEFAULT_PORTS:

@@ -327,8 +327,7 @@ def _field(text: str, start: int, end: int) -> tuple[int, int] | None:
     if follows := _NEXT_FIELD.match(text, end):
         found = _QUOTED.match(text, follows.end()) or _BARE.match(text, follows.end())
         return found.span("value") if found else None
-    before = _FIELD_BEFORE.search(text, max(0, start - _VALUE_BEFORE), start)
-    if before is None:
+    if (before := _FIELD_BEFORE.search(text, max(0, start - _VALUE_BEFORE), start)) is None:
         return None
     found = _QUOTED.match(text, before.start("field")) or _BARE.match(text, before.start("field"), before.end("field"))
     return found.span("value") if found else None

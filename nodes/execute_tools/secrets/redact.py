@@ -137,8 +137,7 @@ class Redactor:
     def _document(self, text: str, kind: "_Kind") -> str:
         """A text; where it is a JSON document, what its strings say once they are read as well."""
         shown = self._replaced(text, kind.mark)
-        parsed = _parsed(shown)
-        if parsed is None:
+        if (parsed := _parsed(shown)) is None:
             return shown
         walked = self._walked(parsed, kind)
         return shown if walked == parsed else _dumped(walked, shown)
@@ -447,8 +446,7 @@ class RedactedStream:
 
     def _safe_end(self) -> int:
         """The characters held back about which nothing that follows can change anything."""
-        word_end = _WORD_END.search(self._held)
-        if word_end is None:
+        if (word_end := _WORD_END.search(self._held)) is None:
             return 0
         text = self._shown + self._held
         end = len(self._shown) + word_end.start() + 1

@@ -56,8 +56,7 @@ def _block_end(text: str, start: int) -> tuple[int | None, bool]:
     """Where the block whose first line ends at `start` ends, None where no key follows; and whether it is whole."""
     found = _FIRST.match(text, start)
     if found is None:  # less than a line of key: it ends with its last line, or is cut off by the end of the text
-        footer = _FOOTER.match(text, start)
-        if footer is None:
+        if (footer := _FOOTER.match(text, start)) is None:
             cut = _CUT.match(text, start)
             return (cut.end() if cut else None), False
         body = text[start : text.rindex("-----END", start, footer.end())]
@@ -65,8 +64,7 @@ def _block_end(text: str, start: int) -> tuple[int | None, bool]:
     end = found.end()
     while (found := _NEXT.match(text, end)) is not None:
         end = found.end()
-    footer = _FOOTER.match(text, end)
-    if footer is not None:
+    if (footer := _FOOTER.match(text, end)) is not None:
         return footer.end(), True
     last = _LAST.match(text, end)
     return (last.end() if last else end), False

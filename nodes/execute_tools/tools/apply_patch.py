@@ -57,8 +57,7 @@ def apply_patch(context: ToolContext, arguments: ApplyPatchArguments) -> ToolAns
     """
     if problem := unstorable(arguments.patch, "patch"):
         return invalid(problem)
-    files = parse_patch(arguments.patch)
-    if isinstance(files, PatchError):
+    if isinstance(files := parse_patch(arguments.patch), PatchError):
         return _error(files)
     planned: list[_Planned] = []
     for file in files:
@@ -94,8 +93,7 @@ def _added(context: ToolContext, file: AddedFile) -> _Planned | ToolError:
 
 
 def _deleted(context: ToolContext, file: DeletedFile) -> _Planned | ToolError:
-    content = context.workspace.read_file(file.path)
-    if isinstance(content, ToolError):
+    if isinstance(content := context.workspace.read_file(file.path), ToolError):
         return _in_line(file, content)
     before = Version(content.sha256, text_of(content.data))
     if refusal := outdated(context, content.path, before):
@@ -104,11 +102,9 @@ def _deleted(context: ToolContext, file: DeletedFile) -> _Planned | ToolError:
 
 
 def _updated(context: ToolContext, file: UpdatedFile) -> _Planned | ToolError:
-    before = load_current(context, file.path)
-    if isinstance(before, ToolError):
+    if isinstance(before := load_current(context, file.path), ToolError):
         return _in_line(file, before)
-    patched = apply_hunks(before.file.text, file.hunks, before.path)
-    if isinstance(patched, PatchError):
+    if isinstance(patched := apply_hunks(before.file.text, file.hunks, before.path), PatchError):
         return _error(patched)
     same = patched.text == before.file.text
     if same and not file.target:

@@ -42,15 +42,13 @@ def edit_blocks(context: ToolContext, arguments: EditBlocksArguments) -> ToolAns
     problem = unstorable(content, "content") or ("" if content.strip() else "content is empty: give the new text.")
     if problem:
         return invalid(problem)
-    before = load_current(context, arguments.path)
-    if isinstance(before, LoadedText):
+    if isinstance(before := load_current(context, arguments.path), LoadedText):
         return _edit(context, before, content)
     if before.code is not ToolErrorCode.NOT_FOUND:
         return before
     names: list[str] = []
     if _is_python(arguments.path):
-        code = read_python(content)
-        if isinstance(code, SyntaxProblem):
+        if isinstance(code := read_python(content), SyntaxProblem):
             return _not_python(quoted(arguments.path), code)
         names = list(dict.fromkeys(unit.key for unit in code.units if unit.key))
     return _save(context, arguments.path, content, None, changed=names, action="created")
@@ -94,8 +92,7 @@ def _excerpt(before: LoadedText, text: str, task: str) -> ToolError | None:
     code = parse(text) if _is_python(before.path) else None
     if isinstance(code, SyntaxProblem):
         return _not_python(name, code)
-    lost = _lost(before, text, task)
-    if lost:
+    if lost := _lost(before, text, task):
         return invalid(f"The block would drop {', '.join(lost)} from {name}. Send the whole text, or use edit_file.")
     return None
 

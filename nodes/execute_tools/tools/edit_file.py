@@ -36,8 +36,7 @@ def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolAnswer:
         return invalid(problem)
     if arguments.old_str == arguments.new_str:
         return invalid(EQUAL)
-    before = load_current(context, arguments.path)
-    if isinstance(before, ToolError):
+    if isinstance(before := load_current(context, arguments.path), ToolError):
         if before.code is not ToolErrorCode.NOT_FOUND or arguments.old_str:
             return before
         text = arguments.new_str.removeprefix(BOM)
@@ -84,8 +83,7 @@ def multi_edit(context: ToolContext, arguments: MultiEditArguments) -> ToolAnswe
 
     Each edit follows the rules of edit_file. The file is written once.
     """
-    before = load_current(context, arguments.path)
-    if isinstance(before, ToolError):
+    if isinstance(before := load_current(context, arguments.path), ToolError):
         return before
     text = before.file.text
     replacements = lines_changed = 0

@@ -34,8 +34,7 @@ def move_file(context: ToolContext, arguments: MoveFileArguments) -> ToolAnswer:
     Missing directories above the target are made. Mode and content are kept, so no reading is asked for, and moving a
     file is not reading it: what the thread knows of it goes along.
     """
-    before = context.workspace.read_file(arguments.path)
-    if isinstance(before, ToolError):
+    if isinstance(before := context.workspace.read_file(arguments.path), ToolError):
         return before
     if context.workspace.exists(arguments.target):
         return conflict(
@@ -70,13 +69,11 @@ def delete_file(context: ToolContext, arguments: DeleteFileArguments) -> ToolAns
 
     A directory stays, also an empty one, and so does a symbolic link.
     """
-    before = load_text(context, arguments.path, "deleted")
-    if isinstance(before, ToolError):
+    if isinstance(before := load_text(context, arguments.path, "deleted"), ToolError):
         return before
     if not was_read(context, before):
         return conflict(f"{before.name} exists, and was not read yet: read_file it before you delete it.")
-    refusal = outdated(context, before.path, before.version)
-    if refusal:
+    if refusal := outdated(context, before.path, before.version):
         return refusal
     done = context.workspace.change_files([DeleteFile(arguments.path, before.sha256)])
     if isinstance(done, ToolError):

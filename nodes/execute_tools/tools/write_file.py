@@ -41,8 +41,7 @@ def write_file(context: ToolContext, arguments: WriteFileArguments) -> ToolAnswe
     """
     if problem := unstorable(arguments.content, "content"):
         return invalid(problem)
-    before = load_text(context, arguments.path)
-    if isinstance(before, LoadedText):
+    if isinstance(before := load_text(context, arguments.path), LoadedText):
         return _overwrite(context, arguments, before)
     if before.code is not ToolErrorCode.NOT_FOUND:
         return before
@@ -91,8 +90,7 @@ def append_file(context: ToolContext, arguments: AppendFileArguments) -> ToolAns
     problem = unstorable(content, "content") or ("" if content else "content is empty: there is nothing to append.")
     if problem:
         return invalid(problem)
-    before = load_current(context, arguments.path)
-    if isinstance(before, LoadedText):
+    if isinstance(before := load_current(context, arguments.path), LoadedText):
         return _append(context, arguments.path, content, before)
     if before.code is not ToolErrorCode.NOT_FOUND:
         return before
