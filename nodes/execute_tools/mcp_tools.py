@@ -214,6 +214,7 @@ async def ask(
     try:
         import anyio
         import langchain_mcp_adapters.sessions
+        from mcp import McpError, types
     except ImportError:
         return ToolError(code=ToolErrorCode.UNAVAILABLE, message=_MISSING)
     _ = langchain_mcp_adapters
@@ -241,7 +242,9 @@ async def ask(
                 return ToolError(code=ToolErrorCode.TIMEOUT, message=message)
             if isinstance(first, ConnectionSettingsError):
                 return invalid(f"The connection of the MCP server {quoted(name)} cannot be used: {first}")
-            reason = _why_ended(stderr) if _is_end(first) else _reason(str(first)) or type(first).__name__
+            ended = isinstance(first, anyio.BrokenResourceError | anyio.ClosedResourceError)
+            ended |= isinstance(first, McpError) and first.error.code == types.CONNECTION_CLOSED
+            reason = _why_ended(stderr) if ended else _reason(str(first)) or type(first).__name__
             code = ToolErrorCode.IO_ERROR if greeted else ToolErrorCode.UNAVAILABLE
             return ToolError(code=code, message=f"The MCP server {quoted(name)} failed: {reason}")
 
@@ -277,14 +280,6 @@ async def _session(connection: Connection, stderr: IO[bytes]) -> "AsyncIterator[
         ClientSession(heard, said, **extra) as session,
     ):
         yield session
-
-
-def _is_end(error: BaseException) -> bool:
-    import anyio
-    from mcp import McpError, types
-
-    closed = isinstance(error, McpError) and error.error.code == types.CONNECTION_CLOSED
-    return closed or isinstance(error, anyio.BrokenResourceError | anyio.ClosedResourceError)
 
 
 def _why_ended(stderr: IO[bytes]) -> str:

@@ -346,10 +346,8 @@ def end(number: int, reader: int) -> None:
 def run_tests(file: str) -> int:
     """Run the tests in the file, which is named relative to the current folder; the exit code."""
     sys.path[:0] = [os.getcwd(), os.path.join(os.getcwd(), "src"), os.path.dirname(os.path.abspath(file))]
-    return with_unittest(file) if importlib.util.find_spec("pytest") is None else with_pytest(file)
-
-
-def with_pytest(file: str) -> int:
+    if importlib.util.find_spec("pytest") is None:
+        return with_unittest(file)
     import pytest
 
     code = int(pytest.main(["-q", "-x", "--no-header", "--tb=short", "-p", "no:cacheprovider", file]))

@@ -197,12 +197,6 @@ _CHARSETS: Final = ("utf-8", "utf-16", "ascii", "iso8859-", "cp125", "koi8-", "s
 _MARKS: Final = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
-def media_type(content_type: str) -> str:
-    """`text/html` of `Text/HTML; charset=utf-8`; what cannot be read is `application/octet-stream`."""
-    match = _TYPE.fullmatch(content_type)
-    return match[1].lower() if match else UNKNOWN_TYPE
-
-
 def is_text(kind: str) -> bool:
     """Whether a body of this media type is read: text, JSON, XML and their kin."""
     return kind.startswith("text/") or kind in _TEXT_TYPES or kind.endswith(("+json", "+xml", "+yaml"))
@@ -317,7 +311,8 @@ def _read(
         headers.setdefault(name.decode("latin-1").lower(), value.decode("utf-8", "replace"))
     if response.status in _REDIRECTS and headers.get("location"):
         return headers["location"]
-    kind, length = media_type(headers.get("content-type", "")), headers.get("content-length", "")
+    match, length = _TYPE.fullmatch(headers.get("content-type", "")), headers.get("content-length", "")
+    kind = match[1].lower() if match else UNKNOWN_TYPE  # `text/html` of `Text/HTML; charset=utf-8`
     encoding = headers.get("content-encoding", "").strip().lower()
     what = f"content encoded as {quoted(encoding)}" if encoding not in {"", "identity"} else ""
     if not is_text(kind) and response.status not in {204, 304} and length != "0":

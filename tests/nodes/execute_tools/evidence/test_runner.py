@@ -12,16 +12,7 @@ from typing import Any
 import pytest
 
 from mendgraph.nodes.execute_tools.evidence import checks, runner
-from mendgraph.nodes.execute_tools.evidence.runner import (
-    LONGEST,
-    NOTHING_RAN,
-    answer,
-    load,
-    run_group,
-    run_tests,
-    same,
-    with_pytest,
-)
+from mendgraph.nodes.execute_tools.evidence.runner import LONGEST, NOTHING_RAN, answer, load, run_group, run_tests, same
 
 Results = list[list[str]]
 
@@ -284,11 +275,12 @@ def test_with_pytest(tmp_path: Path, app: str, code: int) -> None:
     assert done.returncode == code, done.stdout
 
 
+@pytest.mark.usefixtures("restored")
 @pytest.mark.parametrize(("code", "status"), [(0, 0), (4, 1), (5, NOTHING_RAN)])
 def test_the_exit_codes_of_pytest_in_ours(monkeypatch: pytest.MonkeyPatch, code: int, status: int) -> None:
     assert checks.NOTHING_RAN == NOTHING_RAN
     monkeypatch.setattr(pytest, "main", lambda _: code)
-    assert with_pytest("test_a.py") == status
+    assert run_tests("test_a.py") == status
 
 
 @pytest.mark.parametrize(
