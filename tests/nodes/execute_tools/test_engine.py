@@ -88,9 +88,6 @@ def failing(error: BaseException) -> Body:
     return body
 
 
-# --- The way of a call -----------------------------------------------------------------------------------------
-
-
 def test_a_good_call_passes_every_phase_in_order(run: Runner, sink: TraceSink, context: ToolContext) -> None:
     done = run(engine(sink, make(ok, Effect.READ)), call(x="2"), context)
     assert replace(done, ms=0) == ToolRun("c", "t", ToolOutput.ok(x=2), attempts=1)
@@ -121,8 +118,6 @@ def test_bad_arguments(run: Runner, sink: TraceSink, context: ToolContext) -> No
     assert names(sink.events) == "tool.resolve.start tool.resolve.ok args.parse.start args.parse.fail"
     assert sink.events[-1].payload == {"tool_name": "t", "err": reasons}
 
-
-# --- What a tool raises ----------------------------------------------------------------------------------------
 
 ENDINGS: list[tuple[BaseException, str, ToolErrorCode, str]] = [
     (ValueError("bad"), "user_error:bad", ToolErrorCode.INVALID_ARGUMENT, "tool.invoke.user_error"),
@@ -188,9 +183,6 @@ def test_what_is_retryable_is_retried_and_attempts_are_counted_truly(
     assert invoked == ["tool.invoke.start", *retried, *(["tool.invoke.ok"] if not error else [])]
 
 
-# --- Guardrails ------------------------------------------------------------------------------------------------
-
-
 def test_an_output_guardrail_blocks_the_result_but_the_change_stays_on_record(
     run: Runner, sink: TraceSink, context: ToolContext
 ) -> None:
@@ -209,9 +201,6 @@ def test_an_output_guardrail_blocks_the_result_but_the_change_stays_on_record(
         error_type="GuardrailError",
     )
     assert names(sink.events).endswith("tool.invoke.ok guard.output.start guard.output.block")
-
-
-# --- The cache -------------------------------------------------------------------------------------------------
 
 
 def counted(counts: list[int]) -> Body:
@@ -263,9 +252,6 @@ def test_no_retry_is_waited_for_that_the_time_left_does_not_reach(
     patient = engine(sink, make(failing(RetryableToolError("x"))), policy=policy)
     done = run(patient, call(), replace(context, seconds_left=20.0))
     assert (done.error, done.attempts) == ("tool_error:x", 1)
-
-
-# --- Results ---------------------------------------------------------------------------------------------------
 
 
 def test_a_result_that_is_not_json_is_an_error_and_the_change_stays_on_record(

@@ -13,8 +13,6 @@ from mendgraph.nodes.execute_tools.store.audit_log import AuditLog
 from mendgraph.nodes.records import Effect, JsonMap, ToolError, ToolErrorCode
 from tests.nodes.execute_tools.action_doubles import Do, Later, echo, fail
 
-# --- Files -----------------------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     ("action", "field"), [("read_file", "path"), ("write_file", "filename"), ("list_files", "path")]
@@ -34,9 +32,6 @@ def test_paths_that_lead_out_are_blocked(tmp_path: Path, action: str, field: str
         "PermissionError",
         [],
     )
-
-
-# --- Time and retries ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -77,9 +72,6 @@ def test_async_actions_run_as_well() -> None:
     assert Environment().execute(Do("hidden", lambda **given: Later(0).execute(**given)), {"a": 1}).data == {"a": 1}
 
 
-# --- Policy ----------------------------------------------------------------------------------------------------
-
-
 def test_a_validator_may_give_objects_and_cannot_change_the_callers_map() -> None:
     thing, given = object(), {"a": 1}
     action = Do("x", lambda **_: 1)
@@ -115,9 +107,6 @@ def test_the_same_key_has_its_effect_once() -> None:
     assert environment.execute_action(action, {"cents": 6}, idempotency_key="k")["error_type"] == "IdempotencyError"
     assert environment.execute_action(action, {"cents": 5}, idempotency_key="other")["ok"]
     assert action.calls == [{"cents": 5}, {"cents": 5}]
-
-
-# --- What is told ----------------------------------------------------------------------------------------------
 
 
 def test_every_action_is_logged_without_secrets(tmp_path: Path) -> None:
