@@ -90,7 +90,7 @@ def judge_url(url: str, rules: NetworkRules) -> Target | ToolError:
     INVALID_ARGUMENT for what is no http or https URL, PERMISSION_DENIED for what the rules do not name.
     """
     if not rules.hosts:
-        return ToolError(code=ToolErrorCode.PERMISSION_DENIED, message=f"{DISABLED} {_REMEDY}")
+        return _denied(f"{DISABLED} {_REMEDY}")
     if isinstance(target := read_url(url), ToolError):
         return target
     about_host = [each for each in _patterns(rules.hosts) if each.has_host(target.host)]

@@ -249,8 +249,6 @@ def _unfinished(text: str, form: str) -> int:
 
 
 def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    if not spans:
-        return spans
     joined: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if joined and start <= joined[-1][1]:

@@ -1,6 +1,7 @@
 """The tools that replace exact texts in a file: one, or several at once."""
 
 from functools import partial
+from typing import Final
 
 from pydantic import Field
 
@@ -23,7 +24,10 @@ class EditFileArguments(ToolArguments):
     replace_all: bool = False
 
 
-@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=(EditForm.REPLACE,))
+_FORMS: Final = (EditForm.REPLACE,)
+
+
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=_FORMS)
 def edit_file(context: ToolContext, arguments: EditFileArguments) -> ToolAnswer:
     """Replace a text that occurs exactly once in a file, or create a file.
 
@@ -71,13 +75,7 @@ class MultiEditArguments(ToolArguments):
     )
 
 
-@tool(
-    effect=Effect.WRITE,
-    one_change=True,
-    path_fields=("path",),
-    edit_forms=(EditForm.REPLACE,),
-    seldom_in=(EditForm.REPLACE,),
-)
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=_FORMS, seldom_in=_FORMS)
 def multi_edit(context: ToolContext, arguments: MultiEditArguments) -> ToolAnswer:
     """Replace several exact texts of one file in one step: all of the edits are made, or none.
 

@@ -1,6 +1,7 @@
 """The tools that move and delete files."""
 
 from dataclasses import replace
+from typing import Final
 
 from pydantic import Field
 
@@ -21,13 +22,10 @@ class MoveFileArguments(ToolArguments):
     target: str = Field(description="New workspace-relative path.")
 
 
-@tool(
-    effect=Effect.WRITE,
-    one_change=True,
-    path_fields=("path", "target"),
-    edit_forms=(EditForm.REPLACE, EditForm.BLOCKS),
-    seldom_in=(EditForm.BLOCKS,),
-)
+_FORMS: Final = (EditForm.REPLACE, EditForm.BLOCKS)
+
+
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path", "target"), edit_forms=_FORMS, seldom_in=_FORMS[1:])
 def move_file(context: ToolContext, arguments: MoveFileArguments) -> ToolAnswer:
     """Move or rename a file; nothing is overwritten.
 
@@ -57,13 +55,7 @@ class DeleteFileArguments(ToolArguments):
     path: FilePath
 
 
-@tool(
-    effect=Effect.WRITE,
-    one_change=True,
-    path_fields=("path",),
-    edit_forms=(EditForm.REPLACE, EditForm.BLOCKS),
-    seldom_in=(EditForm.BLOCKS,),
-)
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=_FORMS, seldom_in=_FORMS[1:])
 def delete_file(context: ToolContext, arguments: DeleteFileArguments) -> ToolAnswer:
     """Delete a text file that you have read.
 

@@ -1,5 +1,7 @@
 """The tools that write a whole file, or add text to its end. Source: spec 4's `append_file`."""
 
+from typing import Final
+
 from pydantic import Field
 
 from mendgraph.nodes.execute_tools.argument_schema import FilePath, ToolArguments
@@ -73,13 +75,10 @@ class AppendFileArguments(ToolArguments):
     content: str = Field(description="Text to add at the end.")
 
 
-@tool(
-    effect=Effect.WRITE,
-    one_change=True,
-    path_fields=("path",),
-    edit_forms=(EditForm.REPLACE, EditForm.BLOCKS),
-    seldom_in=(EditForm.REPLACE, EditForm.BLOCKS),
-)
+_FORMS: Final = (EditForm.REPLACE, EditForm.BLOCKS)
+
+
+@tool(effect=Effect.WRITE, one_change=True, path_fields=("path",), edit_forms=_FORMS, seldom_in=_FORMS)
 def append_file(context: ToolContext, arguments: AppendFileArguments) -> ToolAnswer:
     """Add text at the end of a file, on a line of its own; creates the file if there is none.
 
