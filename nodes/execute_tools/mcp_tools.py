@@ -53,10 +53,7 @@ class ConnectionSettingsError(ValueError):
 
 
 async def load_mcp_tools(
-    connections: Mapping[str, Connection],
-    *,
-    effects: Mapping[str, Effect] | None = None,
-    timeout_s: float = 30.0,
+    connections: Mapping[str, Connection], *, effects: Mapping[str, Effect] | None = None, timeout_s: float = 30.0
 ) -> tuple[Tool, ...] | ToolError:
     """All tools of these servers, as `server__tool`, or why they cannot be had.
 
@@ -90,10 +87,7 @@ async def load_mcp_tools(
 
 
 def load_mcp_tools_sync(
-    connections: Mapping[str, Connection],
-    *,
-    effects: Mapping[str, Effect] | None = None,
-    timeout_s: float = 30.0,
+    connections: Mapping[str, Connection], *, effects: Mapping[str, Effect] | None = None, timeout_s: float = 30.0
 ) -> tuple[Tool, ...] | ToolError:
     """As `load_mcp_tools`, for callers without an event loop; inside one it is an error that says what to await."""
     try:

@@ -89,10 +89,7 @@ def test_what_is_no_url_that_all_readers_agree_on(url: str, part: str) -> None:
     assert part in message
 
 
-@pytest.mark.parametrize(
-    "host",
-    ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "1.2.3.0x4"],
-)
+@pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "1.2.3.0x4"])
 def test_numbers_that_other_readers_take_for_an_address_are_refused(host: str) -> None:
     rules = NetworkRules(hosts=("*",))
     assert error_of(f"http://{host}/", rules)[0] is ToolErrorCode.INVALID_ARGUMENT
@@ -115,11 +112,7 @@ def test_a_star_is_any_host_on_the_usual_ports_and_none_of_them_private() -> Non
 
 @pytest.mark.parametrize(
     ("location", "url"),
-    [
-        ("/b", "https://good.test/b"),
-        ("../b", "https://good.test/b"),
-        ("http://good.test:80/b#c", "http://good.test/b"),
-    ],
+    [("/b", "https://good.test/b"), ("../b", "https://good.test/b"), ("http://good.test:80/b#c", "http://good.test/b")],
 )
 def test_where_a_redirect_leads(location: str, url: str) -> None:
     target = judge_redirect(Target("https", "good.test", 443, "/x/y"), location, RULES)
