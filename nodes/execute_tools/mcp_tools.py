@@ -113,13 +113,14 @@ async def _list_tools(session: "ClientSession") -> "list[types.Tool]":
 
 def _tool(name: str, server: str, connection: Connection, offered: "types.Tool", effects: Mapping[str, Effect]) -> Tool:
     """One tool. ValueError where its schema cannot be used; the text names the tool."""
-    problem, schema, size = "its type has to be 'object'", dict[str, Any](), 0
+    schema, size = dict[str, Any](), 0
     try:
         schema = {"type": "object", "properties": {}, **plain_schema(_bounded(offered.inputSchema))}
         size = len(orjson.dumps(schema))
+        problem = "" if schema["type"] == "object" else "its type has to be 'object'"
     except (TypeError, ValueError, RecursionError) as error:
         problem = str(error)
-    if schema.get("type") != "object":
+    if problem:
         raise UnusableSchemaError(f"The tool {name!r} has a schema that cannot be used: {problem}.")
     if size > LONGEST_SCHEMA:
         raise UnusableSchemaError(f"The tool {name!r} has a schema of {size} bytes, and {LONGEST_SCHEMA} are the most.")

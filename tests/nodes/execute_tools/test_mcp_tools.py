@@ -166,6 +166,7 @@ def test_names_that_become_the_same_are_refused(tmp_path: Path) -> None:
     ("schema", "reason"),
     [
         ({"$ref": "https://x.org/x.json"}, "a schema that cannot be used: its reference 'https://x.org/x.json' leads"),
+        ({"properties": {"a": {"maximum": 2**70}}}, "a schema that cannot be used: Integer exceeds 64-bit range"),
         ({"type": "string"}, "a schema that cannot be used: its type has to be 'object'"),
         ({"properties": {"a\nb": {}}}, "a schema that cannot be used: it has the unreadable name 'a b'"),
         ({"properties": {"description": {"enum": ["x" * 70_000]}}}, "a schema of 70"),
