@@ -46,9 +46,9 @@ from mendgraph.nodes.call_model.prompts.profiles import find_profile
 from mendgraph.nodes.call_model.prompts.prompt import ShownMessages
 from mendgraph.nodes.call_model.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.window import StandIns
+from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, Breakers
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig, Breakers
-from mendgraph.nodes.execute_tools.secrets.shown_parts import RedactedStream
+from mendgraph.nodes.execute_tools.secrets.redact import RedactedStream
 from mendgraph.nodes.language.history import in_openai_form, media_of
 from mendgraph.nodes.records import EditForm, JsonMap, Profile, ProviderFailure, ToolError, ToolSpec
 

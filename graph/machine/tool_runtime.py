@@ -20,7 +20,7 @@ from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.workspace import WorkspaceRecords, judged_workspace, own_rules
 from mendgraph.graph.telemetry.observing import observed_call
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
-from mendgraph.nodes.execute_tools.call_policy import CallPolicy, PolicyMemory, allowed_tools
+from mendgraph.nodes.execute_tools.call_policy import BreakerConfig, CallPolicy, PolicyMemory, allowed_tools
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
 from mendgraph.nodes.execute_tools.evidence.checks import CheckRules, Checks, open_checks
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, monotonic_s
@@ -28,9 +28,7 @@ from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.execute_tools.files.sandbox import ContentJudge, check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
-from mendgraph.nodes.execute_tools.network.network import Network
 from mendgraph.nodes.execute_tools.node import execute_tools
-from mendgraph.nodes.execute_tools.policy.circuit_breaker import BreakerConfig
 from mendgraph.nodes.execute_tools.processes.commands import CommandRules, Commands, open_commands
 from mendgraph.nodes.execute_tools.registry import ActionRegistry, Tool, ToolContext
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
@@ -293,7 +291,11 @@ class ToolRuntime:
         self, state: AgentState, folder: str | ToolError, sink: TraceSink, scope: CancellationScope | None
     ) -> ToolContext:
         context, spending = state["context"], state["spending"]
-        limit = context.max_seconds
+        limit, network = context.max_seconds, None
+        if context.allowed_hosts:  # what it imports takes time
+            from mendgraph.nodes.execute_tools.network.network import Network
+
+            network = Network(context.network())
         # A thread may go on in another workspace; what it has kept stays with the one that it was found in.
         kept = f"results-{sha256(context.workspace.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
         return ToolContext(
@@ -305,7 +307,7 @@ class ToolRuntime:
             seconds_left=inf if limit is None else limit - spending.seconds,
             kept=Artifacts(join(folder, kept)) if isinstance(folder, str) else None,
             commands=self.commands(context),
-            network=Network(context.network()) if context.allowed_hosts else None,
+            network=network,
             scope=scope,
             syntax_gate=context.syntax_gate,
             checks=self.checks(context),

@@ -20,7 +20,7 @@ from mendgraph.graph.terminal.answers import Line
 from mendgraph.graph.terminal.doctor import Finding, Status
 from mendgraph.graph.terminal.setup_commands import account_lines, day_lines, finding_lines, shown_pull
 from mendgraph.graph.terminal.turns import Setup
-from mendgraph.nodes.call_model import weights
+from mendgraph.nodes.call_model import local_model, weights
 from mendgraph.nodes.call_model.ledger import Entry, RunLimits, Used
 from mendgraph.nodes.call_model.weights import Pulled, PullFailure, WeightsState, WeightsStatus
 from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE

@@ -69,11 +69,7 @@ def cassette_run(scene: Scene, protocol: Protocol) -> None:
 
 def raw_run(scene: Scene, protocol: Protocol) -> None:
     """The graph's own `invoke`: what a person typed is in the input, and so in the first checkpoint."""
-    spellings: list[Any] = [
-        [HumanMessage(REQUEST)],
-        [{"role": "user", "content": REQUEST}],
-        REQUEST,
-    ]
+    spellings: list[Any] = [[HumanMessage(REQUEST)], [{"role": "user", "content": REQUEST}], REQUEST]
     for number, messages in enumerate(spellings):
         model = ScriptedModel([Say(f"I was told {PLANTED.reply}.")])
         with closing(sqlite3.connect(scene.folder / f"raw{number}.db", check_same_thread=False)) as database:
@@ -99,12 +95,7 @@ def found_by(run: Run, scene: Scene, protocol: Protocol) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize(
-    ("run", "protocol"),
-    [
-        (session_run, Protocol.NATIVE),
-        (cassette_run, Protocol.NATIVE),
-        (raw_run, Protocol.TEXT),
-    ],
+    ("run", "protocol"), [(session_run, Protocol.NATIVE), (cassette_run, Protocol.NATIVE), (raw_run, Protocol.TEXT)]
 )
 def test_a_run_writes_no_secret(scene: Scene, run: Run, protocol: Protocol) -> None:
     assert found_by(run, scene, protocol) == {}

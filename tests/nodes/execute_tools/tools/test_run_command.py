@@ -29,8 +29,6 @@ from tests.nodes.execute_tools.files.layout import sha
 from tests.nodes.execute_tools.files.recorder_doubles import BrokenJournal, MemoryJournal
 
 RESULT = CommandResult(0, Ends(), Ends(), 0.1, 30.0)
-
-
 MODULE = import_module("mendgraph.nodes.execute_tools.tools.run_command")
 
 
@@ -131,13 +129,7 @@ def test_a_timeout_is_a_failure_with_the_end_of_the_output(bench: Bench, result:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        {},
-        {"argv": []},
-        {"argv": ["make"], "timeout_s": 0},
-        {"argv": ["make"], "shell": True},
-    ],
+    "arguments", [{}, {"argv": []}, {"argv": ["make"], "timeout_s": 0}, {"argv": ["make"], "shell": True}]
 )
 def test_arguments_that_are_refused(arguments: JsonMap) -> None:
     assert isinstance(run_command.validate(arguments), list)

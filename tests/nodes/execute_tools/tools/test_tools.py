@@ -35,7 +35,6 @@ EFFECTS = {
     "final_answer": Effect.NONE,
 }
 
-
 NEED_LEAVE = {"run_command", "http_get"}
 
 
@@ -77,13 +76,10 @@ def _size(value: object) -> int:
 
 
 FILE = "Workspace-relative path under the project root."
-
-
 FOLDER = "Directory under the project root (use `.` for root)."
 
 
 """Source: spec 2, section "Tool Schema Updates"."""
-
 
 WITH_PATH = [tool for tool in default_tools() if "path" in tool.path_fields]
 

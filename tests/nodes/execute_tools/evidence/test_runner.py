@@ -1,7 +1,9 @@
 """The program as it is started, but without a sandbox: what it needs of it is shown in test_checks."""
 
+import importlib.util
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from mendgraph.nodes.execute_tools.evidence import example_runner
-from mendgraph.nodes.execute_tools.evidence.example_runner import LONGEST, answer, load, run_group, same
+from mendgraph.nodes.execute_tools.evidence import checks, runner
+from mendgraph.nodes.execute_tools.evidence.runner import LONGEST, NOTHING_RAN, answer, load, run_group, run_tests, same
 
 Results = list[list[str]]
 
@@ -43,7 +45,7 @@ class Bench:
         request = self.root.parent / "request.json"
         asked = {"root": str(self.root), "seconds": seconds, "first_decides": first, "modules": modules}
         request.write_text(json.dumps(asked))
-        program = [sys.executable, "-I", "-B", example_runner.__file__, str(request)]
+        program = [sys.executable, "-I", "-B", runner.__file__, "examples", str(request)]
         done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True, cwd=self.root)
         assert done.stderr == ""
         found: list[dict[str, Any]] = json.loads(done.stdout)
@@ -80,7 +82,6 @@ def needs(): import no_such_module_at_all
 def ends(): sys.exit(3)
 def loud(): print("out"); print("err", file=sys.stderr); os.write(1, b"raw"); return 1
 """
-
 
 EXAMPLES: list[tuple[dict[str, Any], list[str]]] = [
     (example("add(2, 3)", "5"), ["different", "-1"]),
@@ -248,3 +249,62 @@ def test_what_was_told_in_part(lines: bytes, ended: bool, entry: tuple[object, .
 )
 def test_which_values_are_the_same(one: Any, other: Any, strictly: bool, loosely: bool) -> None:
     assert (same(one, other), same(one, other, strict=False)) == (strictly, loosely)
+
+
+# --- Tests
+
+PLAIN = "from app import add\ndef test_add(): assert add(2, 3) == 5\ndef test_needs(tmp_path): assert False\n"
+UNIT = (
+    "import unittest\nfrom app import add\n"
+    "class Adding(unittest.TestCase):\n    def test_add(self): self.assertEqual(add(2, 3), 5)\n"
+)
+FIXTURE = (
+    "import pytest\nfrom app import add\n@pytest.mark.parametrize('n', [5])\ndef test_add(n): assert add(2, 3) == n\n"
+)
+RIGHT, WRONG = "def add(a, b):\n    return a + b\n", "def add(a, b):\n    return a - b\n"
+
+
+@pytest.mark.parametrize(("app", "code"), [(RIGHT, 0), (WRONG, 1)])
+def test_with_pytest(tmp_path: Path, app: str, code: int) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "app.py").write_text(app)
+    (tmp_path / "tests/test_app.py").write_text(FIXTURE)
+    program = [sys.executable, "-B", runner.__file__, "tests", "tests/test_app.py"]
+    env = {"PATH": os.environ["PATH"], "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(program, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stdout
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize(("code", "status"), [(0, 0), (4, 1), (5, NOTHING_RAN)])
+def test_the_exit_codes_of_pytest_in_ours(monkeypatch: pytest.MonkeyPatch, code: int, status: int) -> None:
+    assert checks.NOTHING_RAN == NOTHING_RAN
+    monkeypatch.setattr(pytest, "main", lambda _: code)
+    assert run_tests("test_a.py") == status
+
+
+@pytest.mark.parametrize(
+    ("app", "tests", "status"),
+    [
+        (RIGHT, PLAIN, 0),
+        (WRONG, PLAIN, 1),
+        (RIGHT, UNIT, 0),
+        (WRONG, UNIT, 1),
+        (RIGHT, "def test_a(tmp_path): raise ValueError\ndef helper(): raise ValueError\n", NOTHING_RAN),
+    ],
+)
+@pytest.mark.usefixtures("restored")
+def test_without_pytest(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    app: str,
+    tests: str,
+    status: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "app.py").write_text(app)
+    (tmp_path / "test_app.py").write_text(tests)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert run_tests("test_app.py") == status
+    assert ("test_add" in capsys.readouterr().out) == (status == 1)

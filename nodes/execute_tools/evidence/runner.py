@@ -1,7 +1,11 @@
-"""The program that runs examples of Python modules inside the sandbox; it is never imported by the agent itself.
+"""The program that runs examples and tests inside the sandbox; it is never imported by the agent itself.
 
-It is started as `python -I -B example_runner.py REQUEST`, by whatever Python the workspace has (3.9 or newer), and
-knows nothing but the standard library. The request is a JSON file:
+It is started in the workspace by whatever Python that has (3.9 or newer), and knows nothing but the standard library.
+As `python -B runner.py tests FILE` it runs a test file: with pytest where that is installed, else with unittest, which
+is given the functions `test_...` without parameters as well. Exit code 0: all passed; 1: some failed, and the output
+says which; `NOTHING_RAN`: there was nothing that can be run here.
+
+As `python -I -B runner.py examples REQUEST` it runs examples of modules. The request is a JSON file:
 
     {"root": "/workspace", "seconds": 5.0, "first_decides": false,
      "modules": [{"path": "pkg/a.py", "text": "..." or null, "groups": [[...]]}]}
@@ -20,6 +24,7 @@ import doctest
 import importlib
 import importlib.machinery
 import importlib.util
+import inspect
 import io
 import json
 import math
@@ -31,16 +36,16 @@ import sys
 import time
 import traceback
 import types
+import unittest
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-LONGEST = 300
-"""Characters of a value or an error message that are told."""
-MOST_AT_ONCE = 16
-"""Processes of modules: all of them together may use only so much."""
-MOST_MEMORY = 4_294_967_296
-"""Bytes of address space of each module's process."""
+NOTHING_RAN = 97
+_NOTHING_COLLECTED = 5  # Source: pytest's exit codes
+LONGEST = 300  # characters of a value or an error message that are told
+MOST_AT_ONCE = 16  # processes of modules: all of them together may use only so much
+MOST_MEMORY = 4_294_967_296  # bytes of address space of each module's process
 UNDECIDED = (ImportError, OSError, EOFError, MemoryError, SyntaxError)
 """What says more of the sandbox than of the code: no network, no input, nothing to write to, another Python."""
 
@@ -49,8 +54,6 @@ Result = tuple[str, str]
 
 
 class TextLoader(importlib.machinery.SourceFileLoader):
-    """Loads one module from a text, as if the file held it."""
-
     def __init__(self, name: str, path: str, text: str) -> None:
         super().__init__(name, path)
         self.text = text
@@ -60,7 +63,6 @@ class TextLoader(importlib.machinery.SourceFileLoader):
         raise OSError(path)
 
     def get_data(self, _path: Any) -> bytes:
-        """The text."""
         return self.text.encode()
 
 
@@ -84,7 +86,6 @@ class TextFinder:
         return None
 
     def spec(self, name: str) -> importlib.machinery.ModuleSpec | None:
-        """The same, under any name."""
         return importlib.util.spec_from_file_location(
             name,
             self.path,
@@ -110,18 +111,14 @@ class Checker(doctest.OutputChecker):
 
 
 class Recorder(doctest.DocTestRunner):
-    """Runs the examples of a docstring and tells each result."""
-
     def __init__(self, tell: Any, path: str) -> None:
         super().__init__(checker=Checker(), verbose=False)
         self.tell, self.path = tell, path
 
     def report_start(self, *_: Any) -> None:
-        """Nothing is printed."""
         self.tell("began", "")
 
     def report_success(self, *_: Any) -> None:
-        """See `Result`."""
         self.tell("passed", "")
 
     def report_failure(self, *told: Any) -> None:
@@ -133,7 +130,6 @@ class Recorder(doctest.DocTestRunner):
             self.tell("different", shortened(got))
 
     def report_unexpected_exception(self, *told: Any) -> None:
-        """See `Result`."""
         self.tell(*raised(told[-1][1], self.path))
 
 
@@ -154,7 +150,6 @@ def same(one: Any, other: Any, strict: bool = True) -> bool:
 
 
 def frames(error: BaseException) -> Iterator[str]:
-    """The files in which it was raised, outermost first."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         yield frame.f_code.co_filename
 
@@ -170,12 +165,10 @@ def raised(error: BaseException, path: str) -> Result:
 
 
 def words(error: BaseException) -> str:
-    """`ZeroDivisionError: division by zero`."""
     return traceback.format_exception_only(type(error), error)[-1].strip()[:LONGEST]
 
 
 def shortened(text: str) -> str:
-    """The beginning of a long text."""
     return text if len(text) <= LONGEST else text[:LONGEST] + "..."
 
 
@@ -216,7 +209,6 @@ def load(root: str, path: str, text: str | None) -> types.ModuleType:
 
 
 def run_group(examples: list[dict[str, Any]], module: types.ModuleType, tell: Any, path: str) -> None:
-    """Run examples that share their names."""
     names = dict(vars(module))
     if examples[0]["kind"] != "output":
         for example in examples:
@@ -281,7 +273,6 @@ def child(root: str, module: dict[str, Any], out: int) -> None:
 
 
 def start(root: str, module: dict[str, Any]) -> tuple[int, int]:
-    """The process for a module, and the pipe that it tells its results on."""
     reader, writer = os.pipe()
     number = os.fork()
     if number == 0:
@@ -309,7 +300,6 @@ def answer(lines: bytes, count: int, *, ended: bool) -> dict[str, Any]:
 
 
 def clean(entry: dict[str, Any]) -> bool:
-    """Whether it is known that all is well."""
     return bool(entry["loaded"]) and all(status == "passed" for status, _ in entry["results"])
 
 
@@ -320,7 +310,6 @@ def is_done(lines: bytes) -> bool:
 
 
 def run(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Start the processes, read what they tell until the time is over, and end them."""
     deadline = time.monotonic() + request["seconds"]
     modules = request["modules"]
     counts = [sum(map(len, module["groups"])) for module in modules]
@@ -349,12 +338,39 @@ def run(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def end(number: int, reader: int) -> None:
-    """Kill a module's process, which may have ended, and let go of it."""
     os.close(reader)
     os.kill(number, signal.SIGKILL)
     os.waitpid(number, 0)
 
 
+def run_tests(file: str) -> int:
+    """Run the tests in the file, which is named relative to the current folder; the exit code."""
+    sys.path[:0] = [os.getcwd(), os.path.join(os.getcwd(), "src"), os.path.dirname(os.path.abspath(file))]
+    if importlib.util.find_spec("pytest") is None:
+        return with_unittest(file)
+    import pytest
+
+    code = int(pytest.main(["-q", "-x", "--no-header", "--tb=short", "-p", "no:cacheprovider", file]))
+    return NOTHING_RAN if code == _NOTHING_COLLECTED else min(code, 1)
+
+
+def with_unittest(file: str) -> int:
+    spec = importlib.util.spec_from_file_location("checked_tests", file)
+    if spec is None or spec.loader is None:
+        return NOTHING_RAN
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["checked_tests"] = module
+    spec.loader.exec_module(module)
+    found = unittest.defaultTestLoader.loadTestsFromModule(module)
+    functions = [each for name, each in vars(module).items() if name.startswith("test") and inspect.isfunction(each)]
+    found.addTests(unittest.FunctionTestCase(each) for each in functions if not inspect.signature(each).parameters)
+    if not found.countTestCases():
+        return NOTHING_RAN
+    return 0 if unittest.TextTestRunner(stream=sys.stdout, failfast=True).run(found).wasSuccessful() else 1
+
+
 if __name__ == "__main__":
-    with open(sys.argv[1], encoding="utf-8") as asked:
+    if sys.argv[1] == "tests":
+        sys.exit(run_tests(sys.argv[2]))
+    with open(sys.argv[2], encoding="utf-8") as asked:
         sys.stdout.write(json.dumps(run(json.load(asked))))
