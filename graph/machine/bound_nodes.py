@@ -5,8 +5,9 @@ Each method is one node: it takes the node's slice of the state with the turn's 
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, cast
 from uuid import uuid4
 
@@ -19,11 +20,9 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.narrowing import Admission, client_context, given_context, run_id_of
 from mendgraph.graph.machine.guard_runtime import judge_calls, with_known_files
 from mendgraph.graph.machine.model_runtime import ModelRuntime, Prepared, book_thread
-from mendgraph.graph.machine.reply_reader import reply_reader, rescue
 from mendgraph.graph.machine.run_records import REQUEST_ID
 from mendgraph.graph.machine.state import AgentState, Update
-from mendgraph.graph.machine.stop_request import StopRequest
-from mendgraph.graph.machine.tool_runtime import ToolRuntime
+from mendgraph.graph.machine.tool_runtime import ToolRuntime, reply_reader
 from mendgraph.graph.machine.workspace import WorkspaceFiles, WorkspaceRecords
 from mendgraph.nodes.begin_turn.node import begin_turn
 from mendgraph.nodes.begin_turn.noted_files import most_bytes
@@ -45,7 +44,7 @@ from mendgraph.nodes.loop_check.repetition import signature_of
 from mendgraph.nodes.parse.answers import schema_problem
 from mendgraph.nodes.parse.cutting import was_cut
 from mendgraph.nodes.parse.node import parse
-from mendgraph.nodes.parse.reading import foreign_calls
+from mendgraph.nodes.parse.reading import foreign_calls, rescue
 from mendgraph.nodes.records import (
     CallError,
     JsonMap,
@@ -59,6 +58,75 @@ from mendgraph.nodes.records import (
 from mendgraph.nodes.stop.node import finish, give_up
 
 _SAID_OF_REPLIES = ("corrections", "healing_attempts", "stop")
+
+
+class StopRequest:
+    """Somebody's wish that a run ends: asked for in a signal handler or another thread, heard wherever the run waits.
+
+    One for each session; it holds for the turn at work, and is cleared when the next one begins. It takes no lock: a
+    signal handler runs between two steps of the thread that it interrupts, and would wait for ever for a lock that this
+    thread holds. Source: the Python library reference, "signal", "Signals and threads".
+    """
+
+    def __init__(self) -> None:
+        """Nobody wants anything yet."""
+        self._reason, self._in_step = "", False
+        self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def reason(self) -> str:
+        """Who asked, as in "by Ctrl-C"; "" while nobody has."""
+        return self._reason
+
+    @property
+    def in_step(self) -> bool:
+        """Whether the calls that have not begun are to be left out of the step at work."""
+        return self._in_step
+
+    def ask(self, reason: str, *, in_step: bool = True) -> None:
+        """Ask for the end. Any thread and any signal handler may; of several reasons the first one counts.
+
+        Without `in_step` a step that has begun runs all of its calls: whoever takes the run up finds it whole.
+        """
+        self._in_step = self._in_step or in_step  # first: whoever hears of the reason asks for this as well
+        self._reason = self._reason or reason
+        for listener in tuple(self._listeners):
+            listener()
+
+    def clear(self) -> None:
+        """Forget what was asked: another turn begins."""
+        self._reason, self._in_step = "", False
+
+    @contextmanager
+    def told(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Inside, `listener` is called when somebody asks, in the thread that asks; at once where somebody has.
+
+        It may be called more than once, may take no lock, and must not raise.
+        """
+        self._listeners.append(listener)  # before the look, so that no request falls between the two
+        try:
+            if self._reason:
+                listener()
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    def wait(self, seconds: float) -> None:
+        """Wait in this thread, until somebody asks or the time is over."""
+        bell: SimpleQueue[None] = SimpleQueue()  # its `put` may interrupt its own `get`, unlike an event's methods
+        with self.told(partial(bell.put, None)), suppress(Empty):
+            bell.get(timeout=seconds)
+
+    async def asked(self) -> None:
+        """Wait in the event loop until somebody asks."""
+        loop, bell = asyncio.get_running_loop(), asyncio.Event()
+
+        def ring() -> None:
+            with suppress(RuntimeError):  # the loop has ended meanwhile, and with it whoever waited
+                loop.call_soon_threadsafe(bell.set)
+
+        with self.told(ring):
+            await bell.wait()
 
 
 class BoundNodes:

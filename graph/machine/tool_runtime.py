@@ -16,9 +16,11 @@ from langchain_core.messages import AnyMessage
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.configuration.loading import user_places
 from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
+from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.workspace import WorkspaceRecords, judged_workspace, own_rules
 from mendgraph.graph.telemetry.observing import observed_call
+from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, view_turn
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
 from mendgraph.nodes.execute_tools.call_policy import CallPolicy, PolicyMemory, allowed_tools
 from mendgraph.nodes.execute_tools.engine import Engine, EngineConfig
@@ -43,9 +45,12 @@ from mendgraph.nodes.execute_tools.tools import default_tools
 from mendgraph.nodes.execute_tools.trace import RunLog, TraceEvent, TraceSink
 from mendgraph.nodes.guard.file_rules import OWN_SETTINGS_RULE, FileGuardrailRule
 from mendgraph.nodes.guard.policy import edited_result, judge_content, judge_path, results_of_denied
+from mendgraph.nodes.heal.healing import is_unfounded
 from mendgraph.nodes.language.history import is_request
 from mendgraph.nodes.language.names import closest_names
-from mendgraph.nodes.records import CallError, EditForm, JsonMap, Plan, Profile, ToolCall, ToolError, ToolSpec
+from mendgraph.nodes.parse.answers import TurnFacts, answer_problems
+from mendgraph.nodes.parse.reading import CHECKS_TOOL, Reader
+from mendgraph.nodes.records import CHANGING, CallError, EditForm, JsonMap, Plan, Profile, ToolCall, ToolError, ToolSpec
 
 Rules = TypeVar("Rules", CommandRules, CheckRules)
 Opened = TypeVar("Opened", Commands, Checks)
@@ -327,6 +332,41 @@ def _run_log(folder: str | ToolError | None, redactor: Redactor, run_id: str) ->
 def last_request(messages: Sequence[AnyMessage]) -> str:
     """What the person asked for last. A long turn has hundreds of messages after it, which their type tells apart."""
     return next((each.text for each in reversed(messages) if each.type not in _ANSWERS and is_request(each)), "")
+
+
+def reply_reader(tools: ToolRuntime, state: AgentState, *, told: bool = True) -> Reader:
+    """How replies of this turn are read; without what it was `told`, for a reply that is read a second time."""
+    context, profile, messages = state["context"], state["profile"], state["messages"]
+    blocks = profile.edit_form is EditForm.BLOCKS
+    view = view_turn(messages) if blocks else TurnView()
+    said = (line for each in state.get("corrections") or [] for line in each.prompt.splitlines())
+    checking, request = CHECKS_TOOL in tools.specs, last_request(messages)
+    turn = TurnFacts(
+        request=request,
+        changed=tuple(dict.fromkeys(change.path for change in state.get("changes") or [])),
+        hindered=lambda: context.mode == "read-only" or is_resuming(request) or view_turn(messages).refused,
+        met=sum(is_unfounded(attempt.errors) for attempt in state.get("healing_attempts") or []),
+        insistent=profile.small,
+        checked=checking and context.evidence,
+        configured=checking and bool(context.checks),
+        faulty=bool(view.evidence),
+    )
+    return Reader(
+        profile=profile,
+        known_tools=tools.registry.names(),
+        validate=tools.registry.validate,
+        check_answer=partial(answer_problems, schema=context.answer_schema),
+        writing_tools=frozenset(spec.name for spec in tools.specs.values() if spec.effect in CHANGING),
+        shown_files=tuple(view.files),
+        told=(*view.failures, *view.evidence, *said) if told and blocks else (),
+        turn=turn,
+        only_required={
+            name: required[0]
+            for name, spec in tools.specs.items()
+            if len(required := spec.parameters.get("required", [])) == 1
+        },
+        offered=frozenset(spec.name for spec in tools.offered(context, profile)),
+    )
 
 
 def _forward(write: Write, event: TraceEvent) -> None:

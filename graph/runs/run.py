@@ -20,11 +20,17 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import BuildArguments, SessionOptions, build_machine, check_arguments, with_keys
-from mendgraph.graph.machine.compiled import NodeTimeoutError
+from mendgraph.graph.machine.bound_nodes import StopRequest
+from mendgraph.graph.machine.build import (
+    BuildArguments,
+    NodeTimeoutError,
+    SessionOptions,
+    build_machine,
+    check_arguments,
+    with_keys,
+)
 from mendgraph.graph.machine.routes import recursion_limit
 from mendgraph.graph.machine.run_records import REQUEST_ID, resuming_request
-from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.runs.events import Asked, Ended, Event, EventReader
 from mendgraph.graph.runs.run_keeper import (
     AT_WORK,

@@ -12,7 +12,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.compiled import NodeTimeoutError
+from mendgraph.graph.machine.build import NodeTimeoutError
 from mendgraph.graph.machine.run_records import REQUEST_ID, UNDONE
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.machine.workspace import WorkspaceRecords, decide_open_changes

@@ -32,11 +32,11 @@ def run_observer(run_id: str, scrub: Callable[[str], str]) -> "RunSpan | None":
 
 
 @contextmanager
-def at_work(observer: "RunSpan") -> Iterator[None]:
-    """Inside, whatever begins in this thread or task belongs to the observed run."""
+def at_work(observer: "RunSpan | None") -> Iterator[None]:
+    """Inside, whatever begins in this thread or task belongs to the observed run, where one is observed."""
     token = OBSERVER.set(observer)
     try:
-        with observer.at_work():
+        with observer.at_work() if observer else nullcontext():
             yield
     finally:
         OBSERVER.reset(token)

@@ -287,6 +287,16 @@ def _strays(found: Sequence[ReadCall], made: Sequence[ReadCall], reader: Reader)
     ]
 
 
+def rescue(reader: Reader, text: str, step: int) -> list[ToolCall | CallError]:
+    """Read a reply in another dialect as it is, its arguments checked like any others."""
+    found = foreign_calls(text, reader)
+    checked = [
+        check_call(call, f"call_{step}_{index}", json.dumps(call.args, ensure_ascii=False), reader)
+        for index, call in enumerate(found.calls if found else ())
+    ]
+    return completed(checked, "", step, reader)
+
+
 def foreign_calls(text: str, reader: Reader) -> Rescue | None:
     """The calls of a reply that is written in another form."""
     return recognised(text, reader.known_tools, reader.only_required)

@@ -22,9 +22,9 @@ from mendgraph.graph.fleet.batch.tasks import (
     failed,
     problems_of,
 )
+from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.graph.machine.build import SessionOptions
 from mendgraph.graph.machine.run_records import UNDONE, RunRecord
-from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.runs.events import Asked, Event
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.run_keeper import RETRIED

@@ -16,8 +16,7 @@ from langgraph.types import Command
 from pydantic import SecretStr
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.machine.build import build_graph, with_keys
-from mendgraph.graph.machine.compiled import Machine
+from mendgraph.graph.machine.build import Machine, build_graph, with_keys
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.execute_tools.registry import tool

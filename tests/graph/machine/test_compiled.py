@@ -8,8 +8,8 @@ from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
-from mendgraph.graph.machine import compiled
-from mendgraph.graph.machine.compiled import NodeTimeoutError, TwoWays, bounded
+from mendgraph.graph.machine import build as compiled
+from mendgraph.graph.machine.build import NodeTimeoutError, TwoWays, bounded
 from mendgraph.nodes.execute_tools.files.deadline import ScopeOverError
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.graph.machine.bound_nodes import StopRequest
 
 LONG_S = 60.0
 """Longer than any test: who waits so long has not heard."""

@@ -12,8 +12,8 @@ from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch import work as working
 from mendgraph.graph.fleet.batch.tasks import BatchTask, Worked, WorkOrder
 from mendgraph.graph.fleet.batch.work import ANY_FILE, context_of, trusted_settings, work
+from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.graph.machine.build import SessionOptions
-from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, make_copy
