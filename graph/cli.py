@@ -274,7 +274,7 @@ def _run(given: Sequence[str]) -> int:
 
 
 def _start(chosen: opt.Options, work: "Callable[[Setup], int]", *, attended: bool) -> int:
-    from mendgraph.graph.telemetry.exporting import exporting, note
+    from mendgraph.graph.telemetry.tracing import exporting, note
 
     try:
         with exporting(os.environ, note):

@@ -39,7 +39,7 @@ from mendgraph.graph.machine.bound_nodes import BoundNodes, StopRequest
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentInput, AgentOutput, AgentState, serializer
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
-from mendgraph.graph.telemetry.observing import OBSERVER, at_work, run_observer
+from mendgraph.graph.telemetry.tracing import OBSERVER, at_work, run_observer
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here
 from mendgraph.nodes.execute_tools.registry import Tool

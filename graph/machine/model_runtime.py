@@ -19,7 +19,7 @@ from mendgraph.graph.configuration.loading import load_prices
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
-from mendgraph.graph.telemetry.observing import OBSERVER
+from mendgraph.graph.telemetry.tracing import OBSERVER
 from mendgraph.nodes.call_model.driver import NEVER, Hands, Stop
 from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.endpoint import (

@@ -1,18 +1,14 @@
 """One run as OpenTelemetry sees it: a span `invoke_agent mendgraph`, with a child for each model call and each tool.
 
-The machine says what happens (`observing`), and it becomes spans here. Nothing that goes
-wrong with that may reach the run: a span processor of the user's own may fail in any way. Imported only where the
-process has OpenTelemetry.
+The machine says what happens (`tracing`), and it becomes spans here. Nothing that goes wrong with that may reach the
+run: a span processor of the user's own may fail in any way. Imported only where the process has OpenTelemetry.
 
 Names are those of OpenTelemetry's conventions for generative AI; what these have no name for begins with `mendgraph.`.
-What was said is an attribute only where the user has asked for it.
-Source: open-telemetry/semantic-conventions v1.41.0, docs/gen-ai: gen-ai-spans.md, gen-ai-agent-spans.md,
-gen-ai-input-messages.json and gen-ai-output-messages.json.
+Source: open-telemetry/semantic-conventions v1.41.0, docs/gen-ai: gen-ai-spans.md, gen-ai-agent-spans.md.
 """
 
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -20,11 +16,11 @@ from urllib.parse import urlsplit
 
 from opentelemetry import context, trace
 
-from mendgraph.graph.telemetry.exporting import own_version, tracer
+from mendgraph.graph.telemetry.tracing import own_version
 from mendgraph.nodes.call_model.endpoint import Endpoint, ModelChoice, find_endpoint
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
-from mendgraph.nodes.records import FinishReason, JsonMap, ModelReply, Outcome, OutcomeKind, ProviderFailure, ToolCall
+from mendgraph.nodes.records import ModelReply, Outcome, OutcomeKind, ProviderFailure, ToolCall
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -39,23 +35,6 @@ CACHED_TOKENS, CACHE_WRITE_TOKENS = "gen_ai.usage.cache_read.input_tokens", "gen
 REASONING_TOKENS, FINISH_REASONS = "gen_ai.usage.reasoning.output_tokens", "gen_ai.response.finish_reasons"
 CONVERSATION, TOOL_NAME, TOOL_CALL = "gen_ai.conversation.id", "gen_ai.tool.name", "gen_ai.tool.call.id"
 
-CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-_ON_SPANS: Final = frozenset({"true", "span_only", "span_and_event"})
-
-_PROVIDERS: Final[Mapping[str, str]] = {
-    "api.openai.com": "openai",
-    "openai.azure.com": "azure.ai.openai",
-    "api.anthropic.com": "anthropic",
-    "api.deepseek.com": "deepseek",
-    "api.groq.com": "groq",
-    "api.mistral.ai": "mistral_ai",
-    "api.perplexity.ai": "perplexity",
-    "api.x.ai": "x_ai",
-    "generativelanguage.googleapis.com": "gcp.gemini",
-    "aiplatform.googleapis.com": "gcp.vertex_ai",
-}
-"""The conventions' own names, by the ends of host names."""
-
 _PACKAGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("bedrock", "bedrock_converse", "anthropic_bedrock"), "aws.bedrock"),
     **dict.fromkeys(("google_vertexai", "google_anthropic_vertex"), "gcp.vertex_ai"),
@@ -66,10 +45,6 @@ _PACKAGES: Final[Mapping[str, str]] = {
     "xai": "x_ai",
 }
 """The conventions' names for the providers of LangChain's packages, where they differ."""
-
-
-_FINISH_REASONS: Final = {FinishReason.TOOL_CALLS: "tool_call", FinishReason.REFUSAL: "content_filter"}
-"""Where the schema's word is another one than the endpoint's, which the span's own attribute keeps."""
 
 
 class Span:
@@ -125,13 +100,12 @@ class Span:
 class RunSpan(Span):
     """The span of one run: from the moment it is streamed until that stream has ended, for whatever reason.
 
-    A run that is taken up again has another one, of the same conversation. It observes the run: see `observing`.
+    A run that is taken up again has another one, of the same conversation. It observes the run: see `tracing`.
     """
 
     def __init__(self, tracer: "Tracer", run_id: str, scrub: Callable[[str], str]) -> None:
         """Begin it, as a child of the caller's span where there is one. `run_id` is "" where it is not known yet."""
         self._tracer, self.scrub, self._conversation = tracer, scrub, scrub(run_id)
-        self._with_messages = captures_messages(os.environ)
         self._input, self._output = 0, 0
         about = {OPERATION: "invoke_agent", "gen_ai.agent.name": AGENT_NAME, "gen_ai.agent.version": own_version()}
         super().__init__(tracer, f"invoke_agent {AGENT_NAME}", {**about, CONVERSATION: self._conversation})
@@ -169,10 +143,6 @@ class RunSpan(Span):
         if outcome.kind is OutcomeKind.SYSTEM_ERROR:
             self.fail(outcome.reason.value)
 
-    def said(self, words: Callable[[], Mapping[str, str]]) -> dict[str, str]:
-        """The attributes for what was said, without secrets; nothing where the user has not asked for them."""
-        return {name: self.scrub(text) for name, text in words().items()} if self._with_messages else {}
-
     @contextmanager
     def tool_call(self, call: ToolCall) -> Iterator[Callable[[ToolRun], None]]:
         """A span `execute_tool {tool}`; what is yielded is given what the call came to."""
@@ -181,13 +151,11 @@ class RunSpan(Span):
             TOOL_NAME: call.tool,
             "gen_ai.tool.type": "function",
             TOOL_CALL: call.call_id,
-            **self.said(lambda: {"gen_ai.tool.call.arguments": _compact(call.arguments)}),
         }
         with self.child(f"execute_tool {call.tool}", attributes) as span, span.at_work():
 
             def ended(ran: ToolRun) -> None:
                 span.set({"mendgraph.tool.attempts": ran.attempts})
-                span.set(self.said(lambda: {"gen_ai.tool.call.result": _compact(ran.result.as_map())}))
                 if ran.result.error is not None:
                     span.fail(ran.result.error.code.value)
 
@@ -221,7 +189,6 @@ class _ObservedModel:
             "gen_ai.request.temperature": call.prompt.temperature,
             "gen_ai.request.seed": call.seed,
             **server_of(self.endpoint),
-            **self.run.said(lambda: asked(call.prompt.messages)),
         }
         with self.run.child(f"chat {self.name}".rstrip(), attributes, remote=True) as chat, chat.at_work():
             result = await self.model.acomplete(call, on_text)
@@ -241,16 +208,9 @@ class _ObservedModel:
                 CACHE_WRITE_TOKENS: result.cache_write_tokens or None,
                 REASONING_TOKENS: result.reasoning_tokens or None,
                 FINISH_REASONS: (result.finish_reason.value,),
-                **self.run.said(lambda: answered(result)),
             }
         )
         self.run.spent(result.input_tokens, result.output_tokens)
-
-
-def observer(run_id: str, scrub: Callable[[str], str]) -> RunSpan | None:
-    """The span of a run that begins, None where the process has set no tracer."""
-    found = tracer()
-    return None if found is None else RunSpan(found, run_id, scrub)
 
 
 def _known(attributes: Attributes) -> dict[str, Any]:
@@ -265,25 +225,16 @@ def _known(attributes: Attributes) -> dict[str, Any]:
 # --- What the conventions call it
 
 
-def captures_messages(environment: Mapping[str, str]) -> bool:
-    """Whether what is said may be told as well: only where the user says so."""
-    return environment.get(CAPTURE_VARIABLE, "").strip().lower() in _ON_SPANS
-
-
 def provider_of(endpoint: Endpoint | None) -> str:
-    """Who answers: by the endpoint's host, `llama.cpp` for the embedded model, `custom` for a model of the user's own.
+    """Who answers: the provider, `llama.cpp` for the embedded model, `custom` for a model of the user's own.
 
-    An unknown host speaks OpenAI's language, so it is named after that, as the conventions have it.
+    An endpoint without a provider speaks OpenAI's language, so it is named after that, as the conventions have it.
     """
     if endpoint is None:
         return "custom"
     if endpoint.embedded:
         return "llama.cpp"
-    if endpoint.provider:
-        return _PACKAGES.get(endpoint.provider, endpoint.provider)
-    host = (urlsplit(endpoint.base_url).hostname or "").lower() if endpoint.base_url else "api.openai.com"
-    known = (name for end, name in _PROVIDERS.items() if host == end or host.endswith(f".{end}"))
-    return next(known, "openai")
+    return _PACKAGES.get(endpoint.provider, endpoint.provider) or "openai"
 
 
 def server_of(endpoint: Endpoint | None) -> dict[str, str | int]:
@@ -293,51 +244,3 @@ def server_of(endpoint: Endpoint | None) -> dict[str, str | int]:
     parts = urlsplit(endpoint.base_url or "https://api.openai.com")
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return {"server.address": parts.hostname or "", "server.port": port}
-
-
-def asked(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The attributes for the messages of a request, as they go on the wire."""
-    system = [_text(message) for message in messages if message.get("role") == "system"]
-    others = [_message(message) for message in messages if message.get("role") != "system"]
-    said = {"gen_ai.input.messages": _compact(others)}
-    return {**said, "gen_ai.system_instructions": _compact(system)} if system else said
-
-
-def answered(reply: ModelReply) -> dict[str, str]:
-    """The attributes for a reply."""
-    parts: list[JsonMap] = [{"type": "reasoning", "content": reply.reasoning}] if reply.reasoning else []
-    parts += [{"type": "text", "content": reply.text}] if reply.text else []
-    parts += [_call(call.call_id, call.tool, call.arguments) for call in reply.calls]
-    reason = _FINISH_REASONS.get(reply.finish_reason, reply.finish_reason.value)
-    message = {"role": "assistant", "parts": parts, "finish_reason": reason}
-    return {"gen_ai.output.messages": _compact([message])}
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-
-
-def _message(message: Mapping[str, Any]) -> JsonMap:
-    role = str(message.get("role"))
-    if role == "tool":
-        part = {"type": "tool_call_response", "id": message.get("tool_call_id"), "response": message.get("content")}
-        return {"role": role, "parts": [part]}
-    calls: Iterable[Mapping[str, Any]] = message.get("tool_calls") or ()
-    made = [_call(each.get("id"), each["function"]["name"], each["function"]["arguments"]) for each in calls]
-    return {"role": role, "parts": [*([_text(message)] if message.get("content") else []), *made]}
-
-
-def _text(message: Mapping[str, Any]) -> JsonMap:
-    return {"type": "text", "content": message.get("content")}
-
-
-def _call(call_id: Any, name: str, arguments: str) -> JsonMap:
-    return {"type": "tool_call", "id": call_id, "name": name, "arguments": _read(arguments)}
-
-
-def _read(arguments: str) -> Any:
-    """The arguments as the object that they are; a text that is none as it is."""
-    try:
-        return json.loads(arguments, parse_constant=str)
-    except (ValueError, RecursionError):
-        return arguments

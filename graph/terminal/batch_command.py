@@ -108,7 +108,7 @@ def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) 
 def _work(chosen: opt.Options, ready: "Ready") -> int:
     from rich.console import Console
 
-    from mendgraph.graph.telemetry.exporting import exporting, note
+    from mendgraph.graph.telemetry.tracing import exporting, note
     from mendgraph.graph.terminal.batch_progress import BatchProgress
 
     for sentence in ready.notes:

@@ -16,8 +16,8 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from mendgraph.graph.telemetry import exporting as module
-from mendgraph.graph.telemetry.exporting import EXTRA_HINT, asks, exporting, tracer
+from mendgraph.graph.telemetry import tracing as module
+from mendgraph.graph.telemetry.tracing import EXTRA_HINT, asks, exporting, tracer
 from tests.doubles.scripted_server import Say, ScriptedServer
 from tests.graph.telemetry.conftest import Told
 
@@ -39,7 +39,7 @@ def test_which_variables_turn_traces_on(environment: dict[str, str], wanted: boo
     assert asks(environment) is wanted
 
 
-def said_of(monkeypatch: pytest.MonkeyPatch, set_up: Callable[[object], object]) -> list[str]:
+def said_of(monkeypatch: pytest.MonkeyPatch, set_up: Callable[[], object]) -> list[str]:
     """What a program is told that exports to a provider of this making."""
     said: list[str] = []
     monkeypatch.setattr(module, "_set_up", set_up)
@@ -48,8 +48,8 @@ def said_of(monkeypatch: pytest.MonkeyPatch, set_up: Callable[[object], object])
     return said
 
 
-def failing(error: Exception) -> Callable[[object], object]:
-    def set_up(_: object) -> object:
+def failing(error: Exception) -> Callable[[], object]:
+    def set_up() -> object:
         raise error
 
     return set_up
@@ -65,14 +65,14 @@ def test_what_cannot_be_exported_is_told_and_breaks_nothing(monkeypatch: pytest.
 def test_nobody_waits_for_a_collector_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
     monkeypatch.setattr(module, "FLUSH_S", 0.01)
-    assert said_of(monkeypatch, lambda _: SimpleNamespace(shutdown=answered.wait)) == [
+    assert said_of(monkeypatch, lambda: SimpleNamespace(shutdown=answered.wait)) == [
         "telemetry was not, or not all, exported within 0.01 s: see the OTEL_* variables"
     ]
     answered.set()
 
 
 def test_a_provider_of_the_programs_own_is_left_alone(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert said_of(monkeypatch, lambda _: pytest.fail("it was replaced")) == []
+    assert said_of(monkeypatch, lambda: pytest.fail("it was replaced")) == []
     assert told.spans == []
 
 

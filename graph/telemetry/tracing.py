@@ -1,19 +1,59 @@
-"""The process's tracer, and sending spans to a collector, as OpenTelemetry's variables ask.
+"""The one hook for whoever watches runs, the process's tracer, and sending spans where OpenTelemetry's variables ask.
 
 Source: opentelemetry.io, "OpenTelemetry environment variable specification". A program that sets its own provider is
-left alone, and nothing of OpenTelemetry is imported where no variable asks for it, or before somebody else has.
+left alone. Nothing of OpenTelemetry is imported where no variable asks for it, or before somebody else has: then nobody
+observes, and a run pays for one look.
 """
 
 import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from mendgraph.nodes.execute_tools.tool_run import ToolRun
+from mendgraph.nodes.records import ToolCall
+
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
+
+    from mendgraph.graph.telemetry.spans import RunSpan
+
+OBSERVER: Final["ContextVar[RunSpan | None]"] = ContextVar("mendgraph_observer", default=None)
+"""Who observes the run that this thread or task works for; LangGraph hands it on to the nodes, and these to tools."""
+
+
+def run_observer(run_id: str, scrub: Callable[[str], str]) -> "RunSpan | None":
+    """Who observes the run that begins; None where the process has set no tracer. `run_id` is "" if not known yet."""
+    found = tracer()
+    if found is None:
+        return None
+    from mendgraph.graph.telemetry.spans import RunSpan
+
+    return RunSpan(found, run_id, scrub)
+
+
+@contextmanager
+def at_work(observer: "RunSpan | None") -> Iterator[None]:
+    """Inside, whatever begins in this thread or task belongs to the observed run, where one is observed."""
+    token = OBSERVER.set(observer)
+    try:
+        with observer.at_work() if observer else nullcontext():
+            yield
+    finally:
+        OBSERVER.reset(token)
+
+
+def observed_call(call: ToolCall) -> AbstractContextManager[Callable[[ToolRun], None]]:
+    """Entered around a tool call, and given what it came to."""
+    observer = OBSERVER.get()
+    return nullcontext(lambda _: None) if observer is None else observer.tool_call(call)
+
+
+# --- Sending what is observed
 
 FLUSH_S: Final = 2.0
 """How long the end of the process waits for a collector, at most."""
@@ -69,7 +109,7 @@ def exporting(environment: Mapping[str, str], complain: Callable[[str], None]) -
         return
     trouble = _Trouble()
     try:
-        provider = _set_up(environment)
+        provider = _set_up()
     except ImportError:
         complain(EXTRA_HINT)
         yield
@@ -107,19 +147,16 @@ class _Trouble(logging.Handler):
         self.happened = True
 
 
-def _set_up(environment: Mapping[str, str]) -> Any:
+def _set_up() -> Any:
     """A provider that sends to the collector; it is the process's own from here on."""
     from opentelemetry import trace
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    named = environment.get("OTEL_SERVICE_NAME") or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    name = {} if named else {"service.name": "mendgraph"}
-    provider = TracerProvider(
-        resource=Resource.create({**name, "service.version": own_version()}), shutdown_on_exit=False
-    )
+    ours = Resource.create({"service.name": "mendgraph", "service.version": own_version()})
+    provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
     return provider
