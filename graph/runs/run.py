@@ -31,7 +31,7 @@ from mendgraph.graph.machine.build import (
 )
 from mendgraph.graph.machine.routes import recursion_limit
 from mendgraph.graph.machine.run_records import REQUEST_ID, resuming_request
-from mendgraph.graph.runs.events import Asked, Ended, Event, EventReader
+from mendgraph.graph.runs.events import Asked, Ended, Event, EventReader, RunResult, net_diffs
 from mendgraph.graph.runs.run_keeper import (
     AT_WORK,
     CALLING,
@@ -47,7 +47,6 @@ from mendgraph.graph.runs.run_keeper import (
     requests_of,
     resume_plan,
 )
-from mendgraph.graph.runs.run_result import RunResult, net_diffs
 from mendgraph.nodes.call_model.ledger import Spending, usage_report
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, ApprovalRequest

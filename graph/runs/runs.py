@@ -23,9 +23,8 @@ from mendgraph.graph.machine.run_records import find_run, old_runs
 from mendgraph.graph.machine.state import SmallState
 from mendgraph.graph.machine.workspace import decide_open_changes, judged_workspace
 from mendgraph.graph.persistence.store import Pruned, RunRecord, Store
-from mendgraph.graph.runs.events import Asked
+from mendgraph.graph.runs.events import Asked, file_diff
 from mendgraph.graph.runs.run_keeper import CALLING, TO_THE_CALL, requests_of
-from mendgraph.graph.runs.run_result import file_diff
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import FileContent, Workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal

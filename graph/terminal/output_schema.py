@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from mendgraph.graph.cassettes.cassette_lint import LintFinding
 from mendgraph.graph.cassettes.from_run import WrittenCassette
-from mendgraph.graph.configuration.settings_file import Problem
+from mendgraph.graph.configuration.loading import Problem
 from mendgraph.graph.doctor.findings import Finding
 from mendgraph.graph.fleet.batch.batch_folder import BatchResult, Tally
 from mendgraph.graph.fleet.batch.tasks import TaskResult

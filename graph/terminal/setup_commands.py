@@ -25,7 +25,7 @@ from mendgraph.nodes.records import ToolError, ToolErrorCode
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mendgraph.graph.configuration.settings_file import Settings
+    from mendgraph.graph.configuration.loading import Settings
     from mendgraph.graph.doctor.findings import Finding
     from mendgraph.graph.spending.store import AccountSpent, ModelDay
 
@@ -89,7 +89,7 @@ def check(context: typer.Context, file: opt.SettingsFile = None) -> int:
     Every problem is named with file, line and field.
     """
     from mendgraph.graph.configuration import loading
-    from mendgraph.graph.configuration.settings_file import Problem, Settings, parse_settings
+    from mendgraph.graph.configuration.loading import Problem, Settings, parse_settings
     from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE, read_user_file
 
     chosen = options_without_events(context)
@@ -113,8 +113,7 @@ def trust(context: typer.Context, forget: opt.Forget = False) -> int:
 
     It may then allow more than you do, so read it first. A file that is changed later has to be trusted again.
     """
-    from mendgraph.graph.configuration.loading import read_workspace_settings
-    from mendgraph.graph.configuration.settings_file import Settings
+    from mendgraph.graph.configuration.loading import Settings, read_workspace_settings
     from mendgraph.nodes.execute_tools.store import user_files
 
     chosen = options_without_events(context)

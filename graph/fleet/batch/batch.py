@@ -14,7 +14,7 @@ from langchain_core.language_models import BaseChatModel
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.settings_file import Problem
+from mendgraph.graph.configuration.loading import Problem
 from mendgraph.graph.fleet.batch.batch_folder import (
     WORK,
     BatchEnd,

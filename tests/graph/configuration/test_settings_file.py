@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.settings_file import Settings, parse_settings, program_problem
+from mendgraph.graph.configuration.loading import Settings, parse_settings, program_problem
 
 
 @pytest.mark.parametrize(
