@@ -10,9 +10,7 @@ import inspect
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import aclosing, closing, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, Unpack, cast
 from uuid import uuid4
 
@@ -53,17 +51,7 @@ from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, ApprovalRequ
 from mendgraph.nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan, StopCause
 from mendgraph.nodes.stop.report import stopped
 
-__all__ = [
-    "Answer",
-    "Approve",
-    "RunResult",
-    "Session",
-    "SessionOptions",
-    "arun_task",
-    "astream_task",
-    "run_task",
-    "stream_task",
-]
+__all__ = ["Approve", "RunResult", "Session", "arun_task", "astream_task", "run_task", "stream_task"]
 
 Begin = Callable[[], TurnStart | StopCause]
 """How a turn begins, or why it cannot."""
@@ -98,6 +86,8 @@ class Session:
             context, self.thread_id, secrets=secrets, durability=self._durability, checkpointer=checkpointer
         )
         self.context = self._keeper.context
+        self._last: Event | None = None
+        self._in_node = False
         self._failed: Outcome | None = None
         self._result: RunResult | None = None
         self._values: Mapping[str, Any] = {}
@@ -109,9 +99,7 @@ class Session:
         """Return the session."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close what was opened."""
         self.close()
 
@@ -124,7 +112,7 @@ class Session:
 
     def work(self, request: str) -> Event:
         """Work on one request that nobody watches: its last event alone, `Ended` or `Asked`, at a lower cost."""
-        return _last(self._stream(partial(self._begin, request), watched=False))
+        return deque(self._stream(partial(self._begin, request), watched=False), maxlen=1)[0]
 
     def answer(self, decisions: Mapping[str, Any] | str) -> Generator[Event, None, None]:
         """Go on after `Asked`, with "approve", "reject", "stop", or decisions call by call."""
@@ -132,7 +120,7 @@ class Session:
 
     def work_on(self, decisions: Mapping[str, Any] | str) -> Event:
         """Go on after `Asked`, as `answer` does, while nobody watches."""
-        return _last(self._stream(partial(self._answered, decisions), new=False, watched=False))
+        return deque(self._stream(partial(self._answered, decisions), new=False, watched=False), maxlen=1)[0]
 
     def resume(self) -> Generator[Event, None, None]:
         """Go on where the last turn was cut off or stopped; a run that has finished gives its outcome once more."""
@@ -247,11 +235,16 @@ class Session:
             return None
         return self._machine.update_state(found.config, {"spending": values["spending"]}, as_node=TO_THE_CALL)
 
-    def _opened(self, begin: Begin) -> TurnStart | Ended:
-        """How this turn starts, or its end, where there is nothing to do or nothing can be done."""
+    def _opened(self, begin: Begin, *, new: bool) -> TurnStart | Ended:
+        """How this turn starts, or its end, where there is nothing to do or nothing can be done.
+
+        What somebody asked of the turn before does not concern a new one; one that is at work is left alone.
+        """
         if self._keeper.at_work:
             return Ended(self._stopped(AT_WORK))
-        self._failed, self._result, self._values = None, None, {}
+        if new:
+            self._stop.clear()
+        self._last, self._failed, self._result, self._values = None, None, None, {}
         try:
             start = begin()
         except StoreError as error:
@@ -266,42 +259,39 @@ class Session:
 
     def _stream(self, begin: Begin, *, new: bool = True, watched: bool = True) -> Generator[Event, None, None]:
         """The turn's events. Where only the last one is wanted, LangGraph runs the nodes in this thread."""
-        self._clear_stop(new=new)
-        start = self._opened(begin)
+        start = self._opened(begin, new=new)
         if isinstance(start, Ended):
             yield start
             return
-        turn = _Turn()
-        with self._working(turn), closing(_Parts(self._machine.stream(**self._arguments(start, watched)))) as parts:
+        parts = cast("Generator[Any, None, None]", self._machine.stream(**self._arguments(start, watched)))
+        with self._working(), closing(parts):
             try:
                 for mode, part in parts:
-                    yield from self._read(turn, mode, part)
+                    yield from self._read(mode, part)
             except GeneratorExit:
                 self._left(parts)
                 raise
-        if isinstance(turn.last, Ended):
-            self._finish(turn.last.outcome)
-            yield turn.last
+        if isinstance(self._last, Ended):
+            self._finish(self._last.outcome)
+            yield self._last
 
     async def _astream(self, begin: Begin, *, new: bool = True) -> AsyncGenerator[Event, None]:
-        self._clear_stop(new=new)
-        start = await self._aopened(begin)
+        start = await self._aopened(begin, new=new)
         if isinstance(start, Ended):
             yield start
             return
-        turn = _Turn()
         parts = cast("AsyncGenerator[Any, None]", self._machine.astream(**self._arguments(start)))
-        with self._working(turn):
+        with self._working():
             async with aclosing(parts):
                 async for mode, part in parts:
-                    for event in self._read(turn, mode, part):
+                    for event in self._read(mode, part):
                         yield event
-        if isinstance(turn.last, Ended):
-            await asyncio.to_thread(self._finish, turn.last.outcome)
-            yield turn.last
+        if isinstance(self._last, Ended):
+            await asyncio.to_thread(self._finish, self._last.outcome)
+            yield self._last
 
     @contextmanager
-    def _working(self, turn: "_Turn") -> Iterator[None]:
+    def _working(self) -> Iterator[None]:
         """What fails in the turn is its end; the workspace is left where nothing of it is still to be written.
 
         It is kept while a person is asked, and until the end of a turn that has one is written down.
@@ -311,44 +301,51 @@ class Session:
             yield
             over = True
         except (StoreError, NodeTimeoutError) as error:
-            turn.last, over = self._gives_up(given_up(error)), True
+            self._last, over = self._gives_up(given_up(error)), True
         finally:
-            if over and isinstance(turn.last, Asked):
+            if over and isinstance(self._last, Asked):
                 self._keeper.wait()
-            elif not (over and isinstance(turn.last, Ended)):
+            elif not (over and isinstance(self._last, Ended)):
                 self._keeper.release()
 
-    def _clear_stop(self, *, new: bool) -> None:
-        """What somebody asked of the turn before does not concern a new one; one that is at work is left alone."""
-        if new and not self._keeper.at_work:
-            self._stop.clear()
+    def _left(self, parts: Iterator[Any]) -> None:
+        """Who leaves early drops the model call at work, and waits for a step at work; nothing begins any more.
 
-    def _left(self, parts: "_Parts") -> None:
-        """Who leaves early drops the model call at work, and waits for a step at work; nothing begins any more."""
+        So the parts are read until the node at work has ended, if one is, and those of the terminal too, where it ended
+        the run. A stream that is closed sooner waits for the node as well, but may shut its threads down before they
+        have handed over what came of it, a reply that is paid for. Source: measured on LangGraph 1.2,
+        "cannot schedule new futures after shutdown" in `BackgroundExecutor`.
+        """
         self._stop.ask("by the program, which closed the stream", in_step=False)
+        ending = False
         with suppress(StoreError):
-            rest = _Turn()
-            for mode, part in parts.rest():
-                deque(self._read(rest, mode, part), maxlen=0)
-            if isinstance(rest.last, Ended):
-                self._finish(rest.last.outcome)
+            for mode, part in parts if self._in_node else ():
+                deque(self._read(mode, part), maxlen=0)
+                if mode == "updates":
+                    ending = ending or any(isinstance(each, Mapping) and each.get("stop") for each in part.values())
+                    if not ending:
+                        break
+            if isinstance(self._last, Ended):
+                self._finish(self._last.outcome)
 
-    def _read(self, turn: "_Turn", mode: str, part: Any) -> Iterator[Event]:
+    def _read(self, mode: str, part: Any) -> Iterator[Event]:
         """The events of one part but `Ended`, which is told once it is on the disk.
 
-        A thread's own words are kept, so that nobody reads them back from there.
+        A thread's own words are kept, so that nobody reads them back from there. What a node says of its own comes
+        while it is at work, its update once it has ended.
         """
+        self._in_node = mode == "custom"
         if mode == "values":
             self._values = part
             return
         for event in self._reader.read(mode, part):
-            turn.last = event
+            self._last = event
             if not isinstance(event, Ended):
                 yield event
 
-    async def _aopened(self, begin: Begin) -> TurnStart | Ended:
+    async def _aopened(self, begin: Begin, *, new: bool) -> TurnStart | Ended:
         """The same in a thread. It is waited for even where nobody waits for the turn: what it has locked is freed."""
-        opening = asyncio.ensure_future(asyncio.to_thread(self._opened, begin))
+        opening = asyncio.ensure_future(asyncio.to_thread(self._opened, begin, new=new))
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
@@ -406,50 +403,6 @@ class Session:
     def _config(self) -> RunnableConfig:
         limit = recursion_limit(self.context.max_calls_per_turn)
         return {"configurable": {"thread_id": self.thread_id}, "recursion_limit": limit}
-
-
-def _last(events: Iterator[Event]) -> Event:
-    return deque(events, maxlen=1)[0]
-
-
-@dataclass
-class _Turn:
-    """A turn at work, and the last of its events so far."""
-
-    last: Event | None = None
-
-
-class _Parts:
-    """What LangGraph streams, part by part, which may be left before its end; close it, however it was left."""
-
-    def __init__(self, stream: Iterator[Any]) -> None:
-        self._stream = cast("Generator[tuple[str, Any], None, None]", stream)
-        self._at_work = False
-
-    def __iter__(self) -> Iterator[tuple[str, Any]]:
-        """What a node says of its own comes while it is at work, its update once it has ended."""
-        for mode, part in self._stream:
-            self._at_work = mode == "custom"
-            yield mode, part
-
-    def rest(self) -> Iterator[tuple[str, Any]]:
-        """The parts until the node at work has ended, if one is; those of the terminal too, where it ended the run.
-
-        A stream that is closed sooner waits for the node as well, but may shut its threads down before they have
-        handed over what came of it, a reply that is paid for. Source: measured on LangGraph 1.2,
-        "cannot schedule new futures after shutdown" in `BackgroundExecutor`.
-        """
-        ending = False
-        for mode, part in self._stream if self._at_work else ():
-            yield mode, part
-            if mode == "updates":
-                ending = ending or any(isinstance(each, Mapping) and each.get("stop") for each in part.values())
-                if not ending:
-                    return
-
-    def close(self) -> None:
-        """Leave what has not come."""
-        self._stream.close()
 
 
 # --- One task

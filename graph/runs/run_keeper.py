@@ -82,7 +82,13 @@ class RunKeeper:
 
     def begin(self, records: WorkspaceRecords, request: str | None = None) -> Begun | StopCause:
         """Take the workspace and write the turn down, or say why it cannot begin; without a request the last one."""
-        taken = self._take(records)
+        if self._failure is not None:
+            return given_up(self._failure)
+        with self._beginning:
+            if self.at_work:
+                return AT_WORK
+            taken = self._lock_all(records)
+            self.at_work = taken is None
         if taken is not None:
             return taken
         try:
@@ -153,18 +159,8 @@ class RunKeeper:
         if self._store is not None:
             self._store.close()
 
-    def _take(self, records: WorkspaceRecords) -> StopCause | None:
-        """Lock the workspace and the thread, and decide what the last run there left open. None: it is ours."""
-        if self._failure is not None:
-            return given_up(self._failure)
-        with self._beginning:
-            if self.at_work:
-                return AT_WORK
-            taken = self._lock_all(records)
-            self.at_work = taken is None
-            return taken
-
     def _lock_all(self, records: WorkspaceRecords) -> StopCause | None:
+        """Lock the workspace and the thread, and decide what the last run there left open. None: it is ours."""
         if self._locks or self._root is None:
             return None  # ours already, or nothing that could be taken: the machine says so
         if self._store is None and isinstance(workspace_folder(self._root), ToolError):
@@ -173,8 +169,13 @@ class RunKeeper:
             (workspace_folder(self._root), WorkspaceLock, "in this workspace"),
             (run_folder(self._thread_id), RunLock, f"on the run {self._thread_id}"),
         ):
-            problem = folder if isinstance(folder, ToolError) else self._lock(kind(folder, what=what))
-            if problem is not None:
+            problem = folder
+            if isinstance(folder, str):
+                lock = kind(folder, what=what)
+                problem = lock.acquire(Owner(self._thread_id)) or ""
+                if not problem:
+                    self._locks.append(lock)
+            if isinstance(problem, ToolError):
                 self.release()
                 busy = problem.code is ToolErrorCode.UNAVAILABLE
                 reason = StopReason.WORKSPACE_BUSY if busy else StopReason.STORE_FAILED
@@ -186,12 +187,6 @@ class RunKeeper:
             self.release()
             return StopCause(reason=StopReason.WORKSPACE_FAILED, message=decided.message)
         return None
-
-    def _lock(self, lock: RunLock | WorkspaceLock) -> ToolError | None:
-        busy = lock.acquire(Owner(self._thread_id))
-        if busy is None:
-            self._locks.append(lock)
-        return busy
 
 
 AT_WORK = StopCause(
