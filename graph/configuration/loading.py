@@ -24,7 +24,6 @@ from mendgraph.nodes.execute_tools.store.user_files import (
     absolute_name,
     configuration_file,
     hash_of,
-    is_one_of,
     read_settings_file,
     read_user_file,
     trusted_hash,
@@ -93,9 +92,6 @@ def read_document(text: str) -> Document | DocumentProblem:
     return values if isinstance(values, DocumentProblem) else Document(values, text.splitlines())
 
 
-TRUSTED: Final = "trusted_workspaces"
-"""The one key that is no field of a run: folders whose own settings take effect. Only the user's file may have it."""
-
 ELSEWHERE: Final = {"workspace": "name the folder with --root, or start in it"}
 """Fields that no file may set, and how they are set."""
 
@@ -110,7 +106,6 @@ _SECRET_NAME: Final = re.compile(
 _KEY_REMEDY: Final = "put the key into the environment variable OPENAI_API_KEY, and take it out of the file"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _LONGEST_KEY: Final = 60
-_SHORTEST: Final = 3
 
 
 @dataclass(frozen=True)
@@ -131,29 +126,23 @@ class Problem:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a file sets. `lines` has the line of each field, `trusted` the folders that the user trusts.
-
-    `sha256` is the hash of a workspace's file, by which it is trusted.
-    """
+    """What a file sets, and the line of each field; by its `sha256` a workspace's file is trusted."""
 
     file: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)
     lines: Mapping[str, int] = field(default_factory=dict)
-    trusted: tuple[str, ...] = ()
     sha256: str = ""
 
 
-def parse_settings(text: str, file: str, *, of_user: bool) -> Settings | tuple[Problem, ...]:
+def parse_settings(text: str, file: str) -> Settings | tuple[Problem, ...]:
     """The settings in `text`, or all that is wrong with it; `file` is what messages call it."""
     document = read_document(text)
     if isinstance(document, DocumentProblem):
         return (Problem(file, f"this is no TOML: {document.message}", document.line, document.column),)
-    problems = first_problems(_problems(document, file, of_user=of_user), file)
+    problems = first_problems(_problems(document, file), file)
     if problems:
         return problems
-    values = {name: value for name, value in document.values.items() if name != TRUSTED}
-    lines = {name: document.line((name,)) for name in values}
-    return Settings(file, values, lines, tuple(document.values.get(TRUSTED, ())))
+    return Settings(file, document.values, {name: document.line((name,)) for name in document.values})
 
 
 def first_problems(problems: Iterable[Problem], file: str) -> tuple[Problem, ...]:
@@ -163,41 +152,31 @@ def first_problems(problems: Iterable[Problem], file: str) -> tuple[Problem, ...
     return (*sorted(found[:MOST_PROBLEMS], key=lambda each: (each.line, each.field)), *more)
 
 
-def _problems(document: Document, file: str, *, of_user: bool) -> Iterator[Problem]:
+def _problems(document: Document, file: str) -> Iterator[Problem]:
     usable: dict[str, Any] = {}
     for name, value in document.values.items():
-        message = _name_problem(name, value, of_user=of_user) or _secret_problem(name, value)
+        message = _name_problem(name, value) or _secret_problem(name, value)
         if message:
             yield Problem(file, message, document.line((name,)), field=name)
-        elif name != TRUSTED:
+        else:
             usable[name] = value
     for path, message in value_problems(usable):
         yield Problem(file, message, document.line(path), field=path[0])
 
 
-def _name_problem(name: str, value: Any, *, of_user: bool) -> str:
+def _name_problem(name: str, value: Any) -> str:
     """What is wrong with a key, "" where nothing is."""
     if name in ELSEWHERE:
         return f"{name} cannot be set in a file: {ELSEWHERE[name]}"
-    if name == TRUSTED:
-        return _trusted_problem(value) if of_user else f"{name} may only stand in your own configuration file"
     if name in AgentContext.model_fields:
         return ""
     if _SECRET_NAME.search(name):
         return f"{_shown(name)} would be a secret in a file: {_KEY_REMEDY}"
-    known = [*AgentContext.model_fields.keys() - ELSEWHERE.keys(), *((TRUSTED,) if of_user else ())]
-    meant = closest_names(name, known, 2) if len(name) >= _SHORTEST else ()
+    meant = closest_names(name, AgentContext.model_fields.keys() - ELSEWHERE.keys(), 2) if len(name) > 2 else ()
     what = f"there is no setting {_shown(name)}"
     if isinstance(value, dict) and (inner := sorted(value.keys() & AgentContext.model_fields.keys())):
         return f"{what}: {inner[0]} and all settings stand at the top of the file, in no table"
     return f"{what}: did you mean {' or '.join(meant)}?" if meant else f"{what}; `mendgraph config show` lists all"
-
-
-def _trusted_problem(value: Any) -> str:
-    named = value if isinstance(value, list) else [None]
-    if all(isinstance(each, str) and each.startswith(("/", "~")) and "\0" not in each for each in named):
-        return ""
-    return f'{TRUSTED} should be a list of absolute folders, such as ["~/work/project"]'
 
 
 def _secret_problem(name: str, value: Any) -> str:
@@ -304,7 +283,7 @@ def load_configuration(
     if isinstance(below, Problem):
         return (below,)
     new = {name: value for name, value in own.values.items() if name not in taken}
-    trusted = is_trusted(workspace, user, own)
+    trusted = bool(own.sha256) and trusted_hash(workspace) == own.sha256
     widens = widening(new, below)
     if widens and not trusted:
         return tuple(
@@ -345,7 +324,7 @@ def read_user_settings(environment: Mapping[str, str]) -> Settings | tuple[Probl
     path, text = found
     if isinstance(text, ToolError):
         return (Problem(shown(path), text.message),)
-    return parse_settings(text, shown(path), of_user=True)
+    return parse_settings(text, shown(path))
 
 
 def _users_file(name: str, named: str | None, variable: str) -> tuple[str, str | ToolError] | None:
@@ -377,13 +356,8 @@ def read_workspace_settings(workspace: str) -> Settings | tuple[Problem, ...]:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         return (Problem(SETTINGS_FILE, f"this is no UTF-8 text (byte {error.start})", line),)
-    found = parse_settings(text, SETTINGS_FILE, of_user=False)
+    found = parse_settings(text, SETTINGS_FILE)
     return found if isinstance(found, tuple) else replace(found, sha256=hash_of(data))
-
-
-def is_trusted(workspace: str, user: Settings, own: Settings) -> bool:
-    """Whether the user trusts this folder, or the very file that was read in it."""
-    return bool(own.sha256) and (is_one_of(workspace, user.trusted) or trusted_hash(workspace) == own.sha256)
 
 
 def shown(path: str) -> str:

@@ -65,37 +65,28 @@ class StopRequest:
 
     One for each session; it holds for the turn at work, and is cleared when the next one begins. It takes no lock: a
     signal handler runs between two steps of the thread that it interrupts, and would wait for ever for a lock that this
-    thread holds. Source: the Python library reference, "signal", "Signals and threads".
+    thread holds. Source: the Python library reference, "signal", "Signals and threads". `reason` says who asked, as in
+    "by Ctrl-C", `in_step` whether the calls that have not begun are to be left out of the step at work.
     """
 
     def __init__(self) -> None:
         """Nobody wants anything yet."""
-        self._reason, self._in_step = "", False
+        self.reason, self.in_step = "", False
         self._listeners: list[Callable[[], None]] = []
-
-    @property
-    def reason(self) -> str:
-        """Who asked, as in "by Ctrl-C"; "" while nobody has."""
-        return self._reason
-
-    @property
-    def in_step(self) -> bool:
-        """Whether the calls that have not begun are to be left out of the step at work."""
-        return self._in_step
 
     def ask(self, reason: str, *, in_step: bool = True) -> None:
         """Ask for the end. Any thread and any signal handler may; of several reasons the first one counts.
 
         Without `in_step` a step that has begun runs all of its calls: whoever takes the run up finds it whole.
         """
-        self._in_step = self._in_step or in_step  # first: whoever hears of the reason asks for this as well
-        self._reason = self._reason or reason
+        self.in_step = self.in_step or in_step  # first: whoever hears of the reason asks for this as well
+        self.reason = self.reason or reason
         for listener in tuple(self._listeners):
             listener()
 
     def clear(self) -> None:
         """Forget what was asked: another turn begins."""
-        self._reason, self._in_step = "", False
+        self.reason, self.in_step = "", False
 
     @contextmanager
     def told(self, listener: Callable[[], None]) -> Iterator[None]:
@@ -105,7 +96,7 @@ class StopRequest:
         """
         self._listeners.append(listener)  # before the look, so that no request falls between the two
         try:
-            if self._reason:
+            if self.reason:
                 listener()
             yield
         finally:
@@ -188,7 +179,9 @@ class BoundNodes:
         problem = problem if isinstance(given, AgentContext) else given
         context = context if isinstance(root, ToolError) else context.model_copy(update={"workspace": root})
         run_id = run_id_of(runtime) or state.get("run_id") or uuid4().hex
-        spent = self._spent_before(state, context, run_id)
+        messages = state.get("messages") or []
+        marked = bool(messages) and str(messages[-1].id).startswith(REQUEST_ID)
+        spent = self._models.spent_before(state.get("spending"), context, run_id, marked=marked)
         update = begin_turn(state, self._turn_resources(state, context, problem or None, run_id))
         window = state.get("window") or WHOLE
         if window.tokens is not None:  # the model may be another one now
@@ -357,11 +350,6 @@ class BoundNodes:
 
         allowed = client_context(given, self._bound)
         return Admission(allowed, "") if isinstance(allowed, StopCause) else allowed
-
-    def _spent_before(self, state: AgentState, context: AgentContext, run_id: str) -> ledger.Spending:
-        messages = state.get("messages") or []
-        marked = bool(messages) and str(messages[-1].id).startswith(REQUEST_ID)
-        return self._models.spent_before(state.get("spending"), context, run_id, marked=marked)
 
     @contextmanager
     def _scope(self) -> Iterator[CancellationScope]:

@@ -157,7 +157,7 @@ class ModelRuntime:
         if isinstance(found, FallbackProblem) and self._given is None:
             return found.message
         for choice in self._choices(context):
-            name = self._priced_name(context, choice)
+            name = choice.model or ""
             cause = unknown_price(limits, self._price(context, name), name)
             if cause is not None:
                 return cause.message
@@ -210,11 +210,9 @@ class ModelRuntime:
         def on_wait(wait: Wait) -> None:
             write({"type": "waiting", "seconds": wait.seconds, "reason": wait.reason})
 
-        observer = OBSERVER.get()
-        connect = self._connect if observer is None else partial(self._connect_observed, observer)
-        return Hands(connect, on_text, on_wait, tell, self.book, limits, self._stop)
+        return Hands(partial(self._connect, OBSERVER.get()), on_text, on_wait, tell, self.book, limits, self._stop)
 
-    def _connect(self, wanted: ModelChoice) -> Model | ProviderFailure:
+    def _connect(self, observer: "RunSpan | None", wanted: ModelChoice) -> Model | ProviderFailure:
         connected = self._models.connect(wanted)
         if isinstance(connected, ProviderFailure):
             return connected
@@ -222,12 +220,8 @@ class ModelRuntime:
         # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
         # It runs as it is written; `WrittenLiterals` keeps it out of what is stored.
         scrubber = Scrubber(redactor.unnamed, partial(RedactedStream, redactor))
-        return GuardedModel(connected, self._breakers.of(wanted.breaker_key), scrubber)
-
-    def _connect_observed(self, observer: "RunSpan", wanted: ModelChoice) -> Model | ProviderFailure:
-        model = self._connect(wanted)
-        own = self._given is not None
-        return model if isinstance(model, ProviderFailure) else observer.model(model, wanted, own=own)
+        model = GuardedModel(connected, self._breakers.of(wanted.breaker_key), scrubber)
+        return observer.model(model, wanted, own=self._given is not None) if observer else model
 
     def _choices(self, context: AgentContext) -> tuple[ModelChoice, ...]:
         """The run's models in order. A chat model of the user's own answers for all of them."""
@@ -261,12 +255,6 @@ class ModelRuntime:
         if endpoint is None:
             return ""
         return embedded_weights().model if endpoint.embedded else endpoint.model
-
-    def _priced_name(self, context: AgentContext, choice: ModelChoice) -> str:
-        """The name under which a call of this model is looked up in the price list."""
-        if choice.model is not None or self._given is not None:
-            return choice.model or ""
-        return EMBEDDED_MODEL if self._is_embedded(context) else ""
 
     def _price(self, context: AgentContext, name: str) -> Price | None:
         """What the context says of every model; else the embedded one is free, and others cost what the list says."""

@@ -89,8 +89,7 @@ class ToolRuntime:
         self.words = WrittenLiterals(self._redactor.now)
         self.records = WorkspaceRecords()
         self._memory = PolicyMemory(monotonic_s, BreakerConfig())
-        self._commands: dict[tuple[str, CommandRules], Commands] = {}
-        self._checks: dict[tuple[str, CheckRules], Checks] = {}
+        self._opened: dict[tuple[str, CommandRules | CheckRules], Any] = {}
 
     def redactor(self) -> Redactor:
         """What takes out secrets: the given values and those of the environment first, then shapes and names."""
@@ -162,7 +161,7 @@ class ToolRuntime:
             return None
         seconds = context.tool_timeouts_s.get(_COMMAND_TOOL, context.tool_timeout_s)
         rules = CommandRules(context.allowed_programs, seconds, readable=context.readable_folders)
-        return self._kept(self._commands, open_commands, context, rules)
+        return self._kept(open_commands, context, rules)
 
     def checks(self, context: AgentContext) -> Checks | ToolError | None:
         """What the work of the run is judged by; None where nothing is, and why it cannot where no sandbox starts."""
@@ -171,25 +170,25 @@ class ToolRuntime:
         rules = CheckRules(
             context.checks, context.checks_timeout_s, readable=context.readable_folders, evidence=context.evidence
         )
-        return self._kept(self._checks, open_checks, context, rules)
+        return self._kept(open_checks, context, rules)
 
     def _kept(
         self,
-        known: dict[tuple[str, Rules], Opened],
         open_it: Callable[[str, Rules, Callable[[str], bool], ContentJudge], Opened | ToolError],
         context: AgentContext,
         rules: Rules,
     ) -> Opened | ToolError:
         """What was opened for this workspace and these rules; no program sees what guard denies, by name or content."""
         key = (context.workspace, rules)
-        if key in known:
-            return known[key]
+        if key in self._opened:
+            known: Opened = self._opened[key]
+            return known
         denied = self.rules(context)
         opened = open_it(context.workspace, rules, partial(_is_hidden, denied), partial(judge_content, rules=denied))
         if not isinstance(opened, ToolError):
-            if len(known) >= _MOST_COMMANDS:
-                known.clear()
-            known[key] = opened
+            if len(self._opened) >= _MOST_COMMANDS:
+                self._opened.clear()
+            self._opened[key] = opened
         return opened
 
     def can_check(self, context: AgentContext) -> bool:
@@ -217,7 +216,15 @@ class ToolRuntime:
             execution.run_id, str(execution.step), forward=partial(_forward, write), redactor=self.redactor()
         )
         used = dict(state.get("tool_counts", {}))
-        run = self._engine(context, sink, execution.run_id, used)
+        allowed = self.allowed(context)
+        rules = context.calls(frozenset() if isinstance(allowed, ToolError) else allowed)
+        run = Engine(
+            self.registry,
+            sink,
+            EngineConfig(async_timeout_s=max([context.tool_timeout_s, *context.tool_timeouts_s.values()])),
+            policy=CallPolicy(rules, self._memory, scope=execution.run_id, used=used),
+            redactor=sink.redactor,
+        )
         settled = results_of_denied(state["items"], state["verdicts"])
         wanted = changes_something(state["items"], state["verdicts"], self.registry)
         with self.records.journal(context.workspace, execution.run_id, sink, wanted=wanted) as journal:
@@ -238,17 +245,6 @@ class ToolRuntime:
         spending = state["spending"]
         seconds = spending.seconds + update.pop("seconds")
         return {**update, "tool_counts": used, "spending": spending.model_copy(update={"seconds": seconds})}
-
-    def _engine(self, context: AgentContext, sink: TraceSink, run_id: str, used: dict[str, int]) -> Engine:
-        allowed = self.allowed(context)
-        rules = context.calls(frozenset() if isinstance(allowed, ToolError) else allowed)
-        return Engine(
-            self.registry,
-            sink,
-            EngineConfig(async_timeout_s=max([context.tool_timeout_s, *context.tool_timeouts_s.values()])),
-            policy=CallPolicy(rules, self._memory, scope=run_id, used=used),
-            redactor=sink.redactor,
-        )
 
     def _run_in_loop(self, engine: Engine, in_loop: InLoop, call: ToolCall, context: ToolContext) -> ToolRun:
         """An async tool runs in the loop; what a sync one does to files, and around it, keeps none waiting."""

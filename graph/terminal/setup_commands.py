@@ -90,15 +90,14 @@ def check(context: typer.Context, file: opt.SettingsFile = None) -> int:
     """
     from mendgraph.graph.configuration import loading
     from mendgraph.graph.configuration.loading import Problem, Settings, parse_settings
-    from mendgraph.nodes.execute_tools.store.user_files import SETTINGS_FILE, read_user_file
+    from mendgraph.nodes.execute_tools.store.user_files import read_user_file
 
     chosen = options_without_events(context)
     read: list[Settings | tuple[Problem, ...]]
     if file is None:
         read = [loading.read_user_settings(os.environ), loading.read_workspace_settings(str(chosen.root))]
     else:
-        of_user = os.path.basename(file) != SETTINGS_FILE
-        read = [parse_settings(found(read_user_file(file)), loading.shown(file), of_user=of_user)]
+        read = [parse_settings(found(read_user_file(file)), loading.shown(file))]
     if problems := tuple(problem for each in read if isinstance(each, tuple) for problem in each):
         loaded(problems)
     good = [each for each in read if isinstance(each, Settings) and each.file]

@@ -25,7 +25,6 @@ EFFECT_FILES = frozenset(
         "graph/langchain/chat_model.py",
         "graph/langchain/chat_models.py",
         "graph/fleet/serving/engine.py",
-        "graph/telemetry/tracing.py",
         "nodes/call_model/driver.py",
         "nodes/execute_tools/environment.py",
         "nodes/execute_tools/evidence/checks.py",
