@@ -1,6 +1,5 @@
 """What makes turns last: the workspace is a run's own while it works, and each turn is written down first."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from mendgraph.graph.machine.workspace import WorkspaceRecords
 from mendgraph.graph.persistence.store import Store
 from mendgraph.graph.runs.run_keeper import RETRIED, Begun, ResumePlan, RunKeeper, resume_plan
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.execute_tools.store.run_folder import run_folder, workspace_folder, workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.records import Outcome, OutcomeKind, StopCause, StopReason, ToolError, ToolErrorCode
 
@@ -47,38 +46,6 @@ def kept(root: str) -> Any:
     keeper = Kept(root)
     yield keeper
     keeper.close()
-
-
-def test_a_turn_that_was_cut_off_is_begun_again_as_it_was(kept: Kept, root: str) -> None:
-    kept.start()
-    kept.close()
-    other = Kept(root)
-    assert other.again() == Begun("Mend it.", "request-1")
-    other.close()
-
-
-def test_the_workspace_and_the_thread_are_its_own_until_it_ends(kept: Kept, root: str) -> None:
-    kept.start()
-    for folder in (workspace_folder(root), run_folder("one")):
-        busy = RunLock(str(folder)).acquire(Owner("other"))
-        assert busy is not None
-        assert "run 'one'" in busy.message
-    kept.end(DONE)
-    for folder in (workspace_folder(root), run_folder("one")):
-        with RunLock(str(folder)) as lock:
-            assert lock.acquire(Owner("other")) is None
-
-
-def test_a_second_run_is_told_who_works_there_and_leaves_nothing_locked(kept: Kept, root: str) -> None:
-    kept.start()
-    second = Kept(root, "two")
-    refused = second.start()
-    assert isinstance(refused, StopCause)
-    assert (refused.reason, "run 'one'" in refused.message) == (StopReason.WORKSPACE_BUSY, True)
-    assert str(os.getpid()) in refused.message
-    kept.end(DONE)
-    assert second.start() == Begun("Mend it.", "request-1")
-    second.close()
 
 
 @pytest.mark.parametrize(("method", "begin"), [("begin_turn", Kept.start), ("run", Kept.again)])

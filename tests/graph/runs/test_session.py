@@ -1,27 +1,23 @@
 """A session of turns, and what it gives back."""
 
 import asyncio
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
-from langgraph.checkpoint.memory import InMemorySaver
+from langchain_core.messages import AnyMessage
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.redaction import ScrubbingSerializer
-from mendgraph.graph.machine.state import serializer
-from mendgraph.graph.runs.events import Asked, CallsRead, Ended, Event, StepDone, Text, ToolStarted
+from mendgraph.graph.runs.events import Ended, Event
 from mendgraph.graph.runs.run import Session
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
-from tests.doubles.scripted_server import Chunked, ScriptedServer
-from tests.runs.playing import changed_files, write_files
+from tests.runs.playing import write_files
 from tests.runs.scenario import Use, message_of, use
-from tests.runs.scenarios_of_work import CALC, DONE, EDIT, MENDED, READ, TASK
+from tests.runs.scenarios_of_work import CALC, DONE, EDIT, READ, TASK
 
 
 @pytest.fixture
@@ -88,44 +84,6 @@ def test_a_store_that_fails_in_the_middle_ends_the_turn(in_any_store: Path, monk
             assert (last.outcome.kind, last.outcome.reason, last.outcome.message) == failed
 
 
-# --- Sessions
-
-
-def test_a_session_tells_its_turn_event_by_event(folder: Path) -> None:
-    with Session(context(folder), model=told(use(EDIT), DONE)) as session:
-        events: list[Event] = list(session.stream(TASK))
-    told_of = [event for event in events if isinstance(event, CallsRead | ToolStarted | StepDone | Text | Ended)]
-    kinds = [kind for kind, _ in groupby(map(type, told_of))]
-    assert kinds == [CallsRead, ToolStarted, StepDone, Text, Ended]
-    assert events[-1] == Ended(session.result().outcome)
-
-
-def test_a_session_asks_and_goes_on(in_any_store: Path) -> None:
-    with Session(context(in_any_store, mode="ask"), model=told(use(EDIT), DONE)) as session:
-        *_, asked = session.stream(TASK)
-        assert isinstance(asked, Asked)
-        assert [call["tool"] for call in asked.request["calls"]] == ["edit_file"]
-        answered = list(session.answer("approve"))
-    assert isinstance(answered[-1], Ended)
-    assert [type(event) for event in answered if isinstance(event, ToolStarted)] == [ToolStarted]
-    assert changed_files(in_any_store, CALC) == {"calc.py": MENDED}
-
-
-def test_a_reply_is_one_message_however_it_was_streamed(folder: Path) -> None:
-    """Source: spec 2, "clean history": one assistant message for each reply."""
-    with (
-        ScriptedServer([Chunked(Say("It adds two numbers."), 4)]) as server,
-        Session(context(folder, base_url=server.base_url, model="m")) as session,
-    ):
-        texts = [event.text for event in session.stream("What is add?") if isinstance(event, Text)]
-        result = session.result()
-    assert texts == ["It ", "adds ", "two ", "numbers."]  # by the word: a secret may span pieces
-    assert [(type(message), message.content) for message in result.messages] == [
-        (HumanMessage, "What is add?"),
-        (AIMessage, "It adds two numbers."),
-    ]
-
-
 # --- The history of a thread
 
 
@@ -139,15 +97,3 @@ def test_history_grows_by_two_in_a_plain_turn_and_by_four_in_a_tool_turn(folder:
     assert shape(plain) == ["human", "ai"]
     assert shape(both[len(plain) :]) == ["human", "ai", "tool", "ai"]
     assert both[: len(plain)] == plain
-
-
-def test_a_thread_is_taken_up_again(folder: Path) -> None:
-    saver = InMemorySaver(serde=serializer())
-    with Session(context(folder), model=told(use(READ), DONE), checkpointer=saver, thread_id="t") as session:
-        list(session.stream("Read calc.py."))
-    model = told(Say("You asked for calc.py."))
-    with Session(context(folder), model=model, checkpointer=saver, thread_id="t") as session:
-        list(session.stream("What did I ask?"))
-        result = session.result()
-    assert (result.thread_id, result.outcome.usage["total_calls"]) == ("t", 3)
-    assert "Read calc.py." in [message["content"] for message in model.calls[0].prompt.messages]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -160,38 +159,6 @@ def test_a_listener_that_breaks_breaks_no_run(tmp_path: Path, monkeypatch: pytes
     write_files(tmp_path, {"a.txt": "one\n"})
     with ScriptedServer([READ, DONE]) as server:
         assert run_task("Look.", context(tmp_path, server.base_url)).outcome.answer == "Done."
-
-
-class Listener(BaseCallbackHandler):
-    """Hears what LangChain's callbacks are told, as LangSmith does."""
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def on_chain_start(self, serialized: Any, inputs: Any, **_: Any) -> None:
-        self.heard.append(repr((serialized, inputs)))
-
-    def on_chain_end(self, outputs: Any, **_: Any) -> None:
-        self.heard.append(repr(outputs))
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_callbacks_hear_no_secret_of_a_request(
-    asynchronous: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DEPLOY_TOKEN", WORD)
-    listener = Listener()
-    config: Any = {"callbacks": [listener]}
-    asked: Any = {"messages": [HumanMessage(f"Look for {WORD}.")]}
-    with ScriptedServer([DONE]) as server:
-        run, machine = context(tmp_path, server.base_url), build_graph()
-        if asynchronous:
-            asyncio.run(machine.ainvoke(asked, config, context=run))
-        else:
-            machine.invoke(asked, config, context=run)
-    assert "Look for [redacted secret]." in listener.heard[0]
-    assert WORD not in "".join(listener.heard)
-    assert asked["messages"][0].text == f"Look for {WORD}."
 
 
 def test_a_run_that_asks_waits_and_its_answer_is_a_span_of_its_own(tmp_path: Path, told: Told) -> None:
