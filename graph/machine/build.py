@@ -15,7 +15,7 @@ from contextlib import aclosing, closing, contextmanager, nullcontext
 from copy import copy
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack, cast
+from typing import Any, Final, NamedTuple, TypedDict, Unpack, cast
 
 import ormsgpack
 from langchain_core.language_models import BaseChatModel
@@ -39,16 +39,13 @@ from mendgraph.graph.machine.bound_nodes import BoundNodes, StopRequest
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.graph.machine.state import CHECKPOINT_TYPES, AgentInput, AgentOutput, AgentState, serializer
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
-from mendgraph.graph.telemetry.tracing import OBSERVER, at_work, run_observer
+from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan, at_work, run_observer
 from mendgraph.nodes.begin_turn.turn_start import scrubbed
 from mendgraph.nodes.execute_tools.files.deadline import CancellationScope, await_call, call_here
 from mendgraph.nodes.execute_tools.registry import Tool
 from mendgraph.nodes.execute_tools.secrets.known_secrets import is_findable_key
 from mendgraph.nodes.guard.file_rules import DEFAULT_GUARDRAIL_RULES, FileGuardrailRule
 from mendgraph.nodes.records import OutcomeKind
-
-if TYPE_CHECKING:
-    from mendgraph.graph.telemetry.spans import RunSpan
 
 Machine = CompiledStateGraph[AgentState, AgentContext, AgentInput, AgentOutput]
 """The compiled graph, as `build_graph` returns it."""
@@ -89,7 +86,7 @@ class AgentGraph(Machine):
         parts = super().astream(self._clean(input), own, **options)
         return _aobserved(self._observer(own), parts) if _TRACING in sys.modules else parts
 
-    def _observer(self, config: RunnableConfig) -> "Callable[[], RunSpan | None]":
+    def _observer(self, config: RunnableConfig) -> Callable[[], RunSpan | None]:
         """Who observes the run, once it begins; its id is that of the thread, "" where it is made then."""
         thread = (config.get("configurable") or {}).get("thread_id")
         return partial(run_observer, str(thread or ""), self.scrub)
@@ -113,7 +110,7 @@ def _own_limit(config: RunnableConfig) -> RunnableConfig:
     return cast("RunnableConfig", {name: value for name, value in config.items() if name != "recursion_limit"})
 
 
-def _observed(observing: "Callable[[], RunSpan | None]", parts: Iterator[Any]) -> Iterator[Any]:
+def _observed(observing: Callable[[], RunSpan | None], parts: Iterator[Any]) -> Iterator[Any]:
     """The parts, observed from the first that is asked for."""
     observer = observing()
     with observer or nullcontext(), closing(cast("Any", parts)):
@@ -125,7 +122,7 @@ def _observed(observing: "Callable[[], RunSpan | None]", parts: Iterator[Any]) -
             yield part
 
 
-async def _aobserved(observing: "Callable[[], RunSpan | None]", parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def _aobserved(observing: Callable[[], RunSpan | None], parts: AsyncIterator[Any]) -> AsyncIterator[Any]:
     observer = observing()
     with observer or nullcontext():
         async with aclosing(cast("Any", parts)):

@@ -19,7 +19,7 @@ from mendgraph.graph.configuration.loading import load_prices
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
-from mendgraph.graph.telemetry.tracing import OBSERVER
+from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan
 from mendgraph.nodes.call_model.driver import NEVER, Hands, Stop
 from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.endpoint import (
@@ -47,7 +47,6 @@ from mendgraph.nodes.records import EditForm, JsonMap, Profile, ProviderFailure,
 if TYPE_CHECKING:
     from mendgraph.graph.langchain.chat_model import ChatModel
     from mendgraph.graph.langchain.chat_models import ChatModels
-    from mendgraph.graph.telemetry.spans import RunSpan
 
 MOST_TURNS: Final = 1_000
 """How many turns' preparations are kept, so that their calls need no new ones."""
@@ -212,7 +211,7 @@ class ModelRuntime:
 
         return Hands(partial(self._connect, OBSERVER.get()), on_text, on_wait, tell, self.book, limits, self._stop)
 
-    def _connect(self, observer: "RunSpan | None", wanted: ModelChoice) -> Model | ProviderFailure:
+    def _connect(self, observer: RunSpan | None, wanted: ModelChoice) -> Model | ProviderFailure:
         connected = self._models.connect(wanted)
         if isinstance(connected, ProviderFailure):
             return connected

@@ -19,7 +19,7 @@ from mendgraph.graph.machine.redaction import CurrentRedactor, WrittenLiterals
 from mendgraph.graph.machine.run_records import is_resuming
 from mendgraph.graph.machine.state import AgentState, Update
 from mendgraph.graph.machine.workspace import WorkspaceRecords, judged_workspace, own_rules
-from mendgraph.graph.telemetry.tracing import observed_call
+from mendgraph.graph.telemetry.spans import observed_call
 from mendgraph.nodes.call_model.prompts.block_prompt import TurnView, view_turn
 from mendgraph.nodes.call_model.prompts.profiles import offered_tools
 from mendgraph.nodes.execute_tools.call_policy import CallPolicy, PolicyMemory, allowed_tools

@@ -1,39 +1,36 @@
 """One run as OpenTelemetry sees it: a span `invoke_agent mendgraph`, with a child for each model call and each tool.
 
-The machine says what happens (`tracing`), and it becomes spans here. Nothing that goes wrong with that may reach the
-run: a span processor of the user's own may fail in any way. Imported only where the process has OpenTelemetry.
+The machine says what happens, and it becomes spans of the provider that the process has set. Nothing of OpenTelemetry
+is imported before somebody else has: then nobody observes, and a run pays for one look.
 
 Names are those of OpenTelemetry's conventions for generative AI; what these have no name for begins with `mendgraph.`.
 Source: open-telemetry/semantic-conventions v1.41.0, docs/gen-ai: gen-ai-spans.md, gen-ai-agent-spans.md.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import urlsplit
 
-from opentelemetry import context, trace
-
-from mendgraph.graph.telemetry.tracing import own_version
 from mendgraph.nodes.call_model.endpoint import Endpoint, ModelChoice, find_endpoint
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.execute_tools.tool_run import ToolRun
 from mendgraph.nodes.records import ModelReply, Outcome, OutcomeKind, ProviderFailure, ToolCall
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
+    from opentelemetry.trace import Span, Tracer
 
 Attributes = Mapping[str, Any]
 
+OBSERVER: Final["ContextVar[RunSpan | None]"] = ContextVar("mendgraph_observer", default=None)
+"""Who observes the run that this thread or task works for; LangGraph hands it on to the nodes, and these to tools."""
+
 AGENT_NAME: Final = "mendgraph"
-OPERATION, PROVIDER, ERROR_TYPE = "gen_ai.operation.name", "gen_ai.provider.name", "error.type"
-REQUEST_MODEL, RESPONSE_MODEL = "gen_ai.request.model", "gen_ai.response.model"
 INPUT_TOKENS, OUTPUT_TOKENS = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
-CACHED_TOKENS, CACHE_WRITE_TOKENS = "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_creation.input_tokens"
-REASONING_TOKENS, FINISH_REASONS = "gen_ai.usage.reasoning.output_tokens", "gen_ai.response.finish_reasons"
-CONVERSATION, TOOL_NAME, TOOL_CALL = "gen_ai.conversation.id", "gen_ai.tool.name", "gen_ai.tool.call.id"
+CONVERSATION, OPERATION, PROVIDER = "gen_ai.conversation.id", "gen_ai.operation.name", "gen_ai.provider.name"
 
 _PACKAGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("bedrock", "bedrock_converse", "anthropic_bedrock"), "aws.bedrock"),
@@ -47,15 +44,44 @@ _PACKAGES: Final[Mapping[str, str]] = {
 """The conventions' names for the providers of LangChain's packages, where they differ."""
 
 
-class Span:
-    """A span of OpenTelemetry's, from now until it is left. Every method may be called at any time, and none raises."""
+def run_observer(run_id: str, scrub: Callable[[str], str]) -> "RunSpan | None":
+    """Who observes the run that begins; None where the process has set no tracer. `run_id` is "" if not known yet."""
+    trace = sys.modules.get("opentelemetry.trace")
+    provider = trace.get_tracer_provider() if trace else None
+    if trace is None or isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
+        return None
+    return RunSpan(trace.get_tracer(AGENT_NAME), run_id, scrub)
 
-    def __init__(self, tracer: "Tracer", name: str, attributes: Attributes, *, remote: bool = False) -> None:
-        """Begin it, as a child of the current span; `remote` where another process does the work."""
-        self.span: trace.Span | None = None
-        with suppress(Exception):
-            kind = trace.SpanKind.CLIENT if remote else trace.SpanKind.INTERNAL
-            self.span = tracer.start_span(name, kind=kind, attributes=_known(attributes))
+
+@contextmanager
+def at_work(observer: "RunSpan | None") -> Iterator[None]:
+    """Inside, whatever begins in this thread or task belongs to the observed run, where one is observed."""
+    token = OBSERVER.set(observer)
+    try:
+        with _current(observer.span) if observer else nullcontext():
+            yield
+    finally:
+        OBSERVER.reset(token)
+
+
+def observed_call(call: ToolCall) -> AbstractContextManager[Callable[[ToolRun], None]]:
+    """Entered around a tool call, and given what it came to."""
+    observer = OBSERVER.get()
+    return nullcontext(lambda _: None) if observer is None else observer.tool_call(call)
+
+
+class RunSpan:
+    """The span of one run: from the moment it is streamed until that stream has ended, for whatever reason.
+
+    A run that is taken up again has another one, of the same conversation.
+    """
+
+    def __init__(self, tracer: "Tracer", run_id: str, scrub: Callable[[str], str]) -> None:
+        """Begin it, as a child of the caller's span where there is one. `run_id` is "" where it is not known yet."""
+        self._tracer, self._scrub, self._conversation = tracer, scrub, scrub(run_id)
+        self._input, self._output = 0, 0
+        about = {OPERATION: "invoke_agent", "gen_ai.agent.name": AGENT_NAME, CONVERSATION: self._conversation}
+        self.span = tracer.start_span(f"invoke_agent {AGENT_NAME}", attributes=_known(about))
 
     def __enter__(self) -> Self:
         """It has begun already."""
@@ -64,100 +90,65 @@ class Span:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """End it. Who stops listening has not seen a failure."""
         if error is not None and not isinstance(error, GeneratorExit):
-            self.fail(type(error).__name__ if isinstance(error, Exception) else "cancelled")
-        with suppress(Exception):
-            if self.span is not None:
-                self.span.end()
+            _fail(self.span, type(error).__name__ if isinstance(error, Exception) else "cancelled")
+        self.span.end()
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Inside, whatever begins in this thread or task is its child."""
-        attached = None
-        with suppress(Exception):
-            if self.span is not None:
-                attached = context.attach(trace.set_span_in_context(self.span))
+    def _child(self, name: str, attributes: Attributes, *, remote: bool = False) -> Iterator["Span"]:
+        """A span inside of the run, current until it is left; `remote` where another process does the work."""
+        from opentelemetry.trace import SpanKind
+
+        kind = SpanKind.CLIENT if remote else SpanKind.INTERNAL
+        about = _known({**attributes, CONVERSATION: self._conversation})
+        span = self._tracer.start_span(name, kind=kind, attributes=about)
         try:
-            yield
+            with _current(span):
+                yield span
+        except BaseException as error:
+            _fail(span, type(error).__name__ if isinstance(error, Exception) else "cancelled")
+            raise
         finally:
-            with suppress(Exception):
-                if attached is not None:
-                    context.detach(attached)
-
-    def set(self, attributes: Attributes) -> None:
-        """Add attributes; those without a value are left out."""
-        with suppress(Exception):
-            if self.span is not None and self.span.is_recording():
-                self.span.set_attributes(_known(attributes))
-
-    def fail(self, error_type: str) -> None:
-        """It has failed for this reason, a word of a small vocabulary."""
-        self.set({ERROR_TYPE: error_type})
-        with suppress(Exception):
-            if self.span is not None and self.span.is_recording():
-                self.span.set_status(trace.Status(trace.StatusCode.ERROR, error_type))
-
-
-class RunSpan(Span):
-    """The span of one run: from the moment it is streamed until that stream has ended, for whatever reason.
-
-    A run that is taken up again has another one, of the same conversation. It observes the run: see `tracing`.
-    """
-
-    def __init__(self, tracer: "Tracer", run_id: str, scrub: Callable[[str], str]) -> None:
-        """Begin it, as a child of the caller's span where there is one. `run_id` is "" where it is not known yet."""
-        self._tracer, self.scrub, self._conversation = tracer, scrub, scrub(run_id)
-        self._input, self._output = 0, 0
-        about = {OPERATION: "invoke_agent", "gen_ai.agent.name": AGENT_NAME, "gen_ai.agent.version": own_version()}
-        super().__init__(tracer, f"invoke_agent {AGENT_NAME}", {**about, CONVERSATION: self._conversation})
-
-    def child(self, name: str, attributes: Attributes, *, remote: bool = False) -> Span:
-        """A span inside of the run, which begins now."""
-        return Span(self._tracer, name, {**attributes, CONVERSATION: self._conversation}, remote=remote)
-
-    def spent(self, input_tokens: int, output_tokens: int) -> None:
-        """Count the tokens of a model call, and set the run's sum of them."""
-        self._input, self._output = self._input + input_tokens, self._output + output_tokens
-        self.set({INPUT_TOKENS: self._input, OUTPUT_TOKENS: self._output})
+            span.end()
 
     def node_ended(self, node: str, update: Mapping[str, Any] | None) -> None:
         """Record what a node decides, which no model call and no tool can tell by itself; None: a person is asked."""
         if update is None:
-            self.set({"mendgraph.waiting_for_approval": True})
+            self.span.set_attribute("mendgraph.waiting_for_approval", value=True)
         elif node == "begin_turn" and "context" in update:
-            self._conversation = self.scrub(update["run_id"])
-            self.set({CONVERSATION: self._conversation, "mendgraph.mode": update["context"].mode})
+            self._conversation = self._scrub(update["run_id"])
+            mode = update["context"].mode
+            self.span.set_attributes(_known({CONVERSATION: self._conversation, "mendgraph.mode": mode}))
         elif node in OutcomeKind.__members__:
             self._stopped(update["outcome"])
 
     def _stopped(self, outcome: Outcome) -> None:
         """The kind and the reason of the end, never its words."""
-        self.set(
-            {
-                "mendgraph.outcome.kind": outcome.kind.value,
-                "mendgraph.outcome.reason": outcome.reason.value,
-                "mendgraph.outcome.checks": outcome.checks,
-                "mendgraph.changed_files": len(outcome.changed_files),
-                "mendgraph.session.cost_usd": outcome.usage.get("cost_usd"),
-            }
-        )
+        said = {
+            "mendgraph.outcome.kind": outcome.kind.value,
+            "mendgraph.outcome.reason": outcome.reason.value,
+            "mendgraph.outcome.checks": outcome.checks,
+            "mendgraph.changed_files": len(outcome.changed_files),
+            "mendgraph.session.cost_usd": outcome.usage.get("cost_usd"),
+        }
+        self.span.set_attributes(_known(said))
         if outcome.kind is OutcomeKind.SYSTEM_ERROR:
-            self.fail(outcome.reason.value)
+            _fail(self.span, outcome.reason.value)
 
     @contextmanager
     def tool_call(self, call: ToolCall) -> Iterator[Callable[[ToolRun], None]]:
         """A span `execute_tool {tool}`; what is yielded is given what the call came to."""
         attributes = {
             OPERATION: "execute_tool",
-            TOOL_NAME: call.tool,
+            "gen_ai.tool.name": call.tool,
             "gen_ai.tool.type": "function",
-            TOOL_CALL: call.call_id,
+            "gen_ai.tool.call.id": call.call_id,
         }
-        with self.child(f"execute_tool {call.tool}", attributes) as span, span.at_work():
+        with self._child(f"execute_tool {call.tool}", attributes) as span:
 
             def ended(ran: ToolRun) -> None:
-                span.set({"mendgraph.tool.attempts": ran.attempts})
+                span.set_attribute("mendgraph.tool.attempts", ran.attempts)
                 if ran.result.error is not None:
-                    span.fail(ran.result.error.code.value)
+                    _fail(span, ran.result.error.code.value)
 
             yield ended
 
@@ -165,9 +156,32 @@ class RunSpan(Span):
         """The model, whose calls are spans `chat {model}`; `own`: it is the user's, at no endpoint."""
         found = find_endpoint(wanted.model, wanted.base_url, os.environ, key_variable=wanted.key_variable)
         endpoint = None if own or isinstance(found, ProviderFailure) else found
-        name = self.scrub(wanted.model or (endpoint.model if endpoint else ""))
-        self.set({PROVIDER: provider_of(endpoint), REQUEST_MODEL: name})
-        return _ObservedModel(model, self, endpoint, name)
+        name = self._scrub(wanted.model or (endpoint.model if endpoint else ""))
+        about = {PROVIDER: provider_of(endpoint), "gen_ai.request.model": name}
+        self.span.set_attributes(_known(about))
+        return _ObservedModel(model, self, about)
+
+    @contextmanager
+    def chat(self, call: Call, about: Attributes) -> Iterator[Callable[[object], None]]:
+        """A span `chat {model}`; what is yielded is given what the call came to."""
+        attributes = {
+            OPERATION: "chat",
+            **about,
+            "gen_ai.request.max_tokens": call.max_output_tokens,
+            "gen_ai.request.temperature": call.prompt.temperature,
+            "gen_ai.request.seed": call.seed,
+        }
+        with self._child(f"chat {about['gen_ai.request.model']}".rstrip(), attributes, remote=True) as span:
+
+            def ended(result: object) -> None:
+                if not isinstance(result, ModelReply):  # or nothing that a model may give back, which the driver says
+                    _fail(span, result.kind.value if isinstance(result, ProviderFailure) else "invalid_reply")
+                    return
+                span.set_attributes(_known(_usage(result)))
+                self._input, self._output = self._input + result.input_tokens, self._output + result.output_tokens
+                self.span.set_attributes({INPUT_TOKENS: self._input, OUTPUT_TOKENS: self._output})
+
+            yield ended
 
 
 @dataclass(frozen=True)
@@ -176,53 +190,14 @@ class _ObservedModel:
 
     model: Model
     run: RunSpan
-    endpoint: Endpoint | None
-    name: str
+    about: Attributes
 
     async def acomplete(self, call: Call, on_text: Callable[[str], None]) -> ModelReply | ProviderFailure:
         """Make one try."""
-        attributes = {
-            OPERATION: "chat",
-            PROVIDER: provider_of(self.endpoint),
-            REQUEST_MODEL: self.name,
-            "gen_ai.request.max_tokens": call.max_output_tokens,
-            "gen_ai.request.temperature": call.prompt.temperature,
-            "gen_ai.request.seed": call.seed,
-            **server_of(self.endpoint),
-        }
-        with self.run.child(f"chat {self.name}".rstrip(), attributes, remote=True) as chat, chat.at_work():
+        with self.run.chat(call, self.about) as ended:
             result = await self.model.acomplete(call, on_text)
-            self._ended(chat, result)
+            ended(result)
             return result
-
-    def _ended(self, chat: Span, result: ModelReply | ProviderFailure) -> None:
-        if not isinstance(result, ModelReply):  # or nothing that a model may give back, which the driver says
-            chat.fail(result.kind.value if isinstance(result, ProviderFailure) else "invalid_reply")
-            return
-        chat.set(
-            {
-                RESPONSE_MODEL: result.model,
-                INPUT_TOKENS: result.input_tokens,
-                OUTPUT_TOKENS: result.output_tokens,
-                CACHED_TOKENS: result.cached_tokens or None,
-                CACHE_WRITE_TOKENS: result.cache_write_tokens or None,
-                REASONING_TOKENS: result.reasoning_tokens or None,
-                FINISH_REASONS: (result.finish_reason.value,),
-            }
-        )
-        self.run.spent(result.input_tokens, result.output_tokens)
-
-
-def _known(attributes: Attributes) -> dict[str, Any]:
-    """Those that have a value. Half a surrogate pair, which a model can write, is none: no exporter can send it."""
-    return {
-        name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
-        for name, value in attributes.items()
-        if value is not None and value not in ("", ())
-    }
-
-
-# --- What the conventions call it
 
 
 def provider_of(endpoint: Endpoint | None) -> str:
@@ -232,15 +207,39 @@ def provider_of(endpoint: Endpoint | None) -> str:
     """
     if endpoint is None:
         return "custom"
-    if endpoint.embedded:
-        return "llama.cpp"
-    return _PACKAGES.get(endpoint.provider, endpoint.provider) or "openai"
+    return "llama.cpp" if endpoint.embedded else _PACKAGES.get(endpoint.provider, endpoint.provider) or "openai"
 
 
-def server_of(endpoint: Endpoint | None) -> dict[str, str | int]:
-    """The address and port of the endpoint; nothing for the embedded model and for one of the user's own."""
-    if endpoint is None or endpoint.embedded or (endpoint.provider and not endpoint.base_url):
-        return {}
-    parts = urlsplit(endpoint.base_url or "https://api.openai.com")
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    return {"server.address": parts.hostname or "", "server.port": port}
+def _usage(reply: ModelReply) -> Attributes:
+    return {
+        "gen_ai.response.model": reply.model,
+        INPUT_TOKENS: reply.input_tokens,
+        OUTPUT_TOKENS: reply.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": reply.cached_tokens or None,
+        "gen_ai.usage.cache_creation.input_tokens": reply.cache_write_tokens or None,
+        "gen_ai.usage.reasoning.output_tokens": reply.reasoning_tokens or None,
+        "gen_ai.response.finish_reasons": (reply.finish_reason.value,),
+    }
+
+
+def _current(span: "Span") -> AbstractContextManager["Span"]:
+    from opentelemetry.trace import use_span
+
+    return use_span(span, record_exception=False, set_status_on_exception=False)
+
+
+def _fail(span: "Span", error_type: str) -> None:
+    """It has failed for this reason, a word of a small vocabulary."""
+    from opentelemetry.trace import StatusCode
+
+    span.set_attribute("error.type", error_type)
+    span.set_status(StatusCode.ERROR, error_type)
+
+
+def _known(attributes: Attributes) -> dict[str, Any]:
+    """Those that have a value. Half a surrogate pair, which a model can write, is none: no exporter can send it."""
+    return {
+        name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+        for name, value in attributes.items()
+        if value is not None and value not in ("", ())
+    }

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,6 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
-from opentelemetry import trace
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.trace import SpanKind, StatusCode
 
 from mendgraph.graph.configuration.context import AgentContext
@@ -74,12 +71,10 @@ def test_what_is_told_of_a_run(tmp_path: Path, told: Told) -> None:
     write_files(tmp_path, {"a.txt": "one\n"})
     with ScriptedServer([READ, DONE]) as server:
         run_task("Look.", context(tmp_path, server.base_url), thread_id="t")
-        port = int(server.base_url.split(":")[2].split("/")[0])
     agent, chat, tool, last = told.spans
     assert dict(agent.attributes or {}) == {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": "mendgraph",
-        "gen_ai.agent.version": version("mendgraph"),
         "gen_ai.conversation.id": "t",
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": "m",
@@ -100,8 +95,6 @@ def test_what_is_told_of_a_run(tmp_path: Path, told: Told) -> None:
         "gen_ai.response.finish_reasons": ("tool_calls",),
         "gen_ai.usage.input_tokens": 10,
         "gen_ai.usage.output_tokens": 5,
-        "server.address": "127.0.0.1",
-        "server.port": port,
     }
     assert {**(tool.attributes or {}), "gen_ai.tool.call.id": "c"} == {
         "gen_ai.operation.name": "execute_tool",
@@ -140,25 +133,6 @@ def test_what_breaks_a_run_is_told_and_raised(tmp_path: Path, told: Told, monkey
     with pytest.raises(RuntimeError, match="broken"):
         asyncio.run(break_off())
     assert (told.spans[0].attributes or {})["error.type"] == "RuntimeError"
-
-
-class Broken(SpanProcessor):
-    """Fails at every turn."""
-
-    def on_start(self, *_: Any, **__: Any) -> None:
-        raise RuntimeError("broken")
-
-    def on_end(self, *_: Any) -> None:
-        raise RuntimeError("broken")
-
-
-def test_a_listener_that_breaks_breaks_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(Broken())
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    write_files(tmp_path, {"a.txt": "one\n"})
-    with ScriptedServer([READ, DONE]) as server:
-        assert run_task("Look.", context(tmp_path, server.base_url)).outcome.answer == "Done."
 
 
 def test_a_run_that_asks_waits_and_its_answer_is_a_span_of_its_own(tmp_path: Path, told: Told) -> None:

@@ -1,4 +1,4 @@
-"""What is observed of a run, as spans, events and metrics."""
+"""What is observed of a run, as spans."""
 
 import asyncio
 from typing import Any
@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from opentelemetry.trace import StatusCode
 
-from mendgraph.graph.telemetry.spans import RunSpan, provider_of, server_of
-from mendgraph.graph.telemetry.tracing import at_work, observed_call, run_observer
+from mendgraph.graph.telemetry.spans import RunSpan, at_work, observed_call, provider_of, run_observer
 from mendgraph.nodes.call_model.endpoint import Endpoint, ModelChoice
 from mendgraph.nodes.call_model.model import Call, Model
 from mendgraph.nodes.call_model.prompts.prompt import Prompt
@@ -35,10 +34,9 @@ def begun(conversation: str = "t") -> RunSpan:
 
 def test_half_a_surrogate_pair_is_told_as_a_question_mark(told: Told) -> None:
     """An exporter cannot write it, and would drop all the spans that it sends together."""
-    with begun("t\ud800") as run:
-        run.set({"said": "a\udfffb", "more": ("x",)})
-    attributes = told.spans[0].attributes or {}
-    assert [attributes[name] for name in ("gen_ai.conversation.id", "said", "more")] == ["t?", "a?b", ("x",)]
+    with begun("t\ud800"):
+        pass
+    assert (told.spans[0].attributes or {})["gen_ai.conversation.id"] == "t?"
 
 
 @pytest.mark.parametrize(("kind", "code"), [("BUDGET_STOP", StatusCode.UNSET), ("SYSTEM_ERROR", StatusCode.ERROR)])
@@ -106,23 +104,10 @@ def test_what_is_no_reply_is_an_error(told: Told) -> None:
     assert (told.named("chat m").attributes or {})["error.type"] == "invalid_reply"
 
 
-def test_models_without_an_endpoint_have_a_name_and_no_server() -> None:
+def test_models_are_named_after_who_answers() -> None:
     embedded = Endpoint(model="local", embedded=True)
     named = Endpoint(model="m", provider="xai")
     assert [provider_of(each) for each in (embedded, None, named)] == ["llama.cpp", "custom", "x_ai"]
-    assert [server_of(each) for each in (embedded, None)] == [{}, {}]
-
-
-@pytest.mark.parametrize(
-    ("url", "server"),
-    [
-        ("", {"server.address": "api.openai.com", "server.port": 443}),
-        ("http://localhost/v1", {"server.address": "localhost", "server.port": 80}),
-        ("http://localhost:81/v1", {"server.address": "localhost", "server.port": 81}),
-    ],
-)
-def test_the_server_is_told_with_its_port(url: str, server: dict[str, object]) -> None:
-    assert server_of(Endpoint(model="m", base_url=url)) == server
 
 
 CALL = ToolCall(call_id="c", tool="mine", arguments={"a": 1}, raw_arguments="{}")
@@ -148,13 +133,3 @@ def test_a_failed_call_has_its_code_and_no_words(told: Told) -> None:
         "error.type": "timeout",
     }
     assert "secret words" not in told.text()
-
-
-def test_what_is_told_after_the_end_is_not_heard(told: Told, caplog: pytest.LogCaptureFixture) -> None:
-    with begun() as run:
-        pass
-    run.set({"late": 1})
-    run.fail("late")
-    assert told.names() == ["invoke_agent mendgraph"]
-    assert caplog.text == ""
-    assert told.spans[0].status.status_code is StatusCode.UNSET
