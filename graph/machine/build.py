@@ -338,18 +338,11 @@ class SessionOptions(MachineOptions, total=False):
     durability: Durability
 
 
-def with_keys(secrets: Sequence[str], model: BaseChatModel | str | None) -> tuple[str, ...]:
-    """The secrets, and those that a chat model was given beside them, which nothing shows or stores either."""
-    given = (value for _, value in model) if isinstance(model, BaseChatModel) else ()
-    keys = (value.get_secret_value() for value in given if isinstance(value, SecretStr))
-    return (*secrets, *filter(is_findable_key, keys))
-
-
-def check_arguments(given: BuildArguments) -> None:
-    """Raise for the first argument that cannot be used.
+def checked(given: BuildArguments) -> BuildArguments:
+    """The arguments, with the keys of a chat model among the secrets: nothing shows or stores them either.
 
     Raises:
-        TypeError: it is of another type; the message names the argument and the remedy.
+        TypeError: one is of another type; the message names the argument and the remedy.
         ValueError: two tools have the same name.
     """
     for name, (fits, remedy) in _FIT.items():
@@ -357,10 +350,12 @@ def check_arguments(given: BuildArguments) -> None:
         if not fits(value):
             kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
             raise TypeError(f"{name}: {kind} does not fit: give {remedy}.")
-    names = Counter(tool.name for tool in given.tools or ())
-    for name, times in names.items():
+    for name, times in Counter(tool.name for tool in given.tools or ()).items():
         if times > 1:
             raise ValueError(f"tools: {times} tools are called {name!r}: give them different names.")
+    fields = (value for _, value in given.model) if isinstance(given.model, BaseChatModel) else ()
+    keys = (value.get_secret_value() for value in fields if isinstance(value, SecretStr))
+    return given._replace(secrets=(*given.secrets, *filter(is_findable_key, keys)))
 
 
 def _each(values: Any, kind: type, *, of: type[Any] = Sequence) -> bool:
@@ -445,9 +440,7 @@ def build_graph(
         TypeError: an argument is of another type; the message names it and the remedy.
         ValueError: two tools have the same name.
     """
-    given = BuildArguments(checkpointer, context=context, **options)
-    check_arguments(given)
-    return build_machine(**given._replace(secrets=with_keys(given.secrets, given.model))._asdict())[0]
+    return build_machine(**checked(BuildArguments(checkpointer, context=context, **options))._asdict())[0]
 
 
 def build_machine(

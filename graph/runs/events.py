@@ -5,7 +5,7 @@ Pure: takes the parts of `stream(stream_mode=["custom", "updates"])` and gives e
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from langchain_core.messages import AnyMessage
 
@@ -203,14 +203,18 @@ _OF_MODEL_CALLS: Final[Mapping[str, type[FellBack | Paid | Compacted]]] = {
 
 @dataclass
 class EventReader:
-    """Turns the stream's parts into events. Keeps the calls of the step at hand, to name what guard denied.
-
-    It begins with the changes that a turn which is taken up again has made before.
-    """
+    """Turns the stream's parts into events. Keeps the calls of the step at hand, to name what guard denied."""
 
     _changes: tuple[FileChange, ...] = ()
     _calls: tuple[ToolCall | CallError, ...] = ()
     _waiting: list[ToolCall] = field(default_factory=list)
+
+    @classmethod
+    def taking_up(cls, values: Mapping[str, Any]) -> Self:
+        """A reader that knows what a turn that is taken up again has read and changed before."""
+        judged = zip(values.get("items") or (), values.get("verdicts") or (), strict=False)
+        waiting = [call for call, verdict in judged if isinstance(call, ToolCall) and verdict.kind is VerdictKind.ALLOW]
+        return cls(tuple(values.get("changes") or ()), tuple(values.get("items") or ()), waiting)
 
     @property
     def changes(self) -> tuple[FileChange, ...]:

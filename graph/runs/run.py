@@ -19,36 +19,26 @@ from langgraph.types import Command
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.bound_nodes import StopRequest
-from mendgraph.graph.machine.build import (
-    BuildArguments,
-    NodeTimeoutError,
-    SessionOptions,
-    build_machine,
-    check_arguments,
-    with_keys,
-)
+from mendgraph.graph.machine.build import BuildArguments, NodeTimeoutError, SessionOptions, build_machine, checked
 from mendgraph.graph.machine.routes import recursion_limit
 from mendgraph.graph.machine.run_records import REQUEST_ID, resuming_request
 from mendgraph.graph.runs.events import Asked, Ended, Event, EventReader, RunResult, net_diffs
 from mendgraph.graph.runs.run_keeper import (
     AT_WORK,
     CALLING,
-    NOBODY_ASKED,
-    NOTHING_BEGUN,
     TO_THE_CALL,
     ResumePlan,
     RunKeeper,
     TurnStart,
     asking,
     given_up,
-    reader_from,
     requests_of,
     resume_plan,
 )
 from mendgraph.nodes.call_model.ledger import Spending, usage_report
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.guard.approvals import Action, ApprovalAnswer, ApprovalRequest
-from mendgraph.nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan, StopCause
+from mendgraph.nodes.records import FileChange, JsonMap, Outcome, OutcomeKind, Plan, StopCause, StopReason
 from mendgraph.nodes.stop.report import stopped
 
 __all__ = ["Approve", "RunResult", "Session", "arun_task", "astream_task", "run_task", "stream_task"]
@@ -71,19 +61,17 @@ class Session:
         """
         thread_id, self._durability = options.pop("thread_id", None), options.pop("durability", "sync")
         arguments: dict[str, Any] = {**options}
-        given = BuildArguments(context=context, **arguments)
-        check_arguments(given)
+        given = checked(BuildArguments(context=context, **arguments))
         checkpointer = given.checkpointer
         if isinstance(checkpointer, bool):
             raise TypeError("checkpointer: give a saver, or none to keep the thread in the workspace's own database.")
         context = context or AgentContext()
         if isinstance(given.model, str):  # which is kept with the run, so that a resume asks it again
             context, given = context.model_copy(update={"model": given.model}), given._replace(model=None)
-        secrets = with_keys(given.secrets, given.model)
         self.thread_id = str(thread_id) if thread_id else uuid4().hex
         self._reader = EventReader()
         self._keeper = RunKeeper(
-            context, self.thread_id, secrets=secrets, durability=self._durability, checkpointer=checkpointer
+            context, self.thread_id, secrets=given.secrets, durability=self._durability, checkpointer=checkpointer
         )
         self.context = self._keeper.context
         self._last: Event | None = None
@@ -92,7 +80,7 @@ class Session:
         self._result: RunResult | None = None
         self._values: Mapping[str, Any] = {}
         self._stop = StopRequest()
-        given = given._replace(checkpointer=self._keeper.saver, secrets=secrets, context=None)
+        given = given._replace(checkpointer=self._keeper.saver, context=None)
         self._machine, self._nodes = build_machine(**given._asdict(), stop=self._stop)
 
     def __enter__(self) -> Self:
@@ -196,8 +184,8 @@ class Session:
         state = self._machine.get_state(self._config())
         if not state.interrupts:
             self._keeper.release()
-            return NOBODY_ASKED
-        self._reader = reader_from(state.values)
+            return _impossible("Nobody is asked for anything in this thread: resume it, or send it a request.")
+        self._reader = EventReader.taking_up(state.values)
         unclear = decisions is None or (isinstance(decisions, Mapping) and "decisions" not in decisions)
         return TurnStart(Command(resume="reject" if unclear else decisions))  # what LangGraph would fail on, too
 
@@ -209,8 +197,8 @@ class Session:
         values = self._machine.get_state(self._config()).values
         if not values and not begun.request:
             self._keeper.release()
-            return NOTHING_BEGUN
-        self._reader = reader_from(values)
+            return _impossible("There is nothing to go on with: this thread has no request yet. Send it one.")
+        self._reader = EventReader.taking_up(values)
         match resume_plan(values, begun.request_id, undone=begun.undone):
             case ResumePlan.NOTHING:
                 return TurnStart(ended=values["outcome"])
@@ -403,6 +391,10 @@ class Session:
     def _config(self) -> RunnableConfig:
         limit = recursion_limit(self.context.max_calls_per_turn)
         return {"configurable": {"thread_id": self.thread_id}, "recursion_limit": limit}
+
+
+def _impossible(message: str) -> StopCause:
+    return StopCause(reason=StopReason.INVALID_REQUEST, message=message)
 
 
 # --- One task

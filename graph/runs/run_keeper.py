@@ -17,23 +17,13 @@ from mendgraph.graph.machine.run_records import REQUEST_ID, UNDONE
 from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.machine.workspace import WorkspaceRecords, decide_open_changes
 from mendgraph.graph.persistence.store import Durability, RunRecord, Store
-from mendgraph.graph.runs.events import EventReader
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.journal.journal import Journal
 from mendgraph.nodes.execute_tools.store.database import StoreError
 from mendgraph.nodes.execute_tools.store.run_folder import run_folder, workspace_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock, WorkspaceLock
 from mendgraph.nodes.language.history import is_request
-from mendgraph.nodes.records import (
-    Outcome,
-    OutcomeKind,
-    StopCause,
-    StopReason,
-    ToolCall,
-    ToolError,
-    ToolErrorCode,
-    VerdictKind,
-)
+from mendgraph.nodes.records import Outcome, OutcomeKind, StopCause, StopReason, ToolError, ToolErrorCode
 
 
 class Begun(NamedTuple):
@@ -214,18 +204,6 @@ TO_THE_CALL = "begin_turn"
 RETRIED = frozenset({StopReason.CANCELLED, StopReason.PROVIDER_FAILED, StopReason.STORE_FAILED})
 """Reasons that say nothing of the work: the call that did not happen is made again, as if nothing had been."""
 
-NOTHING_BEGUN = StopCause(
-    reason=StopReason.INVALID_REQUEST,
-    message="There is nothing to go on with: this thread has no request yet. Send it one.",
-)
-"""Why a thread cannot be resumed."""
-
-NOBODY_ASKED = StopCause(
-    reason=StopReason.INVALID_REQUEST,
-    message="Nobody is asked for anything in this thread: resume it, or send it a request.",
-)
-"""Why an answer cannot be taken."""
-
 
 class ResumePlan(StrEnum):
     """What a resumed run does.
@@ -274,10 +252,3 @@ def asking(begun: Begun) -> TurnStart:
 def requests_of(values: Mapping[str, Any]) -> list[Any]:
     """The messages in which a person asked for something, oldest first."""
     return [message for message in values.get("messages", ()) if is_request(message)]
-
-
-def reader_from(values: Mapping[str, Any]) -> EventReader:
-    """A reader that knows what a turn that is taken up again has read and changed before."""
-    judged = zip(values.get("items") or (), values.get("verdicts") or (), strict=False)
-    waiting = [call for call, verdict in judged if isinstance(call, ToolCall) and verdict.kind is VerdictKind.ALLOW]
-    return EventReader(tuple(values.get("changes") or ()), tuple(values.get("items") or ()), waiting)
