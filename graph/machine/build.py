@@ -26,7 +26,6 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
-from langgraph.errors import GraphInterrupt
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import get_runtime
@@ -209,22 +208,13 @@ class TwoWays(Runnable[Any, Any]):
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002 - Runnable's
         """Run the node here."""
-        try:
-            return self._ended(self._sync(input))
-        except GraphInterrupt:
-            self._ended(None)
-            raise
+        return self._ended(self._sync(input))
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002
         """Run the node in the event loop."""
-        try:
-            return self._ended(await self._in_loop(input))
-        except GraphInterrupt:
-            self._ended(None)
-            raise
+        return self._ended(await self._in_loop(input))
 
     def _ended(self, update: Any) -> Any:
-        """The update, None where the node waits for a person."""
         if observer := OBSERVER.get():
             observer.node_ended(self.name, update)
         return update

@@ -26,7 +26,7 @@ from mendgraph.nodes.guard.approvals import ApprovalRequest, GuardUpdate, Hands,
 from mendgraph.nodes.guard.node import judge_step
 from mendgraph.nodes.guard.policy import GuardConfig, judge_reply
 from mendgraph.nodes.loop_check.repetition import signature_of
-from mendgraph.nodes.records import CallError, Effect, JsonMap, LoopRecord, Plan, ToolCall, ToolError, Verdict
+from mendgraph.nodes.records import CallError, Effect, JsonMap, LoopRecord, Plan, ToolCall, Verdict
 
 SECONDS = 10.0
 """How long one call may be thought about."""
@@ -47,17 +47,12 @@ def with_known_files(tools: ToolRuntime, context: AgentContext, update: Update) 
 
 def judge_calls(tools: ToolRuntime, state: AgentState) -> GuardUpdate:
     """Judge the calls of one reply, and ask a person where that is needed."""
-    context = state["context"]
-    allowed = tools.allowed(context)
-
-    def refused(decision: JsonMap) -> None:
-        tools.report_refused(state.get("run_id", ""), state.get("step", 0), get_stream_writer(), decision)
-
+    context, refused = state["context"], partial(tools.report_refused, state, get_stream_writer())
     config = GuardConfig(
         mode=context.mode,
         root=context.workspace,
         rules=tools.rules(context),
-        allowed=frozenset() if isinstance(allowed, ToolError) else allowed,
+        allowed=tools.names(context),
         paths_of=tools.paths_of,
         leads_to=partial(tools.leads_to, context, observe=refused),
     )

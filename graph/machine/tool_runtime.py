@@ -99,10 +99,14 @@ class ToolRuntime:
         """The names of the tools that this run's role may use."""
         return allowed_tools(context.role, self._roles, self.specs.values())
 
+    def names(self, context: AgentContext) -> frozenset[str]:
+        """The same, none where there is no such role."""
+        allowed = self.allowed(context)
+        return frozenset() if isinstance(allowed, ToolError) else allowed
+
     def usable(self, context: AgentContext) -> frozenset[str]:
         """The tools that are worth telling the model of: allowed ones that have what they need."""
-        allowed = self.allowed(context)
-        names = frozenset[str]() if isinstance(allowed, ToolError) else allowed
+        names = self.names(context)
         if not isinstance(self.commands(context), Commands):
             names -= {_COMMAND_TOOL}
         return names if context.allowed_hosts else names - {_NETWORK_TOOL}
@@ -147,9 +151,10 @@ class ToolRuntime:
         except OSError as error:
             return os_failure(error, "look at", context.workspace)
 
-    def report_refused(self, run_id: str, step: int, write: Write, decision: JsonMap) -> None:
+    def report_refused(self, state: AgentState, write: Write, decision: JsonMap) -> None:
         """Tell of a path that the sandbox refused while its call was judged."""
-        sink = TraceSink(run_id, str(step), forward=partial(_forward, write), redactor=self.redactor())
+        step = str(state.get("step", 0))
+        sink = TraceSink(state.get("run_id", ""), step, forward=partial(_forward, write), redactor=self.redactor())
         sink.emit("sandbox.refused", decision)
 
     def commands(self, context: AgentContext) -> Commands | ToolError | None:
@@ -216,13 +221,11 @@ class ToolRuntime:
             execution.run_id, str(execution.step), forward=partial(_forward, write), redactor=self.redactor()
         )
         used = dict(state.get("tool_counts", {}))
-        allowed = self.allowed(context)
-        rules = context.calls(frozenset() if isinstance(allowed, ToolError) else allowed)
         run = Engine(
             self.registry,
             sink,
             EngineConfig(async_timeout_s=max([context.tool_timeout_s, *context.tool_timeouts_s.values()])),
-            policy=CallPolicy(rules, self._memory, scope=execution.run_id, used=used),
+            policy=CallPolicy(context.calls(self.names(context)), self._memory, scope=execution.run_id, used=used),
             redactor=sink.redactor,
         )
         settled = results_of_denied(state["items"], state["verdicts"])

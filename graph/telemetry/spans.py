@@ -110,11 +110,9 @@ class RunSpan:
         finally:
             span.end()
 
-    def node_ended(self, node: str, update: Mapping[str, Any] | None) -> None:
-        """Record what a node decides, which no model call and no tool can tell by itself; None: a person is asked."""
-        if update is None:
-            self.span.set_attribute("mendgraph.waiting_for_approval", value=True)
-        elif node == "begin_turn" and "context" in update:
+    def node_ended(self, node: str, update: Mapping[str, Any]) -> None:
+        """Record what a node decides, which no model call and no tool can tell by itself."""
+        if node == "begin_turn" and "context" in update:
             self._conversation = self._scrub(update["run_id"])
             mode = update["context"].mode
             self.span.set_attributes(_known({CONVERSATION: self._conversation, "mendgraph.mode": mode}))
