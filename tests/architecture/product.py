@@ -17,6 +17,7 @@ EFFECT_FILES = frozenset(
         "graph/cassettes/cassette_file.py",
         "graph/cli.py",
         "graph/runs/run.py",
+        "graph/runs/session.py",
         "graph/start.py",
         "graph/terminal/approval.py",
         "graph/terminal/process_end.py",

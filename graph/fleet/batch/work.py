@@ -24,10 +24,9 @@ from mendgraph.graph.fleet.batch.tasks import (
 )
 from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.graph.machine.build import SessionOptions
-from mendgraph.graph.machine.run_records import UNDONE, RunRecord
+from mendgraph.graph.machine.run_records import RETRIED, UNDONE, RunRecord
 from mendgraph.graph.runs.events import Asked, Event, RunResult
 from mendgraph.graph.runs.run import Session
-from mendgraph.graph.runs.run_keeper import RETRIED
 from mendgraph.graph.runs.runs import get_run
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, make_copy
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s

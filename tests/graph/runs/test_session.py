@@ -6,13 +6,18 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AnyMessage
+from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.redaction import ScrubbingSerializer
-from mendgraph.graph.runs.events import Ended, Event
+from mendgraph.graph.persistence.store import Store
+from mendgraph.graph.runs.events import Asked, Ended, Event
 from mendgraph.graph.runs.run import Session
+from mendgraph.graph.runs.runs import list_runs
 from mendgraph.nodes.execute_tools.store.database import StoreError
-from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason
+from mendgraph.nodes.execute_tools.store.run_folder import workspace_folder_path
+from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
+from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason, ToolError, ToolErrorCode
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
 from tests.runs.playing import write_files
@@ -78,10 +83,51 @@ def test_a_store_that_fails_in_the_middle_ends_the_turn(in_any_store: Path, monk
 
     failed = (OutcomeKind.SYSTEM_ERROR, StopReason.STORE_FAILED, "the disk is full")
     with Session(context(in_any_store), model=told(DONE)) as session, monkeypatch.context() as patch:
-        patch.setattr(type(session._keeper.saver), "put", full)
+        patch.setattr(type(session._machine.checkpointer), "put", full)
         for last in ([*session.stream(TASK)][-1], asyncio.run(turn(session))):
             assert isinstance(last, Ended)
             assert (last.outcome.kind, last.outcome.reason, last.outcome.message) == failed
+
+
+# --- The workspace is a run's own while it works, and each turn is written down first
+
+
+def is_free(folder: Path) -> bool:
+    """Whether another run may work here."""
+    with RunLock(workspace_folder_path(str(folder))) as lock:
+        return lock.acquire(Owner("other")) is None
+
+
+@pytest.mark.parametrize(("method", "begin"), [("begin_turn", lambda each: each.stream(TASK)), ("run", Session.resume)])
+def test_a_store_that_fails_is_why_the_turn_cannot_begin_and_nothing_stays_locked(
+    in_any_store: Path, monkeypatch: pytest.MonkeyPatch, method: str, begin: Any
+) -> None:
+    monkeypatch.setattr(Store, method, full)
+    with Session(context(in_any_store), model=told()) as session:
+        [ended] = begin(session)
+        assert (ended.outcome.reason, ended.outcome.message) == (StopReason.STORE_FAILED, "the disk is full")
+        assert is_free(in_any_store)
+
+
+def test_a_change_that_cannot_be_brought_to_an_end_is_why_the_turn_cannot_begin(
+    in_any_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = ToolError(code=ToolErrorCode.IO_ERROR, message="A change of a.txt cannot be brought to an end yet.")
+    monkeypatch.setattr("mendgraph.graph.runs.session.decide_open_changes", lambda *_: refused)
+    with Session(context(in_any_store), model=told()) as session:
+        [ended] = session.stream(TASK)
+        assert isinstance(ended, Ended)
+        assert (ended.outcome.reason, ended.outcome.message) == (StopReason.WORKSPACE_FAILED, refused.message)
+        assert is_free(in_any_store)
+
+
+def test_with_a_saver_of_the_users_own_nothing_is_written_down_but_the_workspace_is_taken(in_any_store: Path) -> None:
+    settings: Any = {"model": told(use(EDIT), DONE), "checkpointer": InMemorySaver()}
+    with Session(context(in_any_store, mode="ask"), **settings) as session:
+        assert isinstance(session.work(TASK), Asked)
+        assert not is_free(in_any_store)
+        session.work_on("approve")
+        assert (is_free(in_any_store), list_runs(str(in_any_store))) == (True, ())
 
 
 # --- The history of a thread
