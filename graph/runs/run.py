@@ -124,11 +124,7 @@ def _answer(approve: Approve | None, asked: Asked) -> Answer:
     answer = approve(cast("ApprovalRequest", asked.request))
     if not inspect.isawaitable(answer):
         return answer
-    waiting = _awaited(answer)
-    try:
-        return asyncio.run(waiting)
-    finally:
-        waiting.close()
+    return asyncio.run(_awaited(answer))
 
 
 async def _aanswer(approve: Approve | None, asked: Asked) -> Answer:
