@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AnyMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.machine.redaction import ScrubbingSerializer
+from mendgraph.graph.machine.state import serializer
 from mendgraph.graph.persistence.store import Store
-from mendgraph.graph.runs.events import Asked, Ended, Event
+from mendgraph.graph.runs.events import Asked, Ended, Event, Text
 from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import list_runs
 from mendgraph.nodes.execute_tools.store.database import StoreError
@@ -20,6 +21,7 @@ from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.records import OutcomeKind, Protocol, StopReason, ToolError, ToolErrorCode
 from tests.doubles.replies import Say
 from tests.doubles.scripted_model import ScriptedModel
+from tests.doubles.scripted_server import Chunked, ScriptedServer
 from tests.runs.playing import write_files
 from tests.runs.scenario import Use, message_of, use
 from tests.runs.scenarios_of_work import CALC, DONE, EDIT, READ, TASK
@@ -143,3 +145,30 @@ def test_history_grows_by_two_in_a_plain_turn_and_by_four_in_a_tool_turn(folder:
     assert shape(plain) == ["human", "ai"]
     assert shape(both[len(plain) :]) == ["human", "ai", "tool", "ai"]
     assert both[: len(plain)] == plain
+
+
+def test_a_reply_is_one_message_however_it_was_streamed(folder: Path) -> None:
+    """Source: spec 2, "clean history": one assistant message for each reply."""
+    with (
+        ScriptedServer([Chunked(Say("It adds two numbers."), 4)]) as server,
+        Session(context(folder, base_url=server.base_url, model="m")) as session,
+    ):
+        texts = [event.text for event in session.stream("What is add?") if isinstance(event, Text)]
+        result = session.result()
+    assert texts == ["It ", "adds ", "two ", "numbers."]  # by the word: a secret may span pieces
+    assert [(type(message), message.content) for message in result.messages] == [
+        (HumanMessage, "What is add?"),
+        (AIMessage, "It adds two numbers."),
+    ]
+
+
+def test_a_thread_is_taken_up_again(folder: Path) -> None:
+    saver = InMemorySaver(serde=serializer())
+    with Session(context(folder), model=told(use(READ), DONE), checkpointer=saver, thread_id="t") as session:
+        list(session.stream("Read calc.py."))
+    model = told(Say("You asked for calc.py."))
+    with Session(context(folder), model=model, checkpointer=saver, thread_id="t") as session:
+        list(session.stream("What did I ask?"))
+        result = session.result()
+    assert (result.thread_id, result.outcome.usage["total_calls"]) == ("t", 3)
+    assert "Read calc.py." in [message["content"] for message in model.calls[0].prompt.messages]
