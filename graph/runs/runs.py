@@ -277,6 +277,8 @@ def prune_runs(
     With neither limit nothing is forgotten. A run that can go on is kept, unless `unfinished` says otherwise. What was
     forgotten cannot be undone any more: its files stay as they are.
     """
+    if keep is not None and keep < 0:
+        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=f"{keep} runs cannot be kept: give 0 or more.")
     if older_than_days is not None and not 0 <= older_than_days <= _MOST_DAYS:
         message = f"Runs cannot be {older_than_days:g} days old: give a number between 0 and {_MOST_DAYS}."
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
@@ -284,7 +286,7 @@ def prune_runs(
     def prune(store: Store, _: str) -> Pruned:
         limited = keep is not None or older_than_days is not None
         oldest = datetime.now(UTC) - timedelta(days=older_than_days or 0.0)
-        doomed = old_runs(store.runs(), max(0, keep or 0), oldest, unfinished=unfinished) if limited else []
+        doomed = old_runs(store.runs(), keep or 0, oldest, unfinished=unfinished) if limited else []
         freed = sum(map(store.delete, doomed))
         return Pruned(tuple(doomed), freed + store.shrink())
 

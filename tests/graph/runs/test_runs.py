@@ -154,6 +154,7 @@ def test_the_newest_runs_are_kept_and_those_that_can_go_on(in_any_store: Path) -
     stopped = played(in_any_store, (use(("list_files", {})),) * 9, max_calls_per_turn=1).thread_id
     assert prune_runs(str(in_any_store)) == Pruned((), 0)
     assert prune_runs(str(in_any_store), older_than_days=1) == Pruned((), 0)
+    assert error(prune_runs(str(in_any_store), keep=-1)).code is ToolErrorCode.INVALID_ARGUMENT
     pruned = prune_runs(str(in_any_store), keep=3)
     assert isinstance(pruned, Pruned)
     assert pruned.run_ids == (runs[2], runs[1], runs[0])
