@@ -19,7 +19,7 @@ from mendgraph.graph.configuration.loading import load_prices
 from mendgraph.graph.machine.state import AgentState
 from mendgraph.graph.machine.tool_runtime import ToolRuntime
 from mendgraph.graph.spending.store import SpendingStore
-from mendgraph.graph.telemetry.observing import OBSERVER
+from mendgraph.graph.telemetry.spans import OBSERVER, RunSpan
 from mendgraph.nodes.call_model.driver import NEVER, Hands, Stop
 from mendgraph.nodes.call_model.endpoint import (
     EMBEDDED_MODEL,
@@ -55,7 +55,6 @@ from mendgraph.nodes.records import EditForm, JsonMap, Profile, ProviderFailure,
 if TYPE_CHECKING:
     from mendgraph.graph.langchain.chat_model import ChatModel
     from mendgraph.graph.langchain.chat_models import ChatModels
-    from mendgraph.graph.telemetry.spans import RunSpan
 
 MOST_TURNS: Final = 1_000
 """How many turns' preparations are kept, so that their calls need no new ones."""
@@ -165,7 +164,7 @@ class ModelRuntime:
         if isinstance(found, FallbackProblem) and self._given is None:
             return found.message
         for choice in self._choices(context):
-            name = self._priced_name(context, choice)
+            name = choice.model or ""
             cause = unknown_price(limits, self._price(context, name), name)
             if cause is not None:
                 return cause.message
@@ -218,11 +217,9 @@ class ModelRuntime:
         def on_wait(wait: Wait) -> None:
             write({"type": "waiting", "seconds": wait.seconds, "reason": wait.reason})
 
-        observer = OBSERVER.get()
-        connect = self._connect if observer is None else partial(self._connect_observed, observer)
-        return Hands(connect, on_text, on_wait, tell, self.book, limits, self._stop)
+        return Hands(partial(self._connect, OBSERVER.get()), on_text, on_wait, tell, self.book, limits, self._stop)
 
-    def _connect(self, wanted: ModelChoice) -> Model | ProviderFailure:
+    def _connect(self, observer: RunSpan | None, wanted: ModelChoice) -> Model | ProviderFailure:
         connected = self._models.connect(wanted)
         if isinstance(connected, ProviderFailure):
             return connected
@@ -230,12 +227,8 @@ class ModelRuntime:
         # A literal that the model itself calls a password is no secret of ours; it may be the fixture of a test.
         # It runs as it is written; `WrittenLiterals` keeps it out of what is stored.
         scrubber = Scrubber(redactor.unnamed, partial(RedactedStream, redactor))
-        return GuardedModel(connected, self._breakers.of(wanted.breaker_key), scrubber)
-
-    def _connect_observed(self, observer: "RunSpan", wanted: ModelChoice) -> Model | ProviderFailure:
-        model = self._connect(wanted)
-        own = self._given is not None
-        return model if isinstance(model, ProviderFailure) else observer.model(model, wanted, own=own)
+        model = GuardedModel(connected, self._breakers.of(wanted.breaker_key), scrubber)
+        return observer.model(model, wanted, own=self._given is not None) if observer else model
 
     def _choices(self, context: AgentContext) -> tuple[ModelChoice, ...]:
         """The run's models in order. A chat model of the user's own answers for all of them."""
@@ -269,12 +262,6 @@ class ModelRuntime:
         if endpoint is None:
             return ""
         return embedded_weights().model if endpoint.embedded else endpoint.model
-
-    def _priced_name(self, context: AgentContext, choice: ModelChoice) -> str:
-        """The name under which a call of this model is looked up in the price list."""
-        if choice.model is not None or self._given is not None:
-            return choice.model or ""
-        return EMBEDDED_MODEL if self._is_embedded(context) else ""
 
     def _price(self, context: AgentContext, name: str) -> Price | None:
         """What the context says of every model; else the embedded one is free, and others cost what the list says."""

@@ -140,21 +140,14 @@ class WorkspaceRecords:
         if isinstance(folder, ToolError):
             yield folder
             return
-        with self._alone(workspace, folder, run_id) as busy, ExitStack() as opened:
+        with ExitStack() as opened:
+            busy = None
+            if workspace not in self._held:
+                lock = WorkspaceLock(folder)
+                busy = lock.acquire(Owner(run_id), LONGEST_WAIT_S)
+                if busy is None:
+                    opened.callback(lock.release)
             yield busy or _opened(opened, folder, workspace, sink)
-
-    @contextmanager
-    def _alone(self, workspace: str, folder: str, run_id: str) -> Iterator[ToolError | None]:
-        if workspace in self._held:
-            yield None
-            return
-        lock = WorkspaceLock(folder)
-        busy = lock.acquire(Owner(run_id), LONGEST_WAIT_S)
-        try:
-            yield busy
-        finally:
-            if busy is None:
-                lock.release()
 
 
 def decide_open_changes(journal: Journal, workspace: str) -> tuple[Recovered, ...] | ToolError:

@@ -1,6 +1,5 @@
 """`mendgraph batch`: many tasks from a file, each on a copy of its own, with one result line and one patch for each."""
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -91,13 +90,13 @@ def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) 
     from mendgraph.graph.configuration.context import AgentContext
     from mendgraph.graph.configuration.loading import load_configuration
     from mendgraph.graph.fleet.batch.batch import Terms
-    from mendgraph.graph.fleet.batch.work import trusted_settings
+    from mendgraph.nodes.execute_tools.store.user_files import trusted_hash
 
     return Terms(
         AgentContext(**loaded(load_configuration(str(chosen.root), workspace_file=False)).values),
         chosen.settings,
         own_settings=chosen.workspace_file,
-        trusted=lru_cache(maxsize=None)(trusted_settings),
+        trusted=lru_cache(maxsize=None)(trusted_hash),
         max_cost_usd=max_cost,
         max_tokens=max_tokens,
         durability=chosen.durability,
@@ -107,13 +106,11 @@ def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) 
 def _work(chosen: opt.Options, ready: "Ready") -> int:
     from rich.console import Console
 
-    from mendgraph.graph.telemetry.exporting import exporting, note
-
     for sentence in ready.notes:
         typer.echo(f"mendgraph: {one_line(sentence, LONGEST_LINE)}", err=True)
     shown = BatchProgress(Console(), Console(stderr=True), as_json=chosen.as_json)
     try:
-        with exporting(os.environ, note), _signals(ready.batch, shown) as heard:
+        with _signals(ready.batch, shown) as heard:
             result = ready.batch.run(shown)
     finally:
         shown.close()

@@ -72,7 +72,7 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
         if value is not None and value != []
     }
     if settings:
-        from mendgraph.graph.configuration.settings_file import value_problems
+        from mendgraph.graph.configuration.loading import value_problems
 
         for path, problem in value_problems(settings):
             message = problem.removeprefix(path[0]).lstrip(": ")

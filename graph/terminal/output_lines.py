@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter, create_model
 from rich.cells import cell_len, set_cell_size
 from typing_extensions import TypedDict
 
-from mendgraph.graph.configuration.settings_file import Problem
+from mendgraph.graph.configuration.loading import Problem
 from mendgraph.graph.runs.events import Compacted, Ended, Event, Paid
 from mendgraph.graph.runs.kept_run import short_id, state_words, when_words
 from mendgraph.graph.terminal.answers import Line, table

@@ -279,6 +279,15 @@ def _strays(found: Sequence[ReadCall], made: Sequence[ReadCall], reader: Reader)
     ]
 
 
+def rescue(reader: Reader, text: str, step: int) -> list[ToolCall | CallError]:
+    """Read a reply in another dialect as it is, its arguments checked like any others."""
+    checked = [
+        check_call(call, f"call_{step}_{index}", json.dumps(call.args, ensure_ascii=False), reader)
+        for index, call in enumerate(recognised(text, reader.known_tools))
+    ]
+    return completed(checked, "", step, reader)
+
+
 def _is_heading(line: ReadCall, edits: Sequence[ToolInvocation | ExtractionError], reader: Reader) -> bool:
     """Whether a call only names the file whose new text the reply gives, or would read what is known already."""
     if not edits or not isinstance(line.outcome, ToolInvocation) or line.outcome.args.keys() != {"path"}:

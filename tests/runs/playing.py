@@ -65,7 +65,7 @@ def set_clock(
         waits.append(seconds) if sleep is None else sleep(seconds)
 
     patch.setattr(
-        "mendgraph.graph.machine.stop_request.StopRequest.wait",
+        "mendgraph.graph.machine.bound_nodes.StopRequest.wait",
         lambda _, seconds: waits.append(seconds) if sleep is None else sleep(seconds),
     )
     patch.setattr("mendgraph.nodes.call_model.driver.asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": slept}))

@@ -15,12 +15,11 @@ from typing import Any, Final
 
 import pytest
 
-from mendgraph.graph.machine.reply_reader import rescue
 from mendgraph.nodes.heal.healing import DEFAULT_SELF_HEALING_CONFIG
 from mendgraph.nodes.heal.node import heal
 from mendgraph.nodes.parse.answers import TurnFacts
 from mendgraph.nodes.parse.node import parse
-from mendgraph.nodes.parse.reading import Reader
+from mendgraph.nodes.parse.reading import Reader, rescue
 from mendgraph.nodes.records import (
     CallError,
     EditForm,

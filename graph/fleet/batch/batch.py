@@ -14,7 +14,7 @@ from langchain_core.language_models import BaseChatModel
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.settings_file import Problem
+from mendgraph.graph.configuration.loading import Problem
 from mendgraph.graph.fleet.batch.batch_folder import (
     WORK,
     BatchEnd,
@@ -42,7 +42,7 @@ from mendgraph.graph.fleet.batch.tasks import (
     problems_of,
     read_task_file,
 )
-from mendgraph.graph.machine.build import BuildArguments, SessionOptions, check_arguments
+from mendgraph.graph.machine.build import BuildArguments, SessionOptions, checked
 from mendgraph.graph.machine.run_records import Durability
 from mendgraph.graph.spending.store import account_spent
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
@@ -391,7 +391,7 @@ def check_crew(crew: Crew, options: SessionOptions) -> None:
     named = ", ".join(name for name in _NOT_SENT if given.get(name) and not isinstance(given[name], str))
     if named and (crew.on is not None or crew.processes > 1):
         raise ValueError(f"{named}: these cannot be sent to other processes: give processes=1, and no `on`.")
-    check_arguments(BuildArguments(**{name: given[name] for name in BuildArguments._fields if name in given}))
+    checked(BuildArguments(**{name: given[name] for name in BuildArguments._fields if name in given}))
 
 
 def terms_problem(terms: Terms, crew: Crew) -> str | None:

@@ -11,7 +11,7 @@ from typing import Final
 from mendgraph.graph.fleet.batch.local import ASKED_EVERY_S
 from mendgraph.graph.fleet.batch.tasks import Worked, WorkOrder
 from mendgraph.graph.fleet.batch.work import work
-from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.nodes.execute_tools.copies.workspace_copies import delete_copy
 from mendgraph.nodes.execute_tools.files.failures import os_failure
 from mendgraph.nodes.execute_tools.store.database import uses_postgres

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.configuration.loading import read_user_settings, read_workspace_settings, widening
+from mendgraph.graph.configuration.loading import read_workspace_settings, widening
 from mendgraph.graph.fleet.batch.tasks import (
     LEFT_OPEN,
     WORKER_FAILED,
@@ -22,13 +22,11 @@ from mendgraph.graph.fleet.batch.tasks import (
     failed,
     problems_of,
 )
+from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.graph.machine.build import SessionOptions
-from mendgraph.graph.machine.run_records import UNDONE, RunRecord
-from mendgraph.graph.machine.stop_request import StopRequest
-from mendgraph.graph.runs.events import Asked, Event
+from mendgraph.graph.machine.run_records import RETRIED, UNDONE, RunRecord
+from mendgraph.graph.runs.events import Asked, Event, RunResult
 from mendgraph.graph.runs.run import Session
-from mendgraph.graph.runs.run_keeper import RETRIED
-from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import get_run
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, make_copy
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
@@ -36,7 +34,6 @@ from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.database import uses_postgres
 from mendgraph.nodes.execute_tools.store.run_folder import give_workspace_name, workspace_folder
-from mendgraph.nodes.execute_tools.store.user_files import is_one_of, trusted_hash
 from mendgraph.nodes.records import JsonMap, Outcome, StopReason, ToolError, ToolErrorCode
 
 GOES_ON: Final = RETRIED | {*LEFT_OPEN, UNDONE}
@@ -44,9 +41,6 @@ GOES_ON: Final = RETRIED | {*LEFT_OPEN, UNDONE}
 
 LONGEST_BUSY_S: Final = 60.0
 """How long a copy may be held by a worker that was killed, or a machine that was lost, before the task has failed."""
-
-ANY_FILE = "*"
-"""What `WorkOrder.trusted` is where the user trusts the folder, whatever its settings are."""
 
 _POLL_S: Final = 0.25
 _NOBODY: Final = "nobody"
@@ -237,24 +231,13 @@ def context_of(order: WorkOrder, root: str) -> AgentContext | ToolError:
         return _refused(f"The task's settings do not fit together ({problems_of(error)[0]}).")
 
 
-def trusted_settings(workspace: str) -> str:
-    """Which settings file of the folder may also widen what the user allows: the hash of the one that is trusted.
-
-    `ANY_FILE` where the user trusts the folder, "" where neither is trusted.
-    """
-    user = read_user_settings(os.environ)
-    if not isinstance(user, tuple) and is_one_of(workspace, user.trusted):
-        return ANY_FILE
-    return trusted_hash(workspace)
-
-
 def _own_settings(order: WorkOrder, root: str, allowed: AgentContext) -> JsonMap | ToolError:
     found = read_workspace_settings(root)
     if isinstance(found, tuple):
         return _refused("\n".join(map(str, found)))
     of_environment = {"base_url"} if os.environ.get("OPENAI_BASE_URL", "").strip() else set()
     own = {name: value for name, value in found.values.items() if name not in of_environment}
-    widens = () if order.trusted in {ANY_FILE, found.sha256} else widening(own, allowed)
+    widens = () if order.trusted == found.sha256 else widening(own, allowed)
     if widens:
         named = ", ".join(widens)
         return _refused(f"{found.file} of the task's workspace sets {named}, which needs your trust: {_REMEDY}.")

@@ -11,7 +11,7 @@ from langgraph.types import Command
 from mendgraph.graph.configuration.narrowing import Admission, fields_set
 from mendgraph.graph.fleet.serving.admission import Admitter, RunRefusedError
 from mendgraph.graph.fleet.serving.tenants import Tenant
-from mendgraph.graph.machine.compiled import AgentGraph
+from mendgraph.graph.machine.build import AgentGraph
 from mendgraph.nodes.records import StopCause
 
 _NOT_BEGUN: Final = frozenset({"__start__", "begin_turn"})

@@ -23,8 +23,8 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.graph.configuration.loading import Document, Problem, first_problems, read_document
 from mendgraph.graph.configuration.narrowing import Allowance
-from mendgraph.graph.configuration.settings_file import Document, Problem, first_problems, read_document
 from mendgraph.nodes.language.documents import DocumentProblem
 
 SHORTEST_TOKEN: Final = 32

@@ -178,12 +178,6 @@ def trust(root: str, sha256: str) -> ToolError | None:
     return None
 
 
-def is_one_of(root: str, folders: tuple[str, ...]) -> bool:
-    """Whether one of these absolute names, `~` allowed, leads to this very folder."""
-    own = os.path.realpath(root)
-    return any(os.path.realpath(os.path.expanduser(each)) == own for each in folders)
-
-
 # --- The requests that a person has typed in the chats of a workspace
 
 REQUESTS_FILE: Final = "requests.jsonl"

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from mendgraph.graph import cli
-from mendgraph.graph.configuration.loading import CONFIG_VARIABLE
-from mendgraph.graph.configuration.settings_file import MOST_PROBLEMS
+from mendgraph.graph.configuration.loading import CONFIG_VARIABLE, MOST_PROBLEMS
 
 NO_FILES = ("pipe", "endless", "circle", "folder", "sparse")
 

@@ -89,18 +89,6 @@ def test_what_a_cut_off_step_has_read_and_written_is_known_to_the_next_turn(
     assert machine.get_state(THREAD).values["files_read"] == expected
 
 
-# --- call_model
-
-
-# --- parse and heal
-
-
-# --- execute_tools
-
-
-# --- loop_check
-
-
 # --- Several runs
 
 
@@ -125,19 +113,6 @@ def test_runs_of_one_machine_do_not_meet(tmp_path: Path) -> None:
     assert found == {
         f"{name}/{n}.txt": name for name, calls in (("one", 2), ("two", 4)) for n in range(2, 2 * calls + 1, 2)
     }
-
-
-@pytest.mark.parametrize(("says", "told"), [(False, "SYSTEM_ERROR"), (True, "FINISHED"), (None, "FINISHED")])
-def test_an_image_is_shown_to_a_model_unless_it_says_that_it_takes_none(
-    says: bool | None, told: str, tmp_path: Path
-) -> None:
-    model = ScriptedModel([DONE])
-    model.profile = {} if says is None else {"image_inputs": says}
-    image: Any = {"type": "image", "base64": "AAAA", "mime_type": "image/png"}
-    request: Any = {"messages": [HumanMessage([{"type": "text", "text": "What is this?"}, image])]}
-    outcome = build_graph(model=model).invoke(request, context=AgentContext(workspace=str(tmp_path)))["outcome"]
-    assert outcome.kind.value == told
-    assert ["image" in str(call.prompt.messages) for call in model.calls] == [True] * (told == "FINISHED")
 
 
 CAUSE = StopCause(reason=StopReason.WORKSPACE_BUSY, message="Later.")
@@ -174,11 +149,7 @@ INVENTING = Say('tool: read_file({"path": "a.py"})\ntool_result({"ok":true,"data
 
 
 PRINTED = Say('```json\n{"name": "read_file", "arguments": {"path": "a.py"}}\n```')
-
-
 BROKEN = Say('tool: reed({"path": "a.py"})')
-
-
 READ = use(("read_file", {"path": "a.py"}))
 
 

@@ -35,7 +35,7 @@ def calling(model: Any = None) -> Iterator[ModelRuntime]:
 
 
 def guarded(bound: ModelRuntime, model: str, base_url: str) -> GuardedModel:
-    connected = bound._connect(ModelChoice(model=model, base_url=base_url))
+    connected = bound._connect(None, ModelChoice(model=model, base_url=base_url))
     assert isinstance(connected, GuardedModel)
     return connected
 

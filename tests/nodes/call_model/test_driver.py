@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.nodes.call_model import driver
 from mendgraph.nodes.call_model.driver import Hands, OnText, Script, aperform, perform
 from mendgraph.nodes.call_model.endpoint import ModelChoice

@@ -22,7 +22,7 @@ from mendgraph.graph.fleet.batch import on_ray, ray_node, work as working
 from mendgraph.graph.fleet.batch.on_ray import EXTRA_MISSING, RayExecutor, for_nodes, needed, ray_executor
 from mendgraph.graph.fleet.batch.ray_node import BATCH_DIR_VARIABLE, batch_dir, do, look
 from mendgraph.graph.fleet.batch.tasks import MOST_TRIES, BatchTask, TaskResult, Worked, WorkOrder
-from mendgraph.graph.machine.stop_request import StopRequest
+from mendgraph.graph.machine.bound_nodes import StopRequest
 from mendgraph.nodes.execute_tools.copies.copy_sources import pack_source
 from mendgraph.nodes.execute_tools.journal import restoring
 from mendgraph.nodes.execute_tools.store.database import STORE_URL_VARIABLE

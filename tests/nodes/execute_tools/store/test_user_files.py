@@ -14,7 +14,6 @@ from mendgraph.nodes.execute_tools.store.user_files import (
     SETTINGS_FILE,
     configuration_file,
     hash_of,
-    is_one_of,
     read_settings_file,
     read_user_file,
     spending_file,
@@ -133,11 +132,3 @@ def test_without_a_place_for_records_nothing_is_trusted(root: str, monkeypatch: 
 
 def _no_home(root: str) -> str:
     raise RuntimeError(root)
-
-
-def test_a_folder_is_one_of_those_that_lead_to_it(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "link").symlink_to(root)
-    for folders, found in (((root,), True), (("~/root",), True), (("/nowhere", "~/link/"), True), (("~",), False)):
-        assert is_one_of(root, folders) is found
-        assert is_one_of(os.path.join(root, "sub"), folders) is False
