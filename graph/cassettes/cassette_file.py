@@ -41,12 +41,6 @@ RESPONSE_HEADERS: Final = frozenset({"content-type", "retry-after"})
 """The headers that a cassette keeps: what decides how a client reads the answer, and nothing that tells who asked."""
 
 SCRUBBED: Final = "SCRUBBED"
-MACHINE_SHAPES: Final[Mapping[str, re.Pattern[str]]] = {
-    "a home directory": re.compile(r"(?<![\w.])/(?:(?:home|Users)/\w|root/)"),
-    "a test's own folder": re.compile(r"/pytest-of-\w+"),
-}
-"""What would make a recording play on one machine only."""
-
 _SHAPES: Final = Redactor()
 _FOREIGN_BREAKS: Final = re.compile("[\r\x85\u2028\u2029]")
 """What YAML takes for the end of a line, too, and would not give back as it was."""
@@ -117,15 +111,6 @@ def secrets_in(text: str) -> list[Finding]:
     """Whatever has the shape of a secret."""
     found = _SHAPES.spans(text, names=False)
     return [Finding(text.count("\n", 0, start) + 1, "a secret") for start, _ in found]
-
-
-def machine_traces_in(text: str) -> list[Finding]:
-    """Whatever would make a cassette play on one machine only."""
-    return [
-        Finding(text.count("\n", 0, found.start()) + 1, what)
-        for what, shape in MACHINE_SHAPES.items()
-        for found in shape.finditer(text)
-    ]
 
 
 def scrubbed(body: bytes, known: Iterable[str] = ()) -> bytes:

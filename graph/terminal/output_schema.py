@@ -10,7 +10,6 @@ from typing import Any, Final, Literal, NotRequired, cast, get_args, get_type_hi
 from pydantic import TypeAdapter, create_model
 from typing_extensions import TypedDict
 
-from mendgraph.graph.cassettes.cassette_lint import LintFinding
 from mendgraph.graph.cassettes.from_run import WrittenCassette
 from mendgraph.graph.configuration.settings_file import Problem
 from mendgraph.graph.doctor.findings import Finding
@@ -110,8 +109,8 @@ _ANSWERS: Final[tuple[Any, ...]] = (
         left=int | None,
     ),
 )
-_LISTED: Final[tuple[Any, ...]] = (_RUN, _DAY, AccountSpent, LintFinding)
-"""Answers that are an array of these: `runs`, `usage`, `usage --accounts` and `cassette lint`."""
+_LISTED: Final[tuple[Any, ...]] = (_RUN, _DAY, AccountSpent)
+"""Answers that are an array of these: `runs`, `usage` and `usage --accounts`."""
 
 
 class RefusedCall(TypedDict):
@@ -187,7 +186,7 @@ _CHAT: Final[dict[str, tuple[Any, str]]] = {
 }
 """What an object with this only key holds, and says. With `--json-lines` the key is the name of its event as well."""
 
-_WHOLE: Final[tuple[type, ...]] = (AccountSpent, Finding, LintFinding, ModelDay, Problem, RunDiff)
+_WHOLE: Final[tuple[type, ...]] = (AccountSpent, Finding, ModelDay, Problem, RunDiff)
 """Records that are written with all their fields, those with a default as well."""
 
 EVENTS: Final[tuple[type, ...]] = tuple(kind for kind in get_args(Event) if kind is not Ended)

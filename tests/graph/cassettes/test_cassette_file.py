@@ -10,8 +10,6 @@ from hypothesis import given, strategies as st
 from mendgraph.graph.cassettes.cassette_file import (
     CassetteFile,
     Exchange,
-    Finding,
-    machine_traces_in,
     parse,
     read,
     render,
@@ -168,19 +166,6 @@ def test_secrets_are_scrubbed_and_found(secret: str) -> None:
     assert scrubbed(f'"{secret}"'.encode()) == b'"SCRUBBED"'
     assert [line for line, _ in secrets_in(f"one\n{secret}")] == [2]
     assert secret not in str(secrets_in(secret))
-
-
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("/home/me/a.py", "a home directory"),
-        ("/Users/me/a.py", "a home directory"),
-        ("/root/a.py", "a home directory"),
-        ("/tmp/pytest-of-me/x", "a test's own folder"),
-    ],
-)
-def test_paths_of_one_machine_are_found(text: str, what: str) -> None:
-    assert machine_traces_in(text) == [Finding(1, what)]
 
 
 ONE = CassetteFile(recorded_from="one")
