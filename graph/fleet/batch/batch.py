@@ -342,7 +342,7 @@ def prepare(
     if isinstance(folder, ToolError):
         return folder
     every = [task for task, _ in known]
-    found = _looked_at(known, folder, sources, file) or _executor(crew, terms, options)
+    found = _looked_at(known, folder, sources, file) or _executor(crew, terms, path, options)
     if not isinstance(found, Executor):
         folder.close()
         return found
@@ -485,12 +485,12 @@ def _with_model(context: AgentContext, model: BaseChatModel | str | None, option
     return context
 
 
-def _executor(crew: Crew, terms: Terms, options: SessionOptions | None) -> Executor | ToolError:
+def _executor(crew: Crew, terms: Terms, folder: str, options: SessionOptions | None) -> Executor | ToolError:
     if crew.on == "ray":
         from mendgraph.graph.fleet.batch.on_ray import ray_executor
 
         context = AgentContext(**{**terms.context.model_dump(), **terms.given})
-        return ray_executor(workers=crew.workers, address=crew.address, context=context)
+        return ray_executor(context, folder, workers=crew.workers, address=crew.address)
     if crew.processes > 1:
         return ProcessExecutor(crew.workers or WORKERS, crew.processes, PATIENCE_S)
     return ThreadExecutor(crew.workers or WORKERS, options, PATIENCE_S)

@@ -255,16 +255,14 @@ class WorkOrder(NamedTuple):
     `context` is the JSON of an `AgentContext`, and `given` that of the fields in it which the workspace's own settings
     cannot change; they are read where `own_settings` says so, and may then only narrow what the context allows, unless
     the hash of their file is `trusted` ("*": whatever it holds). `folder` is the place of the copy itself, not of its
-    parent, and `without` are folders that no copy holds. `packed` is the source in bytes, where the worker cannot
-    reach it. The task's revision is the commit that the batch has pinned; `known_as` is the hash that the task had
-    before. `tries` is the number of this try.
+    parent, and `without` are folders that no copy holds. The task's revision is the commit that the batch has pinned;
+    `known_as` is the hash that the task had before. `tries` is the number of this try.
     """
 
     batch: str
     task: BatchTask
     context: str
     folder: str
-    packed: bytes | None = None
     given: str = "{}"
     own_settings: bool = False
     trusted: str = ""

@@ -81,16 +81,15 @@ def _work(order: WorkOrder, stop: StopRequest, options: SessionOptions) -> Worke
     if stop.reason:
         return Worked(cancelled(order, stop.reason))
     task = order.task
-    copy = make_copy(task.workspace, task.revision, order.folder, packed=order.packed, without=order.without)
+    copy = make_copy(task.workspace, task.revision, order.folder, without=order.without)
     if isinstance(copy, ToolError):
         return Worked(failed(order, copy))
     context = context_of(order, copy.root)
     if isinstance(context, ToolError):
         return Worked(failed(order, context, StopReason.INVALID_REQUEST))
-    known = _known_run(order, copy.root, stop)
+    known = _known_run(order, copy.root)
     if isinstance(known, ToolError):
-        is_busy = known.code is ToolErrorCode.UNAVAILABLE
-        return Worked(failed(order, known, StopReason.WORKSPACE_BUSY if is_busy else StopReason.STORE_FAILED))
+        return Worked(failed(order, known, StopReason.STORE_FAILED))
     of_session: SessionOptions = {"durability": order.durability, **options, "thread_id": order.run_id}
     with Session(context, **of_session) as session, stop.told(partial(_end_early, session, stop)):
         outcome = _end_of(session, order, stop, known).outcome
@@ -125,11 +124,10 @@ def _worked(order: WorkOrder, copy: Copy, outcome: Outcome, *, resumed: bool) ->
 # --- What the store knows
 
 
-def _known_run(order: WorkOrder, root: str, stop: StopRequest) -> RunRecord | ToolError | None:
+def _known_run(order: WorkOrder, root: str) -> RunRecord | ToolError | None:
     """What the store knows of the task's run, None where it was not begun yet.
 
-    In a shared store the copy has a name that is the same on every machine. The run may have been begun on another
-    one: the copy is then brought to where it stands.
+    In a shared store the copy has a name that is the same on every machine.
     """
     if uses_postgres():
         folder = workspace_folder(root)
@@ -139,25 +137,7 @@ def _known_run(order: WorkOrder, root: str, stop: StopRequest) -> RunRecord | To
     found = get_run(order.run_id, root)
     if isinstance(found, ToolError):
         return None if found.code is ToolErrorCode.NOT_FOUND else found
-    if found.run_id != order.run_id:
-        return None
-    return _rebuilt(order, root, stop) or found
-
-
-def _rebuilt(order: WorkOrder, root: str, stop: StopRequest) -> ToolError | None:
-    if not uses_postgres():
-        return None
-    from mendgraph.nodes.execute_tools.journal.rebuilding import rebuild_workspace
-
-    waited_s = 0.0
-    while True:
-        found = rebuild_workspace(order.run_id, root)
-        if not isinstance(found, ToolError):
-            return None
-        if found.code is not ToolErrorCode.UNAVAILABLE or waited_s >= LONGEST_BUSY_S or stop.reason:
-            return found
-        stop.wait(_POLL_S)
-        waited_s += _POLL_S
+    return found if found.run_id == order.run_id else None
 
 
 # --- The run

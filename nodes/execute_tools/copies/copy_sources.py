@@ -1,30 +1,23 @@
-"""What copies of workspaces are made of: a git repository at a commit, or a folder; also packed as bytes.
+"""What copies of workspaces are made of: a git repository at a commit, or a folder.
 
-Each source fills the folder of a copy, and says what the copy began with, so that a patch can be made later. Packed as
-bytes a repository is one commit with its files, as `git clone --depth 1` brings it (`git archive` would change files as
-their attributes say), a folder a .tar.gz without owners. The same source gives the same bytes.
+Each source fills the folder of a copy, and says what the copy began with, so that a patch can be made later.
 """
 
 import hashlib
-import io
 import json
 import os
 import stat
-import tarfile
-import tempfile
-import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from mendgraph.nodes.execute_tools.copies.copy_folders import WORKSPACE, CopyFolder, PrivateGit, TreeRecord, record_tree
-from mendgraph.nodes.execute_tools.copies.trees import copy_tree, pack_tree, unpack_tree
+from mendgraph.nodes.execute_tools.copies.trees import copy_tree
 from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_directory, open_regular, open_root
 from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
     Repository,
     add_worktree,
-    bare_repository,
     find_commit,
     find_repository,
     find_tree,
@@ -32,15 +25,9 @@ from mendgraph.nodes.execute_tools.processes.git import (
     git_failure,
     malformed_revision,
     records_path,
-    run_git,
-    succeeded,
 )
-from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
 from mendgraph.nodes.execute_tools.store.run_folder import Identity
 from mendgraph.nodes.records import ToolError, ToolErrorCode
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer as Buffer
 
 BASE: Final = "base.git"
 RECORD: Final = "base.json"
@@ -122,24 +109,19 @@ class FolderSource(NamedTuple):
         os.mkdir(WORKSPACE, 0o700, dir_fd=folder.handle)
         with closing(open_root(self.path)) as source, closing(open_directory(folder.handle, [WORKSPACE])) as target:
             left_out = copy_tree(source, target, self.without)
+        git = PrivateGit(os.path.join(folder.path, BASE))
+        problem = git.make()
+        if problem is not None:
+            return problem
+        with closing(open_directory(folder.handle, [WORKSPACE])) as root_fd:
+            record = record_tree(root_fd)
+            base = git.keep(root_fd, record.files)
+        if isinstance(base, ToolError):
+            return base
+        _write_record(folder, record)
         named = ", ".join(map(quoted, left_out[:_NAMED]))
         notes = (f"What is no file or folder was left out, such as {named}.",) if named else ()
-        return keep_beginning(folder, WORKSPACE, notes)
-
-
-def keep_beginning(folder: CopyFolder, root: str, notes: tuple[str, ...] = ()) -> Made | ToolError:
-    """Remember the files of a copy that no repository knows. Raises OSError: the disk refuses."""
-    git = PrivateGit(os.path.join(folder.path, BASE))
-    problem = git.make()
-    if problem is not None:
-        return problem
-    with closing(open_directory(folder.handle, root.split("/"))) as root_fd:
-        record = record_tree(root_fd)
-        base = git.keep(root_fd, record.files)
-    if isinstance(base, ToolError):
-        return base
-    _write_record(folder, record)
-    return Made(root, base, notes)
+        return Made(WORKSPACE, base, notes)
 
 
 def read_record(folder: CopyFolder) -> TreeRecord:
@@ -281,143 +263,3 @@ def _blob_id(root_fd: int, name: str, algorithm: str) -> str:
 
 def _write_record(folder: CopyFolder, record: TreeRecord) -> None:
     folder.write(RECORD, json.dumps(record.as_json(), ensure_ascii=True, separators=(",", ":")).encode())
-
-
-MOST_PACKED_BYTES: Final = 500_000_000
-"""Of one source: it is held in memory, and goes over the network."""
-
-SOURCE: Final = "source.git"
-
-_FORMAT: Final = "mendgraph_source"
-_LONGEST_HEADER: Final = 20_000
-_CHUNK: Final = 1_048_576
-
-
-class Packed(NamedTuple):
-    """A source as bytes. The same source gives the same `digest`, the SHA-256 of `data`."""
-
-    data: bytes
-    digest: str
-
-
-class PackedSource:
-    """The source in such bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def make(self, folder: CopyFolder) -> Made | ToolError:
-        """Fill the empty folder."""
-        line, newline, _ = self._data[:_LONGEST_HEADER].partition(b"\n")
-        try:
-            header = json.loads(line)
-            kind = str(header["kind"])
-            known = header[_FORMAT] == 2 and kind in {_GIT, _FOLDER} and newline == b"\n"
-        except (ValueError, KeyError, TypeError):
-            known = False
-        if not known:
-            return invalid("These bytes are no packed workspace, or one of another version of mendgraph: pack it anew.")
-        with tempfile.TemporaryFile(dir=folder.path) as file:
-            file.write(memoryview(self._data)[len(line) + 1 :])
-            file.seek(0)
-            if kind == _GIT:
-                return _make_worktree(folder, file, header)
-            os.mkdir(WORKSPACE, 0o700, dir_fd=folder.handle)
-            try:
-                unpack_tree(file, os.path.join(folder.path, WORKSPACE))
-            except (tarfile.TarError, EOFError, zlib.error) as error:
-                return invalid(f"The packed workspace is damaged ({error}): pack it anew.")
-            return keep_beginning(folder, WORKSPACE)
-
-
-def pack_source(
-    workspace: str, revision: str = "", without: Iterable[str] = (), most_bytes: int = MOST_PACKED_BYTES
-) -> Packed | ToolError:
-    """The workspace as bytes, `most_bytes` at most; what can be a source, see `find_source`."""
-    source = find_source(workspace, revision, without)
-    if isinstance(source, ToolError):
-        return source
-    packed = _Sized(most_bytes)
-    try:
-        problem = _pack(source, packed)
-    except OSError as error:
-        return os_failure(error, "pack the workspace", workspace)
-    except _TooLargeError:
-        message = (
-            f"The workspace {quoted(workspace)} has more than {most_bytes:,} bytes when it is packed for other"
-            " machines: take what is not needed out of it, or keep it where all machines see it."
-        )
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-    data = packed.getvalue()
-    return problem or Packed(data, hashlib.sha256(data).hexdigest())
-
-
-class _TooLargeError(Exception):
-    """More bytes than are allowed."""
-
-
-class _Sized(io.BytesIO):
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self.most = most
-
-    def write(self, data: "Buffer") -> int:
-        if self.tell() + memoryview(data).nbytes > self.most:
-            raise _TooLargeError
-        return super().write(data)
-
-
-_GIT, _FOLDER = "git", "folder"
-_PACK: Final = (
-    *("pack-objects", "--revs", "--stdout", "--quiet", "--threads=1", "--window=0", "--compression=6"),
-    *("--no-reuse-delta", "--no-reuse-object"),
-)
-"""Neither what is packed already nor the number of processors decides about a byte."""
-
-
-def _pack(source: Source, packed: _Sized) -> ToolError | None:
-    if isinstance(source, FolderSource):
-        _write_header(packed, _FOLDER, {})
-        with closing(open_root(source.path)) as root:
-            pack_tree(root, packed, source.without)
-        return None
-    repository = source.repository
-    header = {"commit": source.commit, "prefix": repository.prefix, "format": repository.object_format}
-    _write_header(packed, _GIT, header)
-    with tempfile.TemporaryFile() as wanted:
-        wanted.write(f"--shallow {source.commit}\n{source.commit}\n".encode())
-        wanted.seek(0)
-        done = run_git(
-            _PACK, cwd=repository.path, settings=repository.settings, given=wanted, max_output_bytes=packed.most
-        )
-    if isinstance(done, ProcessResult) and done.truncated:
-        raise _TooLargeError
-    done = succeeded(done, "pack", repository.path)
-    if isinstance(done, ToolError):
-        return done
-    packed.write(done.stdout)
-    return None
-
-
-def _write_header(packed: _Sized, kind: str, more: dict[str, str]) -> None:
-    packed.write(json.dumps({_FORMAT: 2, "kind": kind, **more}, ensure_ascii=True).encode() + b"\n")
-
-
-def _make_worktree(folder: CopyFolder, file: IO[bytes], header: dict[str, Any]) -> Made | ToolError:
-    """A repository that holds this one commit, beside the workspace, and the worktree of it."""
-    path, commit = os.path.join(folder.path, SOURCE), str(header["commit"])
-    problem = bare_repository(path, str(header["format"]), commit, file)
-    if problem is not None:
-        return problem
-    repository = find_repository(path)
-    if repository is None:
-        message = f"There is no repository in {quoted(path)} any more."
-        return ToolError(code=ToolErrorCode.IO_ERROR, message=message)
-    if isinstance(repository, ToolError):
-        return repository
-    repository = repository._replace(prefix=str(header["prefix"]))
-    tree = find_tree(repository, commit)
-    if tree is None:
-        message = f"The packed commit {quoted(commit)} does not hold the workspace: pack it anew."
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-    return GitSource(repository, commit, tree).make(folder)

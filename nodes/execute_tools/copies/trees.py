@@ -1,16 +1,14 @@
-"""Trees of files, copied or packed as bytes for another machine.
+"""Copies trees of files.
 
 They are walked by handle. Links are copied as they are, wherever they lead; sockets, pipes and devices are left out.
 """
 
 import errno
-import gzip
 import os
 import shutil
 import stat
-import tarfile
 from collections.abc import Collection, Iterator
-from typing import IO, Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_regular
 from mendgraph.nodes.execute_tools.store.run_folder import Identity
@@ -104,37 +102,3 @@ def _copy_bytes(source: int, target: int) -> None:
         return
     with open(source, "rb", closefd=False) as reader, open(target, "wb", closefd=False) as writer:
         shutil.copyfileobj(reader, writer, 1_048_576)
-
-
-def pack_tree(source_fd: int, packed: IO[bytes], without: Collection[Identity] = ()) -> None:
-    """Write all of the open folder as a .tar.gz without owners: the same tree gives the same bytes.
-
-    Raises OSError: a file cannot be read, or became shorter meanwhile.
-    """
-    with (
-        gzip.GzipFile("", "wb", 6, packed, mtime=0) as file,
-        tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as archive,
-    ):
-        for path, here, name, status in tree_entries(source_fd, without):
-            info = tarfile.TarInfo(path)
-            info.mode, info.mtime = stat.S_IMODE(status.st_mode) & 0o777, int(status.st_mtime)
-            if stat.S_ISDIR(status.st_mode):
-                info.type = tarfile.DIRTYPE
-                archive.addfile(info)
-            elif stat.S_ISLNK(status.st_mode):
-                info.type, info.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=here)
-                archive.addfile(info)
-            elif stat.S_ISREG(status.st_mode):
-                handle, opened = open_regular(here, (name,), os.O_RDONLY)
-                info.size = opened.st_size
-                with open(handle, "rb") as content:
-                    archive.addfile(info, content)
-
-
-def unpack_tree(packed: IO[bytes], target: str) -> None:
-    """Make the tree that `pack_tree` has packed in the empty folder `target`.
-
-    Raises OSError or tarfile.TarError: the disk refuses, or these are other bytes.
-    """
-    with tarfile.open(fileobj=packed, mode="r|gz") as archive:
-        archive.extractall(target, filter="tar")

@@ -124,31 +124,26 @@ class RestorePlan(NamedTuple):
 
 def net_effects(changes: Sequence[RecordedChange]) -> tuple[NetEffect, ...]:
     """What these changes of a run, newest first, did to each path in all; sorted, without what came to nothing."""
-    effects = path_effects(changes[::-1])
+    found: dict[str, NetEffect] = {}
+    for effect in (effect for change in reversed(changes) for effect in change.effects):
+        earlier = found.get(effect.path, NetEffect(effect.path, effect.before, effect.before))
+        gap = earlier.gap or not _may_be_one(earlier.after, effect.before)
+        found[effect.path] = NetEffect(effect.path, earlier.before, effect.after, gap)
+    effects = (found[path] for path in sorted(found))
     return tuple(
         each for each in effects if each.before.mode != each.after.mode or not is_state(each.after, each.before)
     )
 
 
-def path_effects(changes: Sequence[RecordedChange], bits: int = PERMISSION_BITS) -> tuple[NetEffect, ...]:
-    """What these changes, oldest first, did to each path in all, sorted. Of modes only these bits are compared."""
-    found: dict[str, NetEffect] = {}
-    for effect in (effect for change in changes for effect in change.effects):
-        earlier = found.get(effect.path, NetEffect(effect.path, effect.before, effect.before))
-        gap = earlier.gap or not _may_be_one(earlier.after, effect.before, bits)
-        found[effect.path] = NetEffect(effect.path, earlier.before, effect.after, gap)
-    return tuple(found[path] for path in sorted(found))
+def is_state(now: FileState, wanted: FileState) -> bool:
+    """Whether a file is as it is wanted, as far as that is known."""
+    return UNKNOWN_SHA256 not in (now.sha256, wanted.sha256) and _may_be_one(now, wanted)
 
 
-def is_state(now: FileState, wanted: FileState, bits: int = PERMISSION_BITS) -> bool:
-    """Whether a file is as it is wanted, as far as that is known; of the mode these bits count."""
-    return UNKNOWN_SHA256 not in (now.sha256, wanted.sha256) and _may_be_one(now, wanted, bits)
-
-
-def _may_be_one(one: FileState, other: FileState, bits: int) -> bool:
+def _may_be_one(one: FileState, other: FileState) -> bool:
     if UNKNOWN_SHA256 not in (one.sha256, other.sha256) and one.sha256 != other.sha256:
         return False
-    return one.mode is None or other.mode is None or one.mode & bits == other.mode & bits
+    return one.mode is None or other.mode is None or one.mode & PERMISSION_BITS == other.mode & PERMISSION_BITS
 
 
 def restore_plan(

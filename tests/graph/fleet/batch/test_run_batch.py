@@ -167,14 +167,15 @@ def test_the_cluster_is_asked_when_ray_is_to_do_the_work(file: Path, monkeypatch
     error = ToolError(code=ToolErrorCode.UNAVAILABLE, message="There is no cluster.")
     asked: list[dict[str, object]] = []
 
-    def ray_executor(**options: object) -> ToolError:
-        asked.append(options)
+    def ray_executor(context: AgentContext, folder: str, **options: object) -> ToolError:
+        asked.append({"context": context, "folder": folder, **options})
         return error
 
     monkeypatch.setitem(sys.modules, "mendgraph.graph.fleet.batch.on_ray", SimpleNamespace(ray_executor=ray_executor))
     terms = Terms(AgentContext(model="m"), {"max_steps": 3})
     assert prepare(str(file), terms, Crew(2, 1, "ray", "head:1")) is error
-    assert asked == [{"workers": 2, "address": "head:1", "context": AgentContext(model="m", max_steps=3)}]
+    asking = {"workers": 2, "address": "head:1", "context": AgentContext(model="m", max_steps=3)}
+    assert asked == [asking | {"folder": str(file.parent / "tasks.batch")}]
     ready = prepare([], terms, Crew(), out=str(file.parent / "tasks.batch"))
     assert isinstance(ready, Ready)
     ready.folder.close()

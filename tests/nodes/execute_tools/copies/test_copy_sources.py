@@ -1,6 +1,3 @@
-import json
-import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -11,15 +8,12 @@ from mendgraph.nodes.execute_tools.copies.copy_sources import (
     FolderSource,
     GitSource,
     Made,
-    Packed,
-    PackedSource,
     Source,
     find_source,
-    pack_source,
     read_record,
 )
-from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.processes.git_places import FILES, committed, git, head, repository, tree, write
+from mendgraph.nodes.records import ToolError
+from tests.nodes.execute_tools.processes.git_places import committed, git, head, repository, tree, write
 
 
 def source(path: Path, revision: str = "") -> Source:
@@ -91,95 +85,3 @@ def test_a_record_that_is_damaged(tmp_path: Path) -> None:
             (tmp_path / "one" / RECORD).write_text(content)
             with pytest.raises(ValueError, match=r"\w"):
                 read_record(folder)
-
-
-def packed(path: Path, revision: str = "") -> Packed:
-    found = pack_source(str(path), revision)
-    assert isinstance(found, Packed), found
-    return found
-
-
-def unpacked(data: bytes, folder: Path) -> Made | ToolError:
-    with copy_folder(str(folder), make=True) as opened:
-        assert isinstance(opened, CopyFolder)
-        return PackedSource(data).make(opened)
-
-
-def test_one_commit_is_packed_the_same_however_it_is_stored(tmp_path: Path) -> None:
-    main = repository(tmp_path / "main", FILES | {"big": os.urandom(50_000)})
-    commit = head(main)
-    first = packed(main)
-    committed(write(main, {"a.txt": "later"}))
-    git(main, "gc", "--quiet", "--aggressive")
-    git(main, "clone", "--quiet", str(main), str(tmp_path / "clone"))
-    for path in (main, tmp_path / "clone"):
-        assert packed(path, commit) == first
-    assert packed(main).digest != first.digest
-    assert isinstance(unpacked(packed(main).data, tmp_path / "one"), Made)
-    workspace = tmp_path / "one/workspace"
-    assert git(workspace, "log", "--format=%H %s") == f"{head(main)} more\n"
-    assert git(workspace, "status", "--short", "--branch") == "## HEAD (no branch)\n"
-    assert (workspace / "big").stat().st_size == 50_000
-
-
-def test_a_folder_is_packed_the_same_and_made_the_same(tmp_path: Path) -> None:
-    source = write(tmp_path / "source", {"b": "b", "a/x": "x", "odd \n\udcff": "o"})
-    (source / "b").chmod(0o750)
-    (source / "empty").mkdir(0o700)
-    (source / "link").symlink_to("/etc/passwd")
-    os.mkfifo(source / "pipe")
-    first = packed(source)
-    assert packed(source) == first
-    found = unpacked(first.data, tmp_path / "one")
-    assert isinstance(found, Made)
-    workspace = tmp_path / "one/workspace"
-    assert tree(workspace) == tree(source)
-    assert stat.S_IMODE((workspace / "b").stat().st_mode) == 0o750
-    assert stat.S_IMODE((workspace / "empty").stat().st_mode) == 0o700
-    assert int((workspace / "a/x").stat().st_mtime) == int((source / "a/x").stat().st_mtime)
-    without = pack_source(str(source), "", [str(source / "a")])
-    assert isinstance(without, Packed)
-    assert isinstance(unpacked(without.data, tmp_path / "two"), Made)
-    assert "a/x" not in tree(tmp_path / "two/workspace")
-
-
-@pytest.mark.parametrize("kind", ["repository", "folder"])
-def test_what_is_too_large_is_refused(tmp_path: Path, kind: str) -> None:
-    files = {"a": os.urandom(20_000)}
-    path = repository(tmp_path / "x", files) if kind == "repository" else write(tmp_path / "x", files)
-    found = pack_source(str(path), most_bytes=10_000)
-    assert found == ToolError(
-        code=ToolErrorCode.INVALID_ARGUMENT,
-        message=f"The workspace '{path}' has more than 10,000 bytes when it is packed for other machines: take what is"
-        " not needed out of it, or keep it where all machines see it.",
-    )
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"x", b"{}\n", b"[]\n", json.dumps({"mendgraph_source": 1, "kind": "git", "name": ""}).encode() + b"\n"]
-    + [json.dumps({"mendgraph_source": 2, "kind": kind, "name": ""}).encode() for kind in ("git", "other")],
-)
-def test_bytes_that_are_no_source_are_refused(tmp_path: Path, data: bytes) -> None:
-    message = "These bytes are no packed workspace, or one of another version of mendgraph: pack it anew."
-    assert unpacked(data, tmp_path / "one") == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-
-
-def test_a_packed_folder_that_is_damaged_is_told(tmp_path: Path) -> None:
-    data = packed(write(tmp_path / "source", {"a": "a" * 5_000})).data
-    for number, cut in enumerate((data[:-20], data.partition(b"\n")[0] + b"\nnothing")):
-        failed = unpacked(cut, tmp_path / str(number))
-        assert isinstance(failed, ToolError)
-        assert failed.message.startswith("The packed workspace is damaged (")
-
-
-def test_a_commit_without_the_workspace_is_refused(tmp_path: Path) -> None:
-    line, _, pack = packed(repository(tmp_path / "main")).data.partition(b"\n")
-    data = json.dumps(json.loads(line) | {"prefix": "elsewhere"}).encode() + b"\n" + pack
-    failed = unpacked(data, tmp_path / "one")
-    assert isinstance(failed, ToolError)
-    assert failed.message.endswith("does not hold the workspace: pack it anew.")
-
-
-def test_a_source_that_is_not_there_is_told(tmp_path: Path) -> None:
-    assert isinstance(pack_source(str(tmp_path / "no")), ToolError)
