@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from http import HTTPStatus
 from importlib import metadata
 from secrets import token_hex
@@ -19,11 +20,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from mendgraph.graph.cassettes.naming import SUFFIX
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.execute_tools.secrets.known_secrets import forms_of, known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, without_spans
-from mendgraph.nodes.execute_tools.store.user_files import open_regular, read_bytes
+from mendgraph.nodes.execute_tools.store.user_files import read_bytes
 from mendgraph.nodes.language.documents import DocumentProblem, read_yaml
 from mendgraph.nodes.records import JsonMap, Record, ToolError, ToolErrorCode
 
@@ -314,9 +314,6 @@ def _block_dumper() -> Any:
     return BlockDumper
 
 
-_FIRST_WORD: Final = b"recorded_from:"
-
-
 def read_text(path: str, name: str = "") -> str | ToolError:
     """The text of the cassette file at `path`, which errors call `name`; NOT_FOUND where there is none."""
     name = name or path
@@ -356,21 +353,55 @@ def write(path: str, cassette: CassetteFile) -> ToolError | None:
     return None
 
 
-def cassettes_below(folder: str) -> list[str]:
-    """The paths of all cassette files in `folder` and below, relative to it and with "/", sorted; no files of runs."""
-    found = [os.path.join(root, name) for root, _, names in os.walk(folder) for name in names if _is_cassette(name)]
-    paths = (os.path.relpath(path, folder).replace(os.sep, "/") for path in found)
-    return sorted(path for path in paths if "/files/before/" not in path and "/files/after/" not in path)
+# --- Names
+
+SUFFIX: Final = ".yaml"
+LONGEST: Final = 120
+"""Characters of a file's name; file systems allow 255 bytes, and a draft has more to its name."""
+
+_CHOSEN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_HASH_DIGITS: Final = 8
 
 
-def is_ours(path: str) -> bool:
-    """Whether the file begins as our cassettes do: other tools keep theirs in folders of the same name."""
-    try:
-        with open_regular(path) as file:
-            return file.read(len(_FIRST_WORD)) == _FIRST_WORD
-    except OSError:
-        return False
+def is_name(name: object) -> bool:
+    """Whether a test may choose this name for its cassette: letters, digits, `.`, `_` and `-`, but no folder."""
+    return isinstance(name, str) and _CHOSEN.fullmatch(name) is not None
 
 
-def _is_cassette(name: str) -> bool:
-    return name.endswith(SUFFIX) and not name.startswith(".")
+def cassette_name(node_id: str, chosen: str = "") -> str:
+    """The cassette of the test `node_id`, relative to the library and with "/"; `chosen` stands for the test's name.
+
+    tests/test_calc.py::test_adds              tests/test_calc/test_adds.yaml
+    tests/test_calc.py::TestBig::test_adds     tests/test_calc/TestBig.test_adds.yaml
+    tests/test_calc.py::test_adds[one-two]     tests/test_calc/test_adds-one-two.yaml
+    """
+    module, _, test = node_id.partition("::")
+    function, bracket, parameters = test.partition("[")
+    name = chosen or _safe(function.replace("::", "."), exact=True)
+    own = parameters.removesuffix("]")
+    if bracket:
+        # Some file systems do not tell capital letters from small ones, and parameters often differ in nothing else.
+        name = f"{name}-{_safe(own, exact=own == own.lower())}"
+    return f"{folder_of(module)}/{_bounded(name)}{SUFFIX}"
+
+
+def folder_of(module: str) -> str:
+    """The folder of a module's cassettes, relative to the library; one outside of the root directory has its name's."""
+    path = module.removesuffix(".py")
+    parts = [part for part in path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+    return "/".join(parts)
+
+
+def _safe(text: str, *, exact: bool) -> str:
+    """A part of a file's name; where something had to be replaced, a hash of the whole keeps names apart."""
+    clean = _UNSAFE.sub("_", text)
+    return clean if exact and clean == text else f"{clean}-{_hash(text)}"
+
+
+def _bounded(name: str) -> str:
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - _HASH_DIGITS - 1]}-{_hash(name)}"
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]

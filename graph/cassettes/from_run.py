@@ -19,8 +19,14 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import StateSnapshot
 
-from mendgraph.graph.cassettes.cassette_file import CassetteFile, context_on, render, secrets_in, settings_of
-from mendgraph.graph.cassettes.naming import cassette_name
+from mendgraph.graph.cassettes.cassette_file import (
+    CassetteFile,
+    cassette_name,
+    context_on,
+    render,
+    secrets_in,
+    settings_of,
+)
 from mendgraph.graph.cassettes.servers import LoopbackServer, Reciter, ReplayServer
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.langchain.failures import LESSONS
@@ -56,6 +62,9 @@ from mendgraph.nodes.records import (
 
 FOLDER: Final = "tests"
 """Where the test goes where nobody says so."""
+
+LIBRARY: Final = "cassettes"
+"""Where cassettes are, below pytest's root directory."""
 
 MOST_FILES: Final = 200
 MOST_BYTES: Final = 2_000_000
@@ -103,14 +112,11 @@ def cassette_from_run(
         return _invalid(f"A test cannot be named {name!r}: take small letters, digits and underscores.")
     target = os.path.join(start.workspace.root, folder or FOLDER)
     root, configured = tests_root(target, start.workspace.root)
-    library = library_of(root)
-    if isinstance(library, ToolError):
-        return library
-    made = _made(stored, start, os.path.join(root, library))
+    made = _made(stored, start, os.path.join(root, LIBRARY))
     if isinstance(made, ToolError):
         return made
     module = os.path.relpath(os.path.join(target, f"test_{name}.py"), root)
-    cassette = f"{library}/{cassette_name(f'{module}::test_{name}', name)}"
+    cassette = f"{LIBRARY}/{cassette_name(f'{module}::test_{name}', name)}"
     contents = {module: render_test(name, stored, made).encode(), cassette: render(made.cassette).encode()}
     beside = f"{os.path.dirname(cassette)}/files"
     contents |= {f"{beside}/before/{path}": data for path, data in made.before.items()}
@@ -546,9 +552,11 @@ def _text(text: str) -> str:
     return f'"{text}"' if plain else repr(text)
 
 
-_CONFIGURATIONS: Final = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml")
+_CONFIGURATIONS: Final = (
+    *("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml"),
+    *("tox.ini", "setup.cfg", "setup.py"),
+)
 """The files that pytest reads first, in its order. Source: its reference, "Configuration file formats"."""
-_LIBRARY: Final = re.compile(r"""^mendgraph_cassettes\s*=\s*["']?(.*?)/?["']?\s*$""", re.MULTILINE)
 
 
 def tests_root(target: str, workspace: str) -> tuple[str, bool]:
@@ -559,21 +567,7 @@ def tests_root(target: str, workspace: str) -> tuple[str, bool]:
     """
     real = folder = os.path.realpath(target)
     while folder != os.path.dirname(folder):
-        names = (*_CONFIGURATIONS, "tox.ini", "setup.cfg", "setup.py")
-        if any(os.path.isfile(os.path.join(folder, name)) for name in names):
+        if any(os.path.isfile(os.path.join(folder, name)) for name in _CONFIGURATIONS):
             return folder, True
         folder = os.path.dirname(folder)
     return (workspace if real.startswith(f"{workspace.rstrip('/')}/") else real), False
-
-
-def library_of(root: str) -> str | ToolError:
-    """The folder of cassettes, relative to the root directory; one outside of it is refused."""
-    for name in (*_CONFIGURATIONS, "tox.ini", "setup.cfg") if os.path.isdir(root) else ():
-        content = Workspace(root, lambda *_: None).read_file(name)
-        found = _LIBRARY.search(content.data.decode("utf-8", "replace")) if isinstance(content, FileContent) else None
-        if found:
-            path = os.path.normpath(found[1])
-            if found[1] and not os.path.isabs(path) and path.split("/")[0] != "..":
-                return path
-            return _invalid(f"mendgraph_cassettes in {quoted(name)} is {found[1]!r}, which is no folder below it.")
-    return "cassettes"
