@@ -12,7 +12,6 @@ A result's patch is on the disk before its line is, so what has a line is whole.
 import json
 import os
 import secrets
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,7 +23,6 @@ from pydantic import ValidationError
 
 from mendgraph.graph.fleet.batch.tasks import BatchTask, Source, TaskResult, TaskUsage, Worked
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
-from mendgraph.nodes.execute_tools.store.run_folder import remove_run_folder, workspace_folder_path
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular, read_bytes
 from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode
@@ -64,7 +62,6 @@ class BatchFolder:
     path: str
     batch: str
     lock: RunLock
-    is_new: bool
     results_fd: int = -1
     begun_fd: int = -1
     done: dict[str, Done] = field(default_factory=dict)
@@ -129,11 +126,6 @@ class BatchFolder:
         return result
 
 
-def is_batch_folder(path: str) -> bool:
-    """Whether a batch has begun in the folder."""
-    return os.path.lexists(os.path.join(path, BATCH))
-
-
 def open_batch_folder(path: str, options: Mapping[str, Any]) -> BatchFolder | ToolError:
     """Take the folder, which is made where there is none, and read what is in it.
 
@@ -142,7 +134,7 @@ def open_batch_folder(path: str, options: Mapping[str, Any]) -> BatchFolder | To
     """
     try:
         os.makedirs(path, exist_ok=True)
-        is_new = not is_batch_folder(path)
+        is_new = not os.path.lexists(os.path.join(path, BATCH))
         strangers = sorted(name for name in os.listdir(path) if not name.startswith(("batch.lock", f".{BATCH}.")))
     except OSError as error:
         return os_failure(error, "make the batch's folder", path)
@@ -156,7 +148,7 @@ def open_batch_folder(path: str, options: Mapping[str, Any]) -> BatchFolder | To
     busy = lock.acquire(Owner(f"batch {os.path.basename(path)}"))
     if busy is not None:
         return busy
-    folder = BatchFolder(path, "", lock, is_new)
+    folder = BatchFolder(path, "", lock)
     try:
         problem = _open(folder, options)
     except OSError as error:
@@ -176,22 +168,6 @@ def read_results(path: str) -> Iterator[TaskResult]:
         for line in lines_of(file, RESULTS):
             if line.endswith(b"\n"):
                 yield TaskResult.model_validate_json(line)
-
-
-def forget_run(root: str, run_id: str) -> None:
-    """Remove what is kept of the run in a copy that is removed as well: nothing could be done with it any more.
-
-    Raises:
-        OSError: it cannot be removed.
-    """
-    remove_run_folder(run_id)
-    with suppress(FileNotFoundError):
-        shutil.rmtree(workspace_folder_path(root))
-
-
-def copies_in(folder: str) -> list[str]:
-    """The names in a folder of copies; none where it is not there."""
-    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
 
 
 def _open(folder: BatchFolder, options: Mapping[str, Any]) -> ToolError | None:
