@@ -10,11 +10,9 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from hashlib import sha256
 from http import HTTPStatus
 from importlib import metadata
-from secrets import token_hex
 from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -23,7 +21,7 @@ from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, Conf
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.nodes.execute_tools.secrets.known_secrets import forms_of, known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, without_spans
-from mendgraph.nodes.execute_tools.store.user_files import read_bytes
+from mendgraph.nodes.execute_tools.store.user_files import read_bytes, write_whole
 from mendgraph.nodes.language.documents import DocumentProblem, read_yaml
 from mendgraph.nodes.records import JsonMap, Record, ToolError, ToolErrorCode
 
@@ -171,16 +169,6 @@ def context_on(settings: Mapping[str, str], given: JsonMap, workspace: str, base
     return AgentContext.model_validate({**known, "workspace": workspace})
 
 
-def pinned_problem(settings: Mapping[str, str]) -> str:
-    """Which of a cassette's settings no run can have, and why; "" where all are good."""
-    try:
-        AgentContext.model_validate(_pinned(settings))
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        return f"settings.{first['loc'][0]} that no run can have ({first['msg']})"
-    return ""
-
-
 def _pinned(settings: Mapping[str, str]) -> JsonMap:
     return {name: settings[name] for name in REPLAYED if name in settings}
 
@@ -235,9 +223,6 @@ def _cassette_of(document: Any) -> CassetteFile | str:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the top level"
         return f"is no cassette of version {VERSION}: {first['msg']} in {place}"
-    problem = pinned_problem(found.settings)
-    if problem:
-        return f"has {problem}"
     exchanges = tuple(Exchange(**each.model_dump()) for each in found.interactions)
     return CassetteFile(recorded_from=found.recorded_from, settings=found.settings, exchanges=exchanges)
 
@@ -336,17 +321,9 @@ def read(path: str, name: str = "") -> CassetteFile | ToolError:
 
 def write(path: str, cassette: CassetteFile) -> ToolError | None:
     """Put the cassette at `path` in one step; its folder is made. Others see the old file or the whole new one."""
-    folder, file_name = os.path.split(os.path.abspath(path))
-    draft = os.path.join(folder, f".{file_name[:100]}.{token_hex(8)}.recording")
     try:
-        os.makedirs(folder, exist_ok=True)
-        try:
-            with open(draft, "xb") as file:
-                file.write(render(cassette).encode())
-            os.replace(draft, path)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(draft)
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        write_whole(os.path.abspath(path), render(cassette).encode())
     except OSError as error:
         reason = error.strerror or type(error).__name__
         return ToolError(code=ToolErrorCode.IO_ERROR, message=f"{path} cannot be written: {reason}")

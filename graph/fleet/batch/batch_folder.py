@@ -13,7 +13,6 @@ import json
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
@@ -23,8 +22,9 @@ from pydantic import ValidationError
 
 from mendgraph.graph.fleet.batch.tasks import BatchTask, Source, TaskResult, TaskUsage, Worked
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
+from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
-from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular, read_bytes
+from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular, read_bytes, write_whole
 from mendgraph.nodes.records import JsonMap, OutcomeKind, ToolError, ToolErrorCode
 
 BATCH: Final = "batch.json"
@@ -35,7 +35,6 @@ WORK: Final = "work"
 
 _SCHEMA: Final = 1
 _APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class Done(NamedTuple):
@@ -115,7 +114,7 @@ class BatchFolder:
         result = worked.result
         if worked.patch:
             name = f"{PATCHES}/{result.id}.patch"
-            _write_whole(os.path.join(self.path, name), worked.patch)
+            write_whole(os.path.join(self.path, name), worked.patch)
             result = result.model_copy(update={"patch": name, "patch_sha256": sha256(worked.patch).hexdigest()})
         result = result.model_copy(update={"value": _as_text(result.value)})
         line = _as_text(result.model_dump(mode="json"))
@@ -184,12 +183,13 @@ def _open(folder: BatchFolder, options: Mapping[str, Any]) -> ToolError | None:
             message = f"{quoted(file)} is no file of this version of mendgraph: name another folder (--out)."
             return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
     whole = {"schema": _SCHEMA, "batch": folder.batch, "options": dict(options)}
-    _write_whole(file, json.dumps(whole, indent=2, ensure_ascii=True).encode() + b"\n")
+    write_whole(file, json.dumps(whole, indent=2, ensure_ascii=True).encode() + b"\n")
     for name in (PATCHES, WORK):
         os.makedirs(os.path.join(folder.path, name), exist_ok=True)
     folder.results_fd = os.open(os.path.join(folder.path, RESULTS), _APPEND, 0o644)
     folder.begun_fd = os.open(os.path.join(folder.path, BEGUN), _APPEND, 0o644)
-    _sync_folder(folder.path)
+    with closing(open_root(folder.path)) as handle:
+        os.fsync(handle)
     return _read_done(folder) or _read_begun(folder)
 
 
@@ -265,30 +265,6 @@ def _append(descriptor: int, value: JsonMap) -> None:
     except OSError:
         os.ftruncate(descriptor, before)
         raise
-
-
-def _write_whole(path: str, data: bytes) -> None:
-    """Put a whole new file in the place of the old one, and onto the disk."""
-    folder, name = os.path.split(path)
-    new = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(8)}")
-    try:
-        with os.fdopen(os.open(new, _NEW, 0o644), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(new)
-    _sync_folder(folder)
-
-
-def _sync_folder(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # --- What came of a whole batch

@@ -26,7 +26,7 @@ from mendgraph.nodes.execute_tools.processes.git import (
     malformed_revision,
     records_path,
 )
-from mendgraph.nodes.execute_tools.store.run_folder import Identity
+from mendgraph.nodes.execute_tools.store.run_folder import Identity, folder_identity
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
 BASE: Final = "base.git"
@@ -214,14 +214,7 @@ def _no_revision(path: str, revision: str) -> ToolError | None:
 
 
 def _identities(folders: Iterable[str]) -> tuple[Identity, ...]:
-    found = []
-    for folder in folders:
-        try:
-            status = os.stat(folder)
-        except OSError:
-            continue
-        found.append((status.st_dev, status.st_ino))
-    return tuple(found)
+    return tuple(found for folder in folders if (found := folder_identity(folder)) is not None)
 
 
 class _Tracked(NamedTuple):
