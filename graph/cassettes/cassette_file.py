@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from mendgraph.graph.configuration.context import AgentContext
+from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.secrets.known_secrets import forms_of, known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor, without_spans
 from mendgraph.nodes.execute_tools.store.user_files import read_bytes, write_whole
@@ -236,8 +237,7 @@ def _joined(value: Any) -> str:
 
 
 def _unreadable(name: str, problem: str) -> ToolError:
-    message = f"{name} {problem[:_LONGEST]}: {_REMEDY}"
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    return invalid(f"{name} {problem[:_LONGEST]}: {_REMEDY}")
 
 
 # --- Writing

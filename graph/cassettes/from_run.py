@@ -39,7 +39,7 @@ from mendgraph.graph.runs.runs import small_history, thread_config, with_store
 from mendgraph.nodes.call_model.embedded.weights import CONTEXT_TOKENS, embedded_weights
 from mendgraph.nodes.call_model.endpoint import EMBEDDED_MODEL, split_provider
 from mendgraph.nodes.call_model.window import Window
-from mendgraph.nodes.execute_tools.files.failures import quoted
+from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.files.file_changes import MOST_CHANGES
 from mendgraph.nodes.execute_tools.files.sandbox import check_workspace
 from mendgraph.nodes.execute_tools.files.workspace import Change, DeleteFile, FileContent, Workspace, WriteFile
@@ -109,7 +109,7 @@ def cassette_from_run(
     stored, start = found
     name = name or f"run_{re.sub(r'[^a-z0-9]', '_', stored.run_id[:8].lower())}"
     if not re.fullmatch(r"[a-z0-9_]+", name):
-        return _invalid(f"A test cannot be named {name!r}: take small letters, digits and underscores.")
+        return invalid(f"A test cannot be named {name!r}: take small letters, digits and underscores.")
     target = os.path.join(start.workspace.root, folder or FOLDER)
     root, configured = tests_root(target, start.workspace.root)
     made = _made(stored, start, os.path.join(root, LIBRARY))
@@ -158,13 +158,13 @@ def read_run(saver: BaseCheckpointSaver[Any], run_id: str) -> StoredRun | ToolEr
     history = [*reversed([*small_history(saver, run_id)])]
     problem = _problem(history)
     if problem:
-        return _invalid(problem)
+        return invalid(problem)
     final = build_graph(saver).get_state(thread_config(run_id)).values
     messages = tuple(final.get("messages") or ())
     requests = tuple(message.text for message in messages if is_request(message))
     outcomes = tuple(snapshot.values["outcome"] for snapshot in history if not snapshot.next)
     if len(requests) != len(outcomes):
-        return _invalid(
+        return invalid(
             f"The run has {len(requests)} requests and {len(outcomes)} ends: a turn of it was cut off, and what was"
             " said in it is not known. Take a run whose turns have all ended."
         )
@@ -182,14 +182,14 @@ def _stored(store: Store, run: str) -> StoredRun | ToolError:
     if isinstance(record, ToolError):
         return record
     if record.parent:
-        return _invalid(
+        return invalid(
             f"The run was forked from {record.parent[:8]}, whose steps are not its own: take a run that is no fork."
         )
     stored = read_run(store.saver, record.run_id)
     ends: list[StopReason] = [] if isinstance(stored, ToolError) else [each.reason for each in stored.outcomes]
     outside = next((reason for reason in ends if reason.from_outside), None)
     if outside is not None:
-        return _invalid(f"The run ended with {outside.value}, which is not the model's doing and does not repeat.")
+        return invalid(f"The run ended with {outside.value}, which is not the model's doing and does not repeat.")
     return stored
 
 
@@ -261,7 +261,7 @@ class StartFiles:
             files[path] = content.data
             left -= len(content.data)
             if len(files) > MOST_FILES or left < 0:
-                return _invalid(
+                return invalid(
                     f"The run needs more than {MOST_FILES} files or {MOST_BYTES:,} bytes of its workspace, more than is"
                     " kept beside a test. Let a .gitignore name what it does not need, or run the task in a smaller"
                     " folder."
@@ -469,10 +469,6 @@ def _end(outcome: Outcome) -> str:
 def _unrepeated(difference: str) -> ToolError:
     message = f"The run does not repeat: {difference}. Nothing was written."
     return ToolError(code=ToolErrorCode.CONFLICT, message=message)
-
-
-def _invalid(message: str) -> ToolError:
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
 # --- Writing

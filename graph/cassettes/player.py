@@ -37,18 +37,18 @@ _ROOTS: Final = re.compile("^(?:/v1)+(?=/)")
 class Player:
     """Answers requests from a cassette. `misses` are the requests that it could not answer, in readable words."""
 
-    def __init__(self, cassette: CassetteFile, name: str, *, version: str = "", scrub: Scrub = scrubbed) -> None:
+    def __init__(self, cassette: CassetteFile, name: str, *, version: str = "") -> None:
         """`name` is what messages call the cassette, `version` the mendgraph that plays it ("" where nobody asks)."""
         self.cassette = cassette
         self.misses: list[str] = []
-        self._name, self._version, self._scrub = name, version, scrub
+        self._name, self._version = name, version
         self._bodies = [canonical(exchange.request) for exchange in cassette.exchanges]
         self._played = [False] * len(cassette.exchanges)
         self._lock = Lock()
 
     def take(self, method: str, path: str, body: bytes) -> Exchange | str:
         """The first exchange that is left and fits, or in words why there is none. A query in `path` is ignored."""
-        path, body = path.partition("?")[0], self._scrub(body)
+        path, body = path.partition("?")[0], scrubbed(body)
         value = canonical(body)
         with self._lock:
             for index, exchange in enumerate(self.cassette.exchanges):

@@ -45,9 +45,9 @@ from mendgraph.graph.machine.run_records import Durability
 from mendgraph.graph.spending.store import account_spent
 from mendgraph.nodes.call_model.endpoint import Endpoint, find_endpoint
 from mendgraph.nodes.execute_tools.copies.workspace_copies import delete_copy, open_copy
-from mendgraph.nodes.execute_tools.files.failures import is_disk_full, os_failure
+from mendgraph.nodes.execute_tools.files.failures import invalid, is_disk_full, os_failure
 from mendgraph.nodes.execute_tools.store.run_folder import remove_run_folder, workspace_folder_path
-from mendgraph.nodes.records import JsonMap, StopReason, ToolError, ToolErrorCode
+from mendgraph.nodes.records import JsonMap, StopReason, ToolError
 
 WORKERS: Final = 4
 """Tasks at work at a time where nobody says how many: most of a task's time is the model's."""
@@ -262,11 +262,10 @@ def changed_since(folder: BatchFolder, tasks: Iterable[BatchTask]) -> ToolError 
     named = ", ".join(changed[:_MOST_NAMED]) + more
     one = len(changed) == 1
     what = "1 task was changed after it was" if one else f"{len(changed):,} tasks were changed after they were"
-    message = (
+    return invalid(
         f"{what} begun in this folder ({named}): put the old text back, give what has changed"
         " new ids, or begin a batch of its own in another folder (--out)."
     )
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
 # --- What is looked at before a batch begins: its tasks, their workspaces, its folder, who does the work
@@ -436,7 +435,7 @@ def run_batch(  # noqa: D417, PLR0913 - some arguments are described with others
     if isinstance(batch, ToolError):
         return batch
     if isinstance(batch, tuple):
-        return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message="\n".join(map(str, batch)))
+        return invalid("\n".join(map(str, batch)))
     with batch.folder:
         return batch.run(lambda result: on_result(result) if on_result is not None and result.is_final else None)
 

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, Self
 from pydantic import ValidationError
 
 from mendgraph.graph.fleet.batch.tasks import BatchTask, Source, TaskResult, TaskUsage, Worked
-from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
+from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.store.run_lock import Owner, RunLock
 from mendgraph.nodes.execute_tools.store.user_files import lines_of, open_regular, read_bytes, write_whole
@@ -180,8 +180,7 @@ def _open(folder: BatchFolder, options: Mapping[str, Any]) -> ToolError | None:
         case {"schema": int(schema), "batch": str(name)} if schema == _SCHEMA and name.isalnum():
             folder.batch = name
         case _:
-            message = f"{quoted(file)} is no file of this version of mendgraph: name another folder (--out)."
-            return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+            return invalid(f"{quoted(file)} is no file of this version of mendgraph: name another folder (--out).")
     whole = {"schema": _SCHEMA, "batch": folder.batch, "options": dict(options)}
     write_whole(file, json.dumps(whole, indent=2, ensure_ascii=True).encode() + b"\n")
     for name in (PATCHES, WORK):
@@ -228,8 +227,9 @@ def _read_begun(folder: BatchFolder) -> ToolError | None:
 
 def _unreadable(folder: BatchFolder, name: str, line: int, what: str) -> ToolError:
     path = quoted(os.path.join(folder.path, name))
-    message = f"Line {line} of {path} is {what}: put it right, or remove the line, and the task is taken up again."
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
+    return invalid(
+        f"Line {line} of {path} is {what}: put it right, or remove the line, and the task is taken up again."
+    )
 
 
 def _whole_lines(descriptor: int, name: str) -> Iterator[bytes]:

@@ -29,7 +29,7 @@ from mendgraph.graph.fleet.batch.work import work
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.nodes.call_model.endpoint import NO_KEY, Endpoint, FallbackProblem, find_endpoint, models_in_order
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
-from mendgraph.nodes.execute_tools.files.failures import quoted
+from mendgraph.nodes.execute_tools.files.failures import invalid, quoted
 from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE, uses_postgres
 from mendgraph.nodes.language.display import one_line
 from mendgraph.nodes.records import JsonMap, ToolError, ToolErrorCode
@@ -74,12 +74,12 @@ def ray_executor(
     own = given in {"", "local"}
     if not own and not uses_postgres():
         message = f"The nodes of a cluster share one store: set {STORE_URL_VARIABLE}, here and on each node."
-        return _invalid(message)
+        return invalid(message)
     before = os.environ.get(_AUTH_MODE)
     ray = _connect("local" if own else given)
     if isinstance(ray, ToolError):
         return ray
-    executor = RayExecutor(ray, workers, before)
+    executor = RayExecutor(ray, workers, auth_mode=before, url=url_for_nodes(context))
     try:
         problem = executor.look(names if own else (*names, STORE_URL_VARIABLE), folder)
     except BaseException:
@@ -95,11 +95,17 @@ class RayExecutor(Executor):
 
     worker = "Ray worker or node"
 
-    def __init__(self, ray: ModuleType, workers: int | None = None, auth_mode: str | None = None) -> None:
-        """Nothing is handed out yet. `auth_mode` is what RAY_AUTH_MODE was before this program was connected."""
+    def __init__(
+        self, ray: ModuleType, workers: int | None = None, *, auth_mode: str | None = None, url: str = ""
+    ) -> None:
+        """Nothing is handed out yet.
+
+        `auth_mode` is what RAY_AUTH_MODE was before this program was connected, `url` the endpoint that each order gets
+        where one is named.
+        """
         cpus = max(1, int(ray.cluster_resources().get("CPU", 0)))
         super().__init__(workers or cpus, GRACE_S)
-        self._ray, self._mode, self._call = ray, auth_mode, ray.remote(_caller())
+        self._ray, self._mode, self._url, self._call = ray, auth_mode, url, ray.remote(_caller())
         self._cpu = max(0.001, min(1.0, round(cpus / self._workers, 3)))
         self._references: dict[str, Any] = {}
         self._asked_s = 0.0
@@ -144,8 +150,9 @@ class RayExecutor(Executor):
         return self._call.options(max_retries=0, **options).remote(version("mendgraph"), function, *arguments)
 
     def _begin(self, order: WorkOrder) -> Future[Any]:
-        data = pickle.dumps(for_nodes(order))
-        reference = self._submit("do", data, num_cpus=self._cpu, scheduling_strategy="SPREAD")
+        if self._url:
+            order = order._replace(given=json.dumps({**json.loads(order.given), "base_url": self._url}))
+        reference = self._submit("do", pickle.dumps(order), num_cpus=self._cpu, scheduling_strategy="SPREAD")
         self._references[order.task.id] = reference
         future: Future[Any] = reference.future()
         return future
@@ -177,15 +184,12 @@ class RayExecutor(Executor):
                 self._ray.cancel(reference, force=force, recursive=False)
 
 
-def for_nodes(order: WorkOrder) -> WorkOrder:
-    """The order as a node gets it: with this program's OPENAI_BASE_URL, as a node may have another one, and no key."""
-    given: JsonMap = json.loads(order.given)
+def url_for_nodes(context: AgentContext) -> str:
+    """This program's OPENAI_BASE_URL where runs use it, else "": it goes to the nodes, as they may have another."""
     url = os.environ.get("OPENAI_BASE_URL", "").strip()
-    whole = _whole(order.context, given)
-    here = find_endpoint(whole.model, whole.base_url, os.environ)
-    if url and "@" not in url and not whole.base_url and isinstance(here, Endpoint) and not here.provider:
-        given["base_url"] = url
-    return order._replace(given=json.dumps(given))
+    here = find_endpoint(context.model, context.base_url, os.environ)
+    is_used = not context.base_url and isinstance(here, Endpoint) and not here.provider
+    return url if is_used and "@" not in url else ""
 
 
 def needed(context: AgentContext) -> tuple[str, ...] | ToolError:
@@ -196,12 +200,8 @@ def needed(context: AgentContext) -> tuple[str, ...] | ToolError:
     found = [find_endpoint(each.model, each.base_url, os.environ, key_variable=each.key_variable) for each in choices]
     endpoints = [each for each in found if isinstance(each, Endpoint) and not each.provider]
     if any(each.embedded for each in endpoints):
-        return _invalid("The embedded model is not for a cluster: name a model, and the endpoint that serves it.")
+        return invalid("The embedded model is not for a cluster: name a model, and the endpoint that serves it.")
     return tuple(sorted({each.key_variable for each in endpoints if each.api_key.get_secret_value() != NO_KEY}))
-
-
-def _whole(context: str, given: JsonMap) -> AgentContext:
-    return AgentContext.model_construct(**{**dict(AgentContext.model_validate_json(context)), **given})
 
 
 # --- The cluster
@@ -214,7 +214,7 @@ def _connect(address: str) -> ModuleType | ToolError:
             import ray
             from ray.exceptions import RayError
         except ImportError:
-            return _invalid(EXTRA_MISSING)
+            return invalid(EXTRA_MISSING)
         problem = None if address in {"local", "auto"} else _reachable(address)
         if problem is not None:
             return problem
@@ -272,7 +272,7 @@ def _reachable(address: str) -> ToolError | None:
     """Ask whether anybody listens: Ray itself asks for more than three minutes, and prints what it thinks."""
     host, _, port = address.rpartition(":")
     if not host or "://" in address or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65_536:
-        return _invalid(
+        return invalid(
             f"{one_line(address)!r} is no address of a Ray cluster: write host:port of its head, as in 10.0.0.1:6379,"
             " on a machine that is one of its nodes."
         )
@@ -299,10 +299,6 @@ def _other_version(found: str) -> ToolError:
 
 def _unavailable(message: str) -> ToolError:
     return ToolError(code=ToolErrorCode.UNAVAILABLE, message=message)
-
-
-def _invalid(message: str) -> ToolError:
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
 
 
 def _caller() -> Callable[..., Any]:

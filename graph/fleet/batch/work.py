@@ -32,6 +32,7 @@ from mendgraph.graph.runs.run_result import RunResult
 from mendgraph.graph.runs.runs import get_run
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, make_copy
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.postgres_url import give_workspace_name, uses_postgres
@@ -214,7 +215,7 @@ def context_of(order: WorkOrder, root: str) -> AgentContext | ToolError:
         values: dict[str, Any] = {**allowed.model_dump(), **own, **given, **order.task.limits, "workspace": root}
         return AgentContext(**values)
     except ValidationError as error:
-        return _refused(f"The task's settings do not fit together ({problems_of(error)[0]}).")
+        return invalid(f"The task's settings do not fit together ({problems_of(error)[0]}).")
 
 
 def trusted_settings(workspace: str) -> str:
@@ -231,15 +232,11 @@ def trusted_settings(workspace: str) -> str:
 def _own_settings(order: WorkOrder, root: str, allowed: AgentContext) -> JsonMap | ToolError:
     found = read_workspace_settings(root)
     if isinstance(found, tuple):
-        return _refused("\n".join(map(str, found)))
+        return invalid("\n".join(map(str, found)))
     of_environment = {"base_url"} if os.environ.get("OPENAI_BASE_URL", "").strip() else set()
     own = {name: value for name, value in found.values.items() if name not in of_environment}
     widens = () if order.trusted in {ANY_FILE, found.sha256} else widening(own, allowed)
     if widens:
         named = ", ".join(widens)
-        return _refused(f"{found.file} of the task's workspace sets {named}, which needs your trust: {_REMEDY}.")
+        return invalid(f"{found.file} of the task's workspace sets {named}, which needs your trust: {_REMEDY}.")
     return own
-
-
-def _refused(message: str) -> ToolError:
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)

@@ -99,7 +99,7 @@ class Admitter:
         folder = project_folder(self.tenants.root, tenant.name, fields.get("workspace"))
         return folder if isinstance(folder, StopCause) else narrowed(fields, tenant.allowance, folder)
 
-    def readmit(self, tenant: Tenant, stored: object, project: object) -> AgentContext | StopCause:
+    def readmit(self, tenant: Tenant, stored: object) -> AgentContext | StopCause:
         """The context with which a turn that has begun goes on, which is the one that it began with; or why not.
 
         Its project may have to be made known here first: the turn may have begun on another server.
@@ -108,17 +108,13 @@ class Admitter:
             return refusal("There is nothing to go on with: send a request.")
         if stored.account != tenant.name:
             return refusal("This turn was begun by somebody else.")
-        folder = project_folder(self.tenants.root, tenant.name, project)
+        folder = project_folder(self.tenants.root, tenant.name, os.path.basename(stored.workspace))
         if isinstance(folder, StopCause):
             return folder
         what = ", ".join(("workspace",) if folder != stored.workspace else too_wide(stored, tenant.allowance))
         if what:
             return refusal(f"The server allows other things than when this turn began ({what}): send a new request.")
         return stored
-
-    def place(self, tenant: Tenant, thread: str) -> "Place":
-        """A place for one run of this user, which is not taken yet."""
-        return Place(self.locks, tenant, thread)
 
 
 class Place:

@@ -6,13 +6,13 @@ Only runs write its threads.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing
-from typing import Any, Final, NamedTuple, NoReturn, cast
+from typing import Any, Final, NoReturn, cast
 
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command
 
-from mendgraph.graph.configuration.narrowing import Admission, fields_set
-from mendgraph.graph.fleet.serving.admission import Admitter, RunRefusedError, open_admitter
+from mendgraph.graph.configuration.narrowing import Admission
+from mendgraph.graph.fleet.serving.admission import Admitter, Place, RunRefusedError, open_admitter
 from mendgraph.graph.fleet.serving.tenants import Tenant
 from mendgraph.graph.machine.build import build_graph
 from mendgraph.graph.machine.compiled import AgentGraph
@@ -20,17 +20,6 @@ from mendgraph.nodes.records import StopCause
 
 _NOT_BEGUN: Final = frozenset({"__start__", "begin_turn"})
 """Where a thread stands whose request is written down, and no more."""
-
-
-PROJECT: Final = "mendgraph_project"
-"""The key of a checkpoint's metadata that names the project, for the server that goes on with the turn."""
-
-
-class _Decided(NamedTuple):
-    """What was decided of a turn, and the project's name, "" where it has none."""
-
-    admission: Admission
-    project: str
 
 
 class ServedMachine(AgentGraph):
@@ -43,47 +32,50 @@ class ServedMachine(AgentGraph):
         super().__init__(**parts)
         self.admitter = admitter
 
-    async def astream(self, *sent: Any, **options: Any) -> AsyncIterator[Any]:
+    async def astream(
+        self,
+        input: Any,  # noqa: A002 - LangGraph's name
+        config: Any = None,
+        *,
+        context: Any = None,
+        **options: Any,
+    ) -> AsyncIterator[Any]:
         """Run once admitted; the parts are LangGraph's own."""
-        request, config, more = _taken_apart(sent, options)
-        configurable: Mapping[str, Any] = config.get("configurable") or {}
-        if isinstance(request, Command) and (request.update or request.goto or request.graph):
+        configurable: Mapping[str, Any] = (config or {}).get("configurable") or {}
+        if isinstance(input, Command) and (input.update or input.goto or input.graph):
             raise RunRefusedError(
                 "A thread is written by its runs alone: a command may hold `resume`, and nothing else."
             )
-        asked, tenant = more.pop("context", None), self.admitter().user(configurable)
+        tenant = self.admitter().user(configurable)
         async with AsyncExitStack() as held:
             refused = tenant if isinstance(tenant, StopCause) else await self._placed(held, tenant, configurable)
-            goes_on = isinstance(request, Command) or not request
+            goes_on = isinstance(input, Command) or not input
             if isinstance(tenant, StopCause) or refused is not None:
                 cause = cast("StopCause", refused)
                 if goes_on:
                     raise RunRefusedError(cause.message)
-                admission, project = Admission(cause, "" if isinstance(tenant, StopCause) else tenant.name), ""
+                admission = Admission(cause, "" if isinstance(tenant, StopCause) else tenant.name)
             else:
-                decide = self._goes_on(tenant, asked, config) if goes_on else self._begins(tenant, asked)
-                admission, project = await decide
+                decide = self._goes_on(tenant, context, config) if goes_on else self._begins(tenant, context)
+                admission = await decide
             if self.checkpointer:
-                more["durability"] = "sync"  # what is done is on the disk before more is, whatever a client wants
-            known: Any = {**config, "metadata": {**(config.get("metadata") or {}), PROJECT: project}}
-            given: Any = request or None  # some servers send {} for a run that has no input
-            async with aclosing(cast("Any", super().astream(given, known, context=admission, **more))) as parts:
+                options["durability"] = "sync"  # what is done is on the disk before more is, whatever a client wants
+            given: Any = input or None  # some servers send {} for a run that has no input
+            async with aclosing(cast("Any", super().astream(given, config, context=admission, **options))) as parts:
                 async for part in parts:
                     yield part
 
     async def _placed(self, held: AsyncExitStack, tenant: Tenant, configurable: Mapping[str, Any]) -> StopCause | None:
         """Take a place, which is left when `held` ends."""
-        place = self.admitter().place(tenant, str(configurable.get("thread_id") or ""))
+        place = Place(self.admitter().locks, tenant, str(configurable.get("thread_id") or ""))
         held.push_async_callback(asyncio.to_thread, place.leave)
         return await asyncio.to_thread(place.take)
 
-    async def _begins(self, tenant: Tenant, asked: object) -> _Decided:
+    async def _begins(self, tenant: Tenant, asked: object) -> Admission:
         """What is decided of a new turn."""
-        admitted = await asyncio.to_thread(self.admitter().admit, tenant, asked)
-        project = "" if isinstance(admitted, StopCause) else str(fields_set(asked)["workspace"])
-        return _Decided(Admission(admitted, tenant.name), project)
+        return Admission(await asyncio.to_thread(self.admitter().admit, tenant, asked), tenant.name)
 
-    async def _goes_on(self, tenant: Tenant, asked: object, config: Any) -> _Decided:
+    async def _goes_on(self, tenant: Tenant, asked: object, config: Any) -> Admission:
         """What is decided of a turn that was cut off, or has asked: it keeps the context that it began with.
 
         One that was cut off before it had any begins now.
@@ -94,48 +86,28 @@ class ServedMachine(AgentGraph):
         found = await self.aget_state(config)
         if not _NOT_BEGUN.isdisjoint(found.next):
             return await self._begins(tenant, asked)
-        project, stored = (found.metadata or {}).get(PROJECT), found.values.get("context")
-        readmitted = await asyncio.to_thread(self.admitter().readmit, tenant, stored, project)
+        readmitted = await asyncio.to_thread(self.admitter().readmit, tenant, found.values.get("context"))
         if isinstance(readmitted, StopCause):
             raise RunRefusedError(readmitted.message)
-        return _Decided(Admission(readmitted, tenant.name), str(project))
+        return Admission(readmitted, tenant.name)
 
     def stream(self, *_given: Any, **_options: Any) -> Iterator[Any]:
         """No server runs it like this."""
         raise RunRefusedError("A served machine is run by `astream` alone.")
 
     def update_state(self, *_given: Any, **_options: Any) -> NoReturn:
-        """Not on a server: who writes a thread's state could give it any context."""
-        raise _forbidden()
+        """Not on a server, which answers 403: who writes a thread's state could give it any context."""
+        from starlette.exceptions import HTTPException
 
-    bulk_update_state = update_state
+        raise HTTPException(status_code=403, detail="A thread is written by its runs alone.")
 
-    async def aupdate_state(self, *_given: Any, **_options: Any) -> NoReturn:
-        """Not on a server: who writes a thread's state could give it any context."""
-        raise _forbidden()
-
-    abulk_update_state = aupdate_state
+    bulk_update_state = aupdate_state = abulk_update_state = update_state
 
 
 def served(machine: CompiledStateGraph[Any, Any, Any, Any], admitter: Callable[[], Admitter]) -> ServedMachine:
     """The same machine, for the users of a server."""
     parts: dict[str, Any] = {name: value for name, value in vars(machine).items() if name != "__orig_class__"}
     return ServedMachine(admitter=admitter, **parts)
-
-
-def _forbidden() -> Exception:
-    """What servers answer with 403."""
-    from starlette.exceptions import HTTPException
-
-    return HTTPException(status_code=403, detail="A thread is written by its runs alone.")
-
-
-def _taken_apart(given: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Mapping[str, Any], dict[str, Any]]:
-    """The input, the configuration, and the other arguments."""
-    more = dict(options)
-    request = given[0] if given else more.pop("input", None)
-    config = given[1] if len(given) > 1 else more.pop("config", None)
-    return request, config or {}, more
 
 
 graph = served(build_graph(), open_admitter)

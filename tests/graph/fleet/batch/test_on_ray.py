@@ -18,7 +18,7 @@ import pytest
 
 from mendgraph.graph.configuration.context import AgentContext
 from mendgraph.graph.fleet.batch import on_ray, work as working
-from mendgraph.graph.fleet.batch.on_ray import EXTRA_MISSING, RayExecutor, do, for_nodes, look, needed, ray_executor
+from mendgraph.graph.fleet.batch.on_ray import EXTRA_MISSING, RayExecutor, do, look, needed, ray_executor, url_for_nodes
 from mendgraph.graph.fleet.batch.tasks import MOST_TRIES, BatchTask, TaskResult, Worked, WorkOrder
 from mendgraph.graph.machine.stop_request import StopRequest
 from mendgraph.nodes.execute_tools.store.postgres_url import STORE_URL_VARIABLE
@@ -211,14 +211,17 @@ def test_a_batch_that_is_left_ends_what_is_at_work(project: Path) -> None:
 def test_the_address_goes_with_the_order_and_the_key_does_not(monkeypatch: pytest.MonkeyPatch, project: Path) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
     monkeypatch.setenv("OPENAI_BASE_URL", "https://models.example/v1")
-    sent = for_nodes(order(1, project, AgentContext(model="m")))
+    url = url_for_nodes(AgentContext(model="m"))
+    assert url == "https://models.example/v1"
+    cluster = Played(worked)
+    assert [*RayExecutor(cluster, 1, url=url).run(iter([order(1, project)]))]  # type: ignore[arg-type]
+    sent = cluster.submitted[0][0]
     assert sent.given == '{"base_url": "https://models.example/v1"}'
     assert b"sk-of-nobody" not in pickle.dumps(sent)
-    own = AgentContext(model="m", base_url="https://other.example/v1")
-    for context in (own, AgentContext(model="anthropic:claude-sonnet-4-5")):  # whose package knows its address
-        assert for_nodes(order(1, project, context)).given == "{}"
+    for context in (CONTEXT, AgentContext(model="anthropic:claude-sonnet-4-5")):  # whose package knows its address
+        assert url_for_nodes(context) == ""
     monkeypatch.setenv("OPENAI_BASE_URL", "https://user:word@models.example/v1")
-    assert for_nodes(order(1, project, AgentContext(model="m"))).given == "{}"
+    assert url_for_nodes(AgentContext(model="m")) == ""
 
 
 def test_the_variables_with_keys_are_those_of_the_endpoints(monkeypatch: pytest.MonkeyPatch) -> None:

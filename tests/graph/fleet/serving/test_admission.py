@@ -14,6 +14,7 @@ from mendgraph.graph.fleet.serving.admission import (
     Admitter,
     CannotServeError,
     Locks,
+    Place,
     RunRefusedError,
     load_tenants,
     open_admitter,
@@ -99,21 +100,22 @@ def test_a_turn_gets_its_context(root: Path) -> None:
 def test_a_turn_goes_on_with_what_is_still_allowed(root: Path) -> None:
     folder, its = str(root / "ann" / "website"), admitter(root)
     stored = AgentContext(account="ann", max_steps=9, workspace=folder)
-    assert its.readmit(ANN, stored, "website") is stored
+    assert its.readmit(ANN, stored) is stored
     others = stored.model_copy(update={"account": "bob"})
-    assert its.readmit(ANN, others, "website") == refusal("This turn was begun by somebody else.")
-    assert its.readmit(ANN, None, "website") == refusal("There is nothing to go on with: send a request.")
+    assert its.readmit(ANN, others) == refusal("This turn was begun by somebody else.")
+    assert its.readmit(ANN, None) == refusal("There is nothing to go on with: send a request.")
     said = "The server allows other things than when this turn began ({}): send a new request."
-    wide, moved = (stored.model_copy(update=each) for each in ({"max_steps": 10}, {"workspace": "/elsewhere"}))
-    assert its.readmit(ANN, wide, "website") == refusal(said.format("max_steps"))
-    assert its.readmit(ANN, moved, "website") == refusal(said.format("workspace"))
-    assert its.readmit(ANN, stored, "../x") == its.admit(ANN, {"workspace": "../x"})
+    wide, moved = (stored.model_copy(update=each) for each in ({"max_steps": 10}, {"workspace": "/elsewhere/website"}))
+    assert its.readmit(ANN, wide) == refusal(said.format("max_steps"))
+    assert its.readmit(ANN, moved) == refusal(said.format("workspace"))
+    gone = stored.model_copy(update={"workspace": str(root / "ann" / "gone")})
+    assert its.readmit(ANN, gone) == its.admit(ANN, {"workspace": "gone"})
 
 
 def test_a_user_has_some_runs_at_once(tmp_path: Path) -> None:
     locks = MemoryLocks("run 0 of ann", "thread t3")
     its = admitter(tmp_path, locks)
-    first, second, third = (its.place(ANN, thread) for thread in ("t1", "t2", "t3"))
+    first, second, third = (Place(its.locks, ANN, thread) for thread in ("t1", "t2", "t3"))
     assert first.take() is None
     assert locks.names == {"run 0 of ann", "run 1 of ann", "thread t1", "thread t3"}
     with pytest.raises(RunRefusedError, match="Another run of this thread is at work"):
@@ -126,16 +128,16 @@ def test_a_user_has_some_runs_at_once(tmp_path: Path) -> None:
     assert locks.names == {"run 0 of ann", "thread t3"}
 
 
-def test_a_place_that_was_left_is_not_taken_any_more(tmp_path: Path) -> None:
+def test_a_place_that_was_left_is_not_taken_any_more() -> None:
     locks = MemoryLocks()
-    place = admitter(tmp_path, locks).place(ANN, "t1")
+    place = Place(locks, ANN, "t1")
     place.leave()
     assert place.take() is None
     assert locks.names == set()
 
 
-def test_without_a_lock_nobody_begins(tmp_path: Path) -> None:
-    place = admitter(tmp_path, Broken()).place(ANN, "t1")
+def test_without_a_lock_nobody_begins() -> None:
+    place = Place(Broken(), ANN, "t1")
     with pytest.raises(RunRefusedError, match=r"The database is away\."):
         place.take()
 

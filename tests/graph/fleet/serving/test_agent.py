@@ -11,7 +11,7 @@ from langgraph.types import Command
 from starlette.exceptions import HTTPException
 
 from mendgraph.graph.configuration.context import AgentContext
-from mendgraph.graph.fleet.serving.admission import Admitter, CannotServeError, RunRefusedError, open_admitter
+from mendgraph.graph.fleet.serving.admission import Admitter, CannotServeError, Place, RunRefusedError, open_admitter
 from mendgraph.graph.fleet.serving.agent import ServedMachine, graph, served
 from mendgraph.graph.fleet.serving.tenants import Tenant, Tenants
 from mendgraph.graph.machine.build import build_graph
@@ -118,7 +118,7 @@ def test_a_turn_that_is_not_admitted_ends_at_once(
 
 
 def test_a_user_without_a_place_is_told(machine: ServedMachine) -> None:
-    place = machine.admitter().place(ANN, "t0")
+    place = Place(machine.admitter().locks, ANN, "t0")
     assert place.take() is None
     ended = run(machine, HELLO, workspace="website")
     place.leave()
@@ -167,7 +167,7 @@ def test_a_turn_that_was_cut_off_before_it_began_begins(machine: ServedMachine, 
 
 
 def test_what_goes_on_needs_a_place_as_well(machine: ServedMachine) -> None:
-    place = machine.admitter().place(ANN, "t0")
+    place = Place(machine.admitter().locks, ANN, "t0")
     assert place.take() is None
     with pytest.raises(RunRefusedError, match="ann has 1 run at work on these servers"):
         run(machine, None)
