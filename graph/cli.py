@@ -168,10 +168,6 @@ def serve(
     new_token: Annotated[
         bool, typer.Option("--new-token", help="Print a new token, and what the tenants file holds of it.")
     ] = False,
-    configuration: Annotated[
-        bool,
-        typer.Option("--configuration", help="Print the file for `langgraph dev --config`, for one machine."),
-    ] = False,
 ) -> int:
     """Serve the agent to several users, over the Agent Protocol.
 
@@ -189,11 +185,8 @@ def serve(
         typer.echo(f'line for the tenants file:   token_sha256 = ["{token_hash(token)}"]')
         return 0
     from mendgraph.graph.fleet.serving.admission import CannotServeError
-    from mendgraph.graph.fleet.serving.engine import CONFIGURATION, run_server
+    from mendgraph.graph.fleet.serving.engine import run_server
 
-    if configuration:
-        typer.echo(CONFIGURATION)
-        return 0
     try:
         return run_server(host, port)
     except CannotServeError as error:

@@ -19,7 +19,7 @@ from mendgraph.nodes.records import OutcomeKind
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mendgraph.graph.fleet.batch.batch import Batch, Ready, Terms
+    from mendgraph.graph.fleet.batch.batch import Batch, Terms
     from mendgraph.graph.fleet.batch.batch_folder import BatchResult, Tally
     from mendgraph.graph.fleet.batch.tasks import TaskResult
 
@@ -77,7 +77,7 @@ def batch(  # noqa: PLR0913, PLR0917 - typer reads the options from the signatur
         if problem := terms_problem(terms, crew):
             context.fail(problem)
         made = prepare(file, terms, crew, out=out, work_folder=work_folder, remove_copies=remove_copies)
-        ready = cast("Ready", loaded(found(made)))
+        ready = cast("Batch", loaded(found(made)))
         with ready.folder:
             return _work(chosen, ready)
     except KeyboardInterrupt:  # while libraries are loaded and workspaces looked at
@@ -103,15 +103,16 @@ def _terms(chosen: opt.Options, max_cost: float | None, max_tokens: int | None) 
     )
 
 
-def _work(chosen: opt.Options, ready: "Ready") -> int:
+def _work(chosen: opt.Options, batch: "Batch") -> int:
     from rich.console import Console
 
-    for sentence in ready.notes:
+    for sentence in batch.notes:
         typer.echo(f"mendgraph: {one_line(sentence, LONGEST_LINE)}", err=True)
     shown = BatchProgress(Console(), Console(stderr=True), as_json=chosen.as_json)
     try:
-        with _signals(ready.batch, shown) as heard:
-            result = ready.batch.run(shown)
+        with _signals(batch, shown) as heard:
+            shown.began(batch.tally, batch.total)
+            result = batch.run(shown.task_ended)
     finally:
         shown.close()
     _tell_end(chosen, result)

@@ -191,7 +191,6 @@ TestName: TypeAlias = Annotated[
     str, typer.Option("--name", metavar="NAME", help="Name of test and cassette (default: run_ID).", show_default=False)
 ]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Write over files that are there.")]
-CassetteFolder: TypeAlias = Annotated[str, typer.Argument(metavar="FOLDER", help="The folder of the cassettes.")]
 CassettePath: TypeAlias = Annotated[Path, typer.Argument(metavar="FILE", help="The cassette, a YAML file.")]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(help="List the runs of this folder, or `show` or `prune` some.", rich_markup_mode=None)
-cassettes = typer.Typer(help="Test on recorded conversations: `from-run`, `lint`, `serve`.", rich_markup_mode=None)
+cassettes = typer.Typer(help="Test on recorded conversations: `from-run` and `serve`.", rich_markup_mode=None)
 
 NOTHING_TO_UNDO = "nothing to undo: it changed no file, or all of that has been taken back"
 
@@ -194,23 +194,6 @@ def from_run(
     what = f"{count_of(made.exchanges, 'exchange')}, {count_of(made.files, 'file')}, ends {made.end}"
     said = Line(f"run {short_id(made.run_id)}: {what}; replay it with: {one_line(made.command, 2_000)}")
     return answer(asdict(made), [*wrote, said], as_json=chosen.as_json)
-
-
-@cassettes.command()
-def lint(context: typer.Context, folder: opt.CassetteFolder = "cassettes") -> int:
-    """Find what is wrong with cassettes.
-
-    Secrets, machine paths, orphans and drift; exit code 1 where there is any. Drift: this version would not send what
-    was recorded.
-    """
-    from mendgraph.graph.cassettes.cassette_lint import lint_cassettes
-
-    chosen = options_without_a_task(context)
-    findings = found(lint_cassettes(folder, str(chosen.root)))
-    lines = [Line(one_line(f"{each.path}:{each.line}: {each.what}; {each.remedy}", 2_000)) for each in findings]
-    lines.append(Line(count_of(len(findings), "finding") if findings else "nothing to mend"))
-    answer([asdict(each) for each in findings], lines, as_json=chosen.as_json)
-    return ExitCode.FINDINGS if findings else ExitCode.FINISHED
 
 
 @cassettes.command()

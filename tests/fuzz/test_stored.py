@@ -294,4 +294,3 @@ def test_a_cassette_is_read_or_refused(text: str) -> None:
         return
     assert cassette_file.parse(cassette_file.render(found)) == found
     cassette_file.secrets_in(text)
-    cassette_file.machine_traces_in(text)

@@ -262,11 +262,6 @@ def test_a_new_token_is_printed_with_its_hash(capsys: pytest.CaptureFixture[str]
     assert token_hash(found[1]) == found[2]
 
 
-def test_the_configuration_for_one_machine_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["serve", "--configuration"]) == 0
-    assert Path(capsys.readouterr().out.strip()).is_file()
-
-
 def test_a_server_that_cannot_be_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     open_admitter.cache_clear()
     assert cli.main(["serve"]) == 2

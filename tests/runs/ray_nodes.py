@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine, in a process of its own: nodes that share no disk, each of which can be killed.
+"""A Ray cluster on this machine, in a process of its own: nodes each of which can be killed.
 
 `python -m tests.runs.ray_nodes FOLDER` reads a line of JSON with the environment of each node, prints one with the
 cluster's address and the process id of each node, and ends with its input.

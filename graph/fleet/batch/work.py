@@ -30,6 +30,7 @@ from mendgraph.graph.runs.run import Session
 from mendgraph.graph.runs.runs import get_run
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, make_copy
 from mendgraph.nodes.execute_tools.files.deadline import monotonic_s
+from mendgraph.nodes.execute_tools.files.failures import invalid
 from mendgraph.nodes.execute_tools.secrets.known_secrets import known_values
 from mendgraph.nodes.execute_tools.secrets.redact import Redactor
 from mendgraph.nodes.execute_tools.store.database import uses_postgres
@@ -75,16 +76,15 @@ def _work(order: WorkOrder, stop: StopRequest, options: SessionOptions) -> Worke
     if stop.reason:
         return Worked(cancelled(order, stop.reason))
     task = order.task
-    copy = make_copy(task.workspace, task.revision, order.folder, packed=order.packed, without=order.without)
+    copy = make_copy(task.workspace, task.revision, order.folder, without=order.without)
     if isinstance(copy, ToolError):
         return Worked(failed(order, copy))
     context = context_of(order, copy.root)
     if isinstance(context, ToolError):
         return Worked(failed(order, context, StopReason.INVALID_REQUEST))
-    known = _known_run(order, copy.root, stop)
+    known = _known_run(order, copy.root)
     if isinstance(known, ToolError):
-        is_busy = known.code is ToolErrorCode.UNAVAILABLE
-        return Worked(failed(order, known, StopReason.WORKSPACE_BUSY if is_busy else StopReason.STORE_FAILED))
+        return Worked(failed(order, known, StopReason.STORE_FAILED))
     of_session: SessionOptions = {"durability": order.durability, **options, "thread_id": order.run_id}
     with Session(context, **of_session) as session, stop.told(partial(_end_early, session, stop)):
         outcome = _end_of(session, order, stop, known).outcome
@@ -119,11 +119,10 @@ def _worked(order: WorkOrder, copy: Copy, outcome: Outcome, *, resumed: bool) ->
 # --- What the store knows
 
 
-def _known_run(order: WorkOrder, root: str, stop: StopRequest) -> RunRecord | ToolError | None:
+def _known_run(order: WorkOrder, root: str) -> RunRecord | ToolError | None:
     """What the store knows of the task's run, None where it was not begun yet.
 
-    In a shared store the copy has a name that is the same on every machine. The run may have been begun on another
-    one: the copy is then brought to where it stands.
+    In a shared store the copy has a name that is the same on every machine.
     """
     if uses_postgres():
         folder = workspace_folder(root)
@@ -133,25 +132,7 @@ def _known_run(order: WorkOrder, root: str, stop: StopRequest) -> RunRecord | To
     found = get_run(order.run_id, root)
     if isinstance(found, ToolError):
         return None if found.code is ToolErrorCode.NOT_FOUND else found
-    if found.run_id != order.run_id:
-        return None
-    return _rebuilt(order, root, stop) or found
-
-
-def _rebuilt(order: WorkOrder, root: str, stop: StopRequest) -> ToolError | None:
-    if not uses_postgres():
-        return None
-    from mendgraph.nodes.execute_tools.journal.restoring import rebuild_workspace
-
-    waited_s = 0.0
-    while True:
-        found = rebuild_workspace(order.run_id, root)
-        if not isinstance(found, ToolError):
-            return None
-        if found.code is not ToolErrorCode.UNAVAILABLE or waited_s >= LONGEST_BUSY_S or stop.reason:
-            return found
-        stop.wait(_POLL_S)
-        waited_s += _POLL_S
+    return found if found.run_id == order.run_id else None
 
 
 # --- The run
@@ -228,21 +209,17 @@ def context_of(order: WorkOrder, root: str) -> AgentContext | ToolError:
         values: dict[str, Any] = {**allowed.model_dump(), **own, **given, **order.task.limits, "workspace": root}
         return AgentContext(**values)
     except ValidationError as error:
-        return _refused(f"The task's settings do not fit together ({problems_of(error)[0]}).")
+        return invalid(f"The task's settings do not fit together ({problems_of(error)[0]}).")
 
 
 def _own_settings(order: WorkOrder, root: str, allowed: AgentContext) -> JsonMap | ToolError:
     found = read_workspace_settings(root)
     if isinstance(found, tuple):
-        return _refused("\n".join(map(str, found)))
+        return invalid("\n".join(map(str, found)))
     of_environment = {"base_url"} if os.environ.get("OPENAI_BASE_URL", "").strip() else set()
     own = {name: value for name, value in found.values.items() if name not in of_environment}
     widens = () if order.trusted == found.sha256 else widening(own, allowed)
     if widens:
         named = ", ".join(widens)
-        return _refused(f"{found.file} of the task's workspace sets {named}, which needs your trust: {_REMEDY}.")
+        return invalid(f"{found.file} of the task's workspace sets {named}, which needs your trust: {_REMEDY}.")
     return own
-
-
-def _refused(message: str) -> ToolError:
-    return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)

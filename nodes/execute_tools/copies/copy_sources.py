@@ -1,22 +1,18 @@
-"""What copies of workspaces are made of: a git repository at a commit, or a folder; also packed as bytes.
+"""What copies of workspaces are made of: a git repository at a commit, or a folder.
 
 Each source fills the folder of a copy, and what the copy began with is kept in a private repository beside the
-workspace, so that a patch can be made later. Packed as bytes a repository is one commit with its files, as `git clone
---depth 1` brings it (`git archive` would change files as their attributes say), a folder a .tar.gz without owners.
+workspace, so that a patch can be made later.
 """
 
 import errno
-import io
 import json
 import os
 import shutil
 import stat
-import tarfile
 import tempfile
-import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from mendgraph.nodes.execute_tools.files.failures import invalid, os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_directory, open_regular, open_root
@@ -24,7 +20,6 @@ from mendgraph.nodes.execute_tools.processes.git import (
     HEAD,
     Repository,
     add_worktree,
-    bare_repository,
     find_commit,
     find_repository,
     find_tree,
@@ -39,12 +34,8 @@ from mendgraph.nodes.execute_tools.processes.processes import ProcessResult
 from mendgraph.nodes.execute_tools.store.run_folder import Identity
 from mendgraph.nodes.records import ToolError, ToolErrorCode
 
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer as Buffer
-
 WORKSPACE: Final = "workspace"
 BASE: Final = "base.git"
-SOURCE: Final = "source.git"
 
 _NAMED: Final = 3
 """Files that a message names."""
@@ -316,122 +307,6 @@ def _identities(folders: Iterable[str]) -> tuple[Identity, ...]:
     return tuple(found)
 
 
-# --- Sources as bytes, for other machines
-
-MOST_PACKED_BYTES: Final = 500_000_000
-"""Of one source: it is held in memory, and goes over the network."""
-
-_FORMAT: Final = "mendgraph_source"
-_LONGEST_HEADER: Final = 20_000
-_GIT, _FOLDER = "git", "folder"
-_PACK: Final = ("pack-objects", "--revs", "--stdout", "--quiet", "--threads=1", "--window=0", "--compression=6")
-
-
-class PackedSource(NamedTuple):
-    """The source in the bytes that `pack_source` gave."""
-
-    data: bytes
-
-    def make(self, folder: str, handle: int) -> Made:
-        """Fill the empty folder."""
-        line, newline, _ = self.data[:_LONGEST_HEADER].partition(b"\n")
-        try:
-            header = json.loads(line)
-            kind = str(header["kind"])
-            known = header[_FORMAT] == 2 and kind in {_GIT, _FOLDER} and newline == b"\n"
-        except (ValueError, KeyError, TypeError):
-            known = False
-        if not known:
-            message = "These bytes are no packed workspace, or one of another version of mendgraph: pack it anew."
-            raise CopyError(invalid(message))
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(memoryview(self.data)[len(line) + 1 :])
-            file.seek(0)
-            if kind == _GIT:
-                return _bare_source(folder, file, header).make(folder, handle)
-            os.mkdir(WORKSPACE, 0o700, dir_fd=handle)
-            try:
-                with tarfile.open(fileobj=file, mode="r|gz") as archive:
-                    archive.extractall(os.path.join(folder, WORKSPACE), filter="tar")
-            except (tarfile.TarError, EOFError, zlib.error) as error:
-                raise CopyError(invalid(f"The packed workspace is damaged ({error}): pack it anew.")) from error
-            return _kept(folder)
-
-
-def _bare_source(folder: str, file: IO[bytes], header: dict[str, Any]) -> GitSource:
-    """A repository that holds this one commit, beside the workspace."""
-    path, commit = os.path.join(folder, SOURCE), str(header["commit"])
-    _required(bare_repository(path, str(header["format"]), commit, file))
-    found = _required(find_repository(path))
-    repository = None if found is None else found._replace(prefix=str(header["prefix"]))
-    tree = None if repository is None else find_tree(repository, commit)
-    if repository is None or tree is None:
-        message = f"The packed commit {quoted(commit)} does not hold the workspace: pack it anew."
-        raise CopyError(invalid(message))
-    return GitSource(repository, commit, tree)
-
-
-def pack_source(
-    workspace: str, revision: str = "", without: Iterable[str] = (), most_bytes: int = MOST_PACKED_BYTES
-) -> bytes | ToolError:
-    """The workspace as bytes, `most_bytes` at most; what can be a source, see `find_source`."""
-    source = find_source(workspace, revision, without)
-    if isinstance(source, ToolError):
-        return source
-    packed = _Sized(most_bytes)
-    try:
-        _pack(source, packed)
-    except OSError as error:
-        return os_failure(error, "pack the workspace", workspace)
-    except CopyError as error:
-        return error.error
-    except _TooLargeError:
-        return invalid(
-            f"The workspace {quoted(workspace)} has more than {most_bytes:,} bytes when it is packed for other"
-            " machines: take what is not needed out of it, or keep it where all machines see it."
-        )
-    return packed.getvalue()
-
-
-class _TooLargeError(Exception):
-    """More bytes than are allowed."""
-
-
-class _Sized(io.BytesIO):
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self.most = most
-
-    def write(self, data: "Buffer") -> int:
-        if self.tell() + memoryview(data).nbytes > self.most:
-            raise _TooLargeError
-        return super().write(data)
-
-
-def _pack(source: Source, packed: _Sized) -> None:
-    if isinstance(source, FolderSource):
-        _write_header(packed, _FOLDER, {})
-        with closing(open_root(source.path)) as root:
-            _pack_tree(root, packed, source.without)
-        return
-    repository = source.repository
-    header = {"commit": source.commit, "prefix": repository.prefix, "format": repository.object_format}
-    _write_header(packed, _GIT, header)
-    with tempfile.TemporaryFile() as wanted:
-        wanted.write(f"--shallow {source.commit}\n{source.commit}\n".encode())
-        wanted.seek(0)
-        done = run_git(
-            _PACK, cwd=repository.path, settings=repository.settings, given=wanted, max_output_bytes=packed.most
-        )
-    if isinstance(done, ProcessResult) and done.truncated:
-        raise _TooLargeError
-    packed.write(_required(succeeded(done, "pack", repository.path)).stdout)
-
-
-def _write_header(packed: _Sized, kind: str, more: dict[str, str]) -> None:
-    packed.write(json.dumps({_FORMAT: 2, "kind": kind, **more}, ensure_ascii=True).encode() + b"\n")
-
-
 # --- Trees of files, walked by handle
 
 _NOT_HERE: Final = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF})
@@ -521,25 +396,3 @@ def _copy_bytes(source: int, target: int) -> None:
         return
     with open(source, "rb", closefd=False) as reader, open(target, "wb", closefd=False) as writer:
         shutil.copyfileobj(reader, writer, 1_048_576)
-
-
-def _pack_tree(source_fd: int, packed: IO[bytes], without: Collection[Identity]) -> None:
-    """Write all of the open folder as a .tar.gz without owners.
-
-    Raises OSError: a file cannot be read, or became shorter meanwhile.
-    """
-    with tarfile.open(fileobj=packed, mode="w|gz", format=tarfile.PAX_FORMAT) as archive:
-        for path, here, name, status in tree_entries(source_fd, without):
-            info = tarfile.TarInfo(path)
-            info.mode, info.mtime = stat.S_IMODE(status.st_mode) & 0o777, int(status.st_mtime)
-            if stat.S_ISDIR(status.st_mode):
-                info.type = tarfile.DIRTYPE
-                archive.addfile(info)
-            elif stat.S_ISLNK(status.st_mode):
-                info.type, info.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=here)
-                archive.addfile(info)
-            elif stat.S_ISREG(status.st_mode):
-                handle, opened = open_regular(here, (name,), os.O_RDONLY)
-                info.size = opened.st_size
-                with open(handle, "rb") as content:
-                    archive.addfile(info, content)

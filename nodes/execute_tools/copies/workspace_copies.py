@@ -14,14 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
-from mendgraph.nodes.execute_tools.copies.copy_sources import (
-    BASE,
-    CopyError,
-    GitSource,
-    PackedSource,
-    PrivateGit,
-    find_source,
-)
+from mendgraph.nodes.execute_tools.copies.copy_sources import BASE, CopyError, GitSource, PrivateGit, find_source
 from mendgraph.nodes.execute_tools.files.atomic_write import sync_folder, write_temporary
 from mendgraph.nodes.execute_tools.files.failures import os_failure, quoted
 from mendgraph.nodes.execute_tools.files.handles import closing, open_beneath, open_root
@@ -142,9 +135,7 @@ def pin_source(workspace: str, revision: str = "") -> Pinned | ToolError:
     return Pinned(found.commit, found.notes) if isinstance(found, GitSource) else Pinned("")
 
 
-def make_copy(
-    workspace: str, revision: str, folder: str, *, packed: bytes | None = None, without: Iterable[str] = ()
-) -> Copy | ToolError:
+def make_copy(workspace: str, revision: str, folder: str, *, without: Iterable[str] = ()) -> Copy | ToolError:
     """The copy in `folder`, made if it is not there yet; CONFLICT where it is one of something else.
 
     One that was moved or copied here is made anew: what is kept of its run is known by the place where it was.
@@ -158,7 +149,7 @@ def make_copy(
             if note is not None and note.get("folder", opened.path) == opened.path:
                 return _known(opened, note, asked)
             _forget(opened, note or opened.note(BEGUN))
-            return opened.empty() or _make(opened, asked, packed, without)
+            return opened.empty() or _make(opened, asked, without)
         except OSError as error:
             return os_failure(error, "make a copy of the workspace in", folder)
 
@@ -204,12 +195,10 @@ def delete_copy(folder: str) -> ToolError | None:
     return problem
 
 
-def _make(
-    folder: CopyFolder, asked: Mapping[str, str], packed: bytes | None, without: Iterable[str]
-) -> Copy | ToolError:
+def _make(folder: CopyFolder, asked: Mapping[str, str], without: Iterable[str]) -> Copy | ToolError:
     workspace, revision = asked["workspace"], asked["revision"]
     left_out = (*without, *_own_folders(folder.path, workspace))
-    source = find_source(workspace, revision, left_out) if packed is None else PackedSource(packed)
+    source = find_source(workspace, revision, left_out)
     if isinstance(source, ToolError):
         return source
     begun = {**asked, "records": source.records(folder.path) if isinstance(source, GitSource) else ""}

@@ -229,11 +229,6 @@ class Journal:
         with self._opened() as database:
             return list(_changes(database, where, thread, from_step, UNDO_EFFECT, ChangeState.DONE))
 
-    def all_changes(self) -> list[RecordedChange]:
-        """The changes of all runs, whatever their state, oldest first."""
-        with self._opened() as database:
-            return list(_changes(database, "ORDER BY 1"))
-
     def backup(self, sha256: str) -> bytes | None:
         """The bytes with this hash, None where they were not kept or are damaged."""
         with self._opened() as database:

@@ -368,22 +368,6 @@ def _remove_records(common: str, own: str, folder: str) -> None:
             os.rmdir(os.path.join(common, _WORKTREES))
 
 
-def bare_repository(path: str, object_format: str, commit: str, pack: IO[bytes]) -> ToolError | None:
-    """Make a repository at `path` that knows one commit without those before it, from the open file with its objects.
-
-    Raises OSError: the disk refuses.
-    """
-    problem = init_repository(path, object_format)
-    if problem is not None:
-        return problem
-    with open(os.path.join(path, "shallow"), "w", encoding="ascii") as file:
-        file.write(f"{commit}\n")
-    stored = succeeded(
-        run_git(("index-pack", "--stdin", "--fix-thin"), cwd=path, given=pack), "store the packed commit in", path
-    )
-    return stored if isinstance(stored, ToolError) else None
-
-
 def init_repository(path: str, object_format: str, settings: Settings = ()) -> ToolError | None:
     """Make an empty, bare repository at `path`."""
     argv = ("init", "--bare", "--quiet", "--template=", f"--object-format={object_format}", path)

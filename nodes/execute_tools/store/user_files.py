@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -101,6 +102,23 @@ def read_bytes(path: str, most: int = MOST_BYTES, name: str = "") -> bytes | Too
         message = f"Cannot read {quoted(name)}: it has more than {most:,} bytes."
         return ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
     return data
+
+
+def write_whole(path: str, data: bytes) -> None:
+    """Put a whole new file in the place of the old one, and onto the disk. Raises OSError: the disk refuses."""
+    folder, name = os.path.split(path)
+    new = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(new, _NEW_FILE, 0o644), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(new)
+    with closing(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as handle:
+        os.fsync(handle)
 
 
 def read_user_file(path: str) -> str | ToolError:

@@ -217,7 +217,6 @@ def shown(out: Console, err: Console) -> None:
     with closing(BatchProgress(out, err)) as progress:
         progress.began(Tally(finished=1), 3)
         for result in (GOOD, BAD, OPEN):
-            progress.task_began(result.id)
             progress.task_ended(result)
         assert progress.stopping("by Ctrl-C") is err.is_terminal
 

@@ -165,17 +165,9 @@ def test_a_higher_cap_lets_a_run_go_on_that_was_begun_under_the_lower_one(
 def test_the_copy_is_known_in_the_shared_store(
     tmp_path: Path, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rebuilt: list[tuple[str, str]] = []
     monkeypatch.setattr(working, "uses_postgres", lambda: True)
-    monkeypatch.setattr(
-        "mendgraph.nodes.execute_tools.journal.restoring.rebuild_workspace",
-        lambda run, root: rebuilt.append((run, root)),
-    )
     root = work(order(tmp_path, model)).result.copy_path
     assert known_workspace_name(workspace_folder_path(root)) == "batch/0a/a"
-    assert rebuilt == []
-    work(order(tmp_path, model))
-    assert rebuilt == [("0a-a", root)]
     other = work(order(tmp_path, model)._replace(batch="0b")).result
     assert (other.reason, other.error and other.error.code) == ("store_failed", ToolErrorCode.CONFLICT)
 

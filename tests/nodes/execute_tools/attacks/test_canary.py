@@ -63,7 +63,7 @@ def cassette_run(scene: Scene, protocol: Protocol) -> None:
         with cassette("canary/run", live, library=scene.folder / "cassettes") as tape:
             over_a_database(scene, protocol, tape.base_url)
     # What an endpoint says is recorded as it was said, so only what we sent is looked for.
-    requests = [json.dumps(each, ensure_ascii=False) for each in tape.requests]
+    requests = [json.dumps(json.loads(each.request), ensure_ascii=False) for each in tape.exchanges]
     scene.places["cassette"] = "\n".join(requests)
 
 

@@ -1,5 +1,4 @@
 import errno
-import json
 import os
 import socket
 import stat
@@ -7,19 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from mendgraph.nodes.execute_tools.copies.copy_sources import (
-    FolderSource,
-    GitSource,
-    Source,
-    copy_tree,
-    find_source,
-    pack_source,
-)
+from mendgraph.nodes.execute_tools.copies.copy_sources import FolderSource, GitSource, Source, copy_tree, find_source
 from mendgraph.nodes.execute_tools.copies.workspace_copies import Copy, compare_copy, make_copy
 from mendgraph.nodes.execute_tools.files.handles import closing, open_root
 from mendgraph.nodes.execute_tools.store.run_folder import Identity
-from mendgraph.nodes.records import ToolError, ToolErrorCode
-from tests.nodes.execute_tools.processes.git_places import FILES, committed, git, head, repository, tree, write
+from mendgraph.nodes.records import ToolError
+from tests.nodes.execute_tools.processes.git_places import committed, git, head, repository, tree, write
 
 
 def source(path: Path, revision: str = "") -> Source:
@@ -32,16 +24,6 @@ def made(path: Path, folder: Path, revision: str = "") -> Copy:
     copy = make_copy(str(path), revision, str(folder))
     assert isinstance(copy, Copy), copy
     return copy
-
-
-def packed(path: Path, revision: str = "") -> bytes:
-    found = pack_source(str(path), revision)
-    assert isinstance(found, bytes), found
-    return found
-
-
-def unpacked(data: bytes, folder: Path) -> Copy | ToolError:
-    return make_copy("elsewhere", "", str(folder), packed=data)
 
 
 def test_a_workspace_is_a_repository_or_a_folder(tmp_path: Path) -> None:
@@ -75,71 +57,6 @@ def test_files_that_git_converts_are_taken_as_they_are(tmp_path: Path) -> None:
     assert (converted.base, len(converted.base)) == (head(main), 64)
     assert tree(Path(converted.root))["a.txt"] == (False, b"1\r\n2\r\n")
     assert compare_copy(converted.folder) == b""
-
-
-def test_one_commit_is_packed_without_those_before_it(tmp_path: Path) -> None:
-    main = repository(tmp_path / "main", FILES | {"big": os.urandom(50_000)})
-    committed(write(main, {"a.txt": "later"}))
-    assert isinstance(unpacked(packed(main), tmp_path / "one"), Copy)
-    workspace = tmp_path / "one/workspace"
-    assert git(workspace, "log", "--format=%H %s") == f"{head(main)} more\n"
-    assert git(workspace, "status", "--short", "--branch") == "## HEAD (no branch)\n"
-    assert (workspace / "big").stat().st_size == 50_000
-
-
-def test_a_folder_is_packed_and_made_the_same(tmp_path: Path) -> None:
-    source = write(tmp_path / "source", {"b": "b", "a/x": "x", "odd \n\udcff": "o"})
-    (source / "b").chmod(0o750)
-    (source / "empty").mkdir(0o700)
-    (source / "link").symlink_to("/etc/passwd")
-    os.mkfifo(source / "pipe")
-    assert isinstance(unpacked(packed(source), tmp_path / "one"), Copy)
-    workspace = tmp_path / "one/workspace"
-    assert tree(workspace) == tree(source)
-    assert [stat.S_IMODE((workspace / name).stat().st_mode) for name in ("b", "empty")] == [0o750, 0o700]
-    assert int((workspace / "a/x").stat().st_mtime) == int((source / "a/x").stat().st_mtime)
-    without = pack_source(str(source), "", [str(source / "a")])
-    assert isinstance(without, bytes)
-    assert isinstance(unpacked(without, tmp_path / "two"), Copy)
-    assert "a/x" not in tree(tmp_path / "two/workspace")
-
-
-@pytest.mark.parametrize("kind", ["repository", "folder"])
-def test_what_is_too_large_is_refused(tmp_path: Path, kind: str) -> None:
-    files = {"a": os.urandom(20_000)}
-    path = repository(tmp_path / "x", files) if kind == "repository" else write(tmp_path / "x", files)
-    found = pack_source(str(path), most_bytes=10_000)
-    assert found == ToolError(
-        code=ToolErrorCode.INVALID_ARGUMENT,
-        message=f"The workspace '{path}' has more than 10,000 bytes when it is packed for other machines: take what is"
-        " not needed out of it, or keep it where all machines see it.",
-    )
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"x", b"{}\n", b"[]\n", json.dumps({"mendgraph_source": 1, "kind": "git", "name": ""}).encode() + b"\n"]
-    + [json.dumps({"mendgraph_source": 2, "kind": kind, "name": ""}).encode() for kind in ("git", "other")],
-)
-def test_bytes_that_are_no_source_are_refused(tmp_path: Path, data: bytes) -> None:
-    message = "These bytes are no packed workspace, or one of another version of mendgraph: pack it anew."
-    assert unpacked(data, tmp_path / "one") == ToolError(code=ToolErrorCode.INVALID_ARGUMENT, message=message)
-
-
-def test_a_packed_folder_that_is_damaged_is_told(tmp_path: Path) -> None:
-    data = packed(write(tmp_path / "source", {"a": "a" * 5_000}))
-    for number, cut in enumerate((data[:-20], data.partition(b"\n")[0] + b"\nnothing")):
-        failed = unpacked(cut, tmp_path / str(number))
-        assert isinstance(failed, ToolError)
-        assert failed.message.startswith("The packed workspace is damaged (")
-
-
-def test_a_commit_without_the_workspace_is_refused(tmp_path: Path) -> None:
-    line, _, pack = packed(repository(tmp_path / "main")).partition(b"\n")
-    data = json.dumps(json.loads(line) | {"prefix": "elsewhere"}).encode() + b"\n" + pack
-    failed = unpacked(data, tmp_path / "one")
-    assert isinstance(failed, ToolError)
-    assert failed.message.endswith("does not hold the workspace: pack it anew.")
 
 
 def copied(source: Path, target: Path, *without: Identity) -> tuple[str, ...]:
